@@ -37,7 +37,7 @@ def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -
             continue
         tensor = artifact.tensors[initialiser.name]
         if graph.precision in ("fp16", "bf16"):
-            tensor = stored_as_float32(tensor, graph.precision)
+            tensor = stored_as_float32(tensor)
         shaped = np.array(tensor, order="C").reshape(specs[initialiser.name].shape)
         initialiser.CopyFrom(numpy_helper.from_array(shaped, initialiser.name))
     about = {

@@ -49,6 +49,12 @@ class LossConfig(Group):
         description="divide advantages by their running root mean square, so that entropy_cost "
         "does not depend on the size of rewards",
     )
+    normalise_returns: bool = Field(
+        default=False,
+        description="the critic learns returns in units of their running mean and standard "
+        "deviation (Pop-Art), and advantages are divided by the latter; for large or unknown "
+        "rewards",
+    )
 
     @classmethod
     def model_for(cls, data: Any) -> type[Group]:

@@ -30,6 +30,10 @@ class FrozenCorrection:
     correction: Correction
     log_probs: Tensor
 
+    def scaled(self, advantage_scale: float) -> FrozenCorrection:
+        """The same with another factor of the advantages."""
+        return replace(self, correction=replace(self.correction, advantage_scale=advantage_scale))
+
     def columns(self, columns: slice) -> FrozenCorrection:
         """The same of some of the environments."""
         return FrozenCorrection(self.correction.columns(columns), self.log_probs[:, columns])

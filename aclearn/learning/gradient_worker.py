@@ -16,7 +16,7 @@ from aclearn.learning.losses import Outputs
 from aclearn.learning.objective import Objective
 from aclearn.learning.staging import HOST, PinnedStaging, Staging
 from aclearn.policies import Architecture
-from aclearn.policies.network import PolicyNetwork
+from aclearn.policies.network import PolicyNetwork, target_moments
 from aclearn.policies.policy_module import zeroed_state
 from aclearn.telemetry import part
 from aclearn.types import ObservationSpec, PolicyOutput, Unroll
@@ -83,6 +83,7 @@ class GradientWorker:
         if compiled:
             self.network.compile()
         self._parameters: list[Tensor] = list(self.network.parameters())
+        self._target_moments = target_moments(self.network)
         self._stream: torch.cuda.Stream | None = None
         self._staging: Staging = HOST
         if device.type == "cuda":
@@ -218,6 +219,11 @@ class GradientWorker:
             estimates = self._estimates(batch, output, policy)
             correction = self._correct(batch, policy, proximal, estimates)
         values = learned_values(output, batch.actions)
+        if self._target_moments is not None:
+            # the loss regresses in units of the statistics, whose tensors have no gradient
+            mean, std = self._target_moments
+            values = (values - mean) / std
+            correction = replace(correction, targets=(correction.targets - mean) / std)
         return Outputs(policy, log_probs, values, proximal), correction
 
     def _unroll(self, batch: Batch) -> PolicyOutput[Tensor]:

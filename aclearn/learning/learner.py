@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from aclearn.errors import CheckpointError
 from aclearn.learning.batch import Batch
 from aclearn.learning.device_snapshot import DeviceSnapshot
 from aclearn.learning.gradient_worker import GradientSums, GradientWorker, place
+from aclearn.learning.normalisers import Normalisers
 from aclearn.learning.objective import Objective
 from aclearn.learning.optimiser import learning_rate, make_optimiser
 from aclearn.policies import Architecture
@@ -101,6 +102,7 @@ class Learner:
         self._parameters: list[Tensor] = list(self.network.parameters())
         named = dict(self.network.named_parameters())
         self.parameters: list[Tensor] = [named[name] for name in architecture.tensor_shapes()]
+        self._normalisers = Normalisers(self.network)
         self._optimiser = make_optimiser(self.network.parameters(), optimiser)
         self._scaler = torch.amp.GradScaler(device.type, enabled=amp_dtype is torch.float16)
         if self._scaler.is_enabled():
@@ -141,11 +143,33 @@ class Learner:
         return self.apply(worker, self.differentiate(batch, worker), learned_steps=learned_steps)
 
     def prepare(self, batch: Batch, worker: GradientWorker) -> Batch:
-        """`batch` before its first update, with a frozen correction where the loss asks for one."""
-        if self._objective.loss.recomputes_targets:
+        """`batch` before its first update, with a frozen correction where the loss asks for one.
+
+        Where returns are normalised, the batch's targets enter the statistics here, so that no
+        target of an update is far outside them (van Hasselt et al. 2016, proposition 2).
+        """
+        recomputed = self._objective.loss.recomputes_targets
+        if recomputed and not self._normalisers.of_targets:
             return batch
         self._refresh(worker)
-        return worker.freeze(batch)
+        frozen = worker.freeze(batch)
+        assert frozen.frozen is not None
+        if not self._normalisers.of_targets:
+            return frozen
+        with self.turn():
+            self._normalisers.add_targets(frozen.frozen.correction.targets[batch.valid])
+            scale = self._advantage_scale
+        return batch if recomputed else replace(frozen, frozen=frozen.frozen.scaled(scale))
+
+    def note_learned(self, batches: Iterable[Batch]) -> None:
+        """Take the observations of learned steps into the statistics that the next version has.
+
+        Not before their updates: the target policy would differ from the policy that acted.
+        """
+        for batch in batches:
+            moments = self._normalisers.moments_of(batch)
+            with self.turn():
+                self._normalisers.add_observations(moments)
 
     def differentiate(self, batch: Batch, worker: GradientWorker) -> GradientSums:
         """Copy the newest weights to `worker` and differentiate there, with the lock free."""
@@ -238,6 +262,7 @@ class Learner:
                     saved[f"optimiser/{name}/{key}"] = array
             advantages = [self._advantage_squares, self._advantage_weight]
             saved["normaliser/advantages"] = np.array(advantages, np.float64)
+            saved |= self._normalisers.state()
             if self._scaler.is_enabled():
                 scaler = self._scaler.state_dict()
                 saved["scaler"] = np.array([scaler[key] for key in _SCALER_STATE], np.float64)
@@ -260,6 +285,7 @@ class Learner:
             raise CheckpointError(f"the checkpoint is of another architecture: {error}") from error
         squares, weight = saved.get("normaliser/advantages", np.zeros(2)).tolist()
         self._advantage_squares, self._advantage_weight = squares, weight
+        self._normalisers.load_state(saved)
         if self._scaler.is_enabled() and "scaler" in saved:
             scale, growth_tracker = saved["scaler"].tolist()
             mine = dict(zip(_SCALER_STATE, (scale, int(growth_tracker)), strict=True))
@@ -301,7 +327,12 @@ class Learner:
 
     @property
     def _advantage_scale(self) -> float:
-        """1 / root mean square of the advantages up to the last update; 1 before the first."""
-        if not self._objective.config.normalise_advantages or self._advantage_squares <= 0.0:
+        """1 / root mean square of the advantages up to the last update; 1 before the first.
+
+        Where they are not normalised, 1 / standard deviation of normalised returns, or 1.
+        """
+        if not self._objective.config.normalise_advantages:
+            return 1.0 / self._normalisers.target_std
+        if self._advantage_squares <= 0.0:
             return 1.0
         return float((self._advantage_weight / self._advantage_squares) ** 0.5)

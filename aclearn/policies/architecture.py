@@ -80,6 +80,11 @@ class Architecture:
         return "q" if any(layer.name == ACTION_VALUES for layer in self.layers) else "v"
 
     @property
+    def normalises_returns(self) -> bool:
+        """Whether the critic learns normalised returns, as `loss.normalise_returns`."""
+        return any(layer.kind == "denormalise" for layer in self.layers)
+
+    @property
     def spaces(self) -> str:
         """Its observations and actions, as text."""
         return f"{self.observation_dtype} {self.observation_shape} → {self.action_spec}"

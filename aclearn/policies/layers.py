@@ -15,6 +15,9 @@ from aclearn.types import OBSERVATION
 
 Shape = tuple[int, ...]
 
+#: Bound of normalised observations, in standard deviations.
+MOST_DEVIATIONS = 10.0
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -29,13 +32,16 @@ class Layer:
     * "flatten": all but the first axis become one.
     * "relu", "tanh", "elu", "silu"; "add": the sum of the two layers that it reads.
     * "log_std": what it reads, and after it `units` numbers that no observation changes.
+    * "normalise": (x − mean) / std, component by component, within ± 10. "denormalise": its
+      inverse, x · std + mean, with one mean and std for all components. The trainer keeps their
+      statistics; they have no gradient.
 
     Any other kind has no tensors and keeps the shape of its input; `aclearn.policies.network.KINDS`
     and `compress.graphs.onnx_graph.KINDS` implement it.
 
     Attributes:
         name: of the layer; its tensors are called `<name>.weight` and `<name>.bias`, that of
-            "log_std" `<name>.log_std`.
+            "log_std" `<name>.log_std`, those of "normalise" `<name>.mean` and `<name>.std`.
         kind: its operation.
         reads: names of layers before it, or the leaf "observation".
         units: filters of a convolution, outputs of a dense layer.
@@ -65,6 +71,23 @@ class Layer:
         """Whether it multiplies by a weight."""
         return self.kind in ("convolution", "dense")
 
+    @property
+    def is_normaliser(self) -> bool:
+        """Whether its tensors are statistics, which no optimiser changes."""
+        return self.kind in ("normalise", "denormalise")
+
+    @property
+    def tensor_names(self) -> tuple[str, ...]:
+        """The names of its tensors."""
+        names: tuple[str, ...] = ()
+        if self.is_product:
+            names = ("weight", "bias")[: 1 + self.bias]
+        elif self.is_normaliser:
+            names = ("mean", "std")
+        elif self.kind == "log_std":
+            names = ("log_std",)
+        return tuple(f"{self.name}.{name}" for name in names)
+
     def output_shape(self, given: Shape) -> Shape:
         """Shape of one observation's output, for this input shape."""
         if self.kind in ("convolution", "max_pool"):
@@ -79,13 +102,14 @@ class Layer:
 
     def tensor_shapes(self, given: Shape) -> dict[str, Shape]:
         """Shapes of its tensors by name, for this input shape."""
-        if self.kind == "log_std":
-            return {f"{self.name}.log_std": (self.units,)}
-        if not self.is_product:
-            return {}
-        kernel = (self.kernel, self.kernel) if self.kind == "convolution" else ()
-        shapes = {f"{self.name}.weight": (self.units, given[0], *kernel)}
-        return shapes | ({f"{self.name}.bias": (self.units,)} if self.bias else {})
+        shape: Shape = (self.units,)
+        if self.is_normaliser:
+            shape = given if self.kind == "normalise" else (1,)
+        shapes = dict.fromkeys(self.tensor_names, shape)
+        if self.is_product:
+            kernel = (self.kernel, self.kernel) if self.kind == "convolution" else ()
+            shapes[f"{self.name}.weight"] = (self.units, given[0], *kernel)
+        return shapes
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data, without the fields that have their defaults."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from aclearn.errors import ConfigError
 from aclearn.policies.architecture import ACTION_VALUES, POLICY, VALUE, Architecture
-from aclearn.policies.layers import Layer, Shape, output_shapes
+from aclearn.policies.layers import MOST_DEVIATIONS, Layer, Shape, output_shapes
 from aclearn.policies.policy_module import PolicyModule
 from aclearn.types import OBSERVATION, PolicyOutput
 
@@ -53,6 +53,23 @@ class _LogStd(nn.Module):
         return torch.cat([x, self.log_std.expand(x.shape[0], -1)], -1)
 
 
+class _Normaliser(nn.Module):
+    def __init__(self, layer: Layer, given: Shape) -> None:
+        super().__init__()
+        self._inverse = layer.kind == "denormalise"
+        shapes = layer.tensor_shapes(given)
+        # parameters, so that all that copies, sends and saves weights has them
+        self.mean, self.std = (
+            nn.Parameter(fill(shapes[f"{layer.name}.{name}"]), requires_grad=False)
+            for name, fill in (("mean", torch.zeros), ("std", torch.ones))
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self._inverse:
+            return x * self.std + self.mean
+        return ((x - self.mean) / self.std).clamp(-MOST_DEVIATIONS, MOST_DEVIATIONS)
+
+
 KINDS: dict[str, Callable[[Layer, Shape], _Compute]] = {
     "scale": _scale,
     "convolution": _convolution,
@@ -65,6 +82,8 @@ KINDS: dict[str, Callable[[Layer, Shape], _Compute]] = {
     "silu": lambda layer, given: nn.functional.silu,
     "add": lambda layer, given: torch.add,
     "log_std": lambda layer, given: _LogStd(layer.units),
+    "normalise": _Normaliser,
+    "denormalise": _Normaliser,
 }
 """Kind of layer → a function of a layer and its input shape that returns its computation. A module
 gets the layer's name."""
@@ -76,6 +95,7 @@ class _Step(NamedTuple):
     reads: tuple[str, ...]
     head: bool
     unneeded: tuple[str, ...]  # dropped after it, to free their memory
+    reads_raw: bool  # observations in their own dtype: it converts after its computation
 
 
 class LayerNetwork(nn.Module):
@@ -105,7 +125,9 @@ class LayerNetwork(nn.Module):
             if isinstance(compute, nn.Module):
                 _place(self, layer.name, compute)
             unneeded = tuple(name for name in layer.reads if last_reader[name] == layer.name)
-            self._steps.append(_Step(layer.name, compute, layer.reads, layer.head, unneeded))
+            raw = layer.kind == "normalise"
+            step = _Step(layer.name, compute, layer.reads, layer.head, unneeded, raw)
+            self._steps.append(step)
         self._product = next(i for i, layer in enumerate(layers) if layer.is_product)
         self._scaled = any(layer.kind == "scale" and layer.factor != 1.0 for layer in layers)
 
@@ -119,14 +141,18 @@ class LayerNetwork(nn.Module):
         weight: Tensor = self._steps[self._product].compute.weight  # type: ignore[attr-defined]
         dtype, device = weight.dtype, observations.device.type
         autocast = torch.is_autocast_enabled(device)
-        values = {OBSERVATION: observations.to(dtype, copy=self._scaled)}
-        for name, compute, reads, head, unneeded in self._steps:
+        values = {OBSERVATION: observations}
+        if not self._steps[0].reads_raw:
+            values[OBSERVATION] = observations.to(dtype, copy=self._scaled)
+        for name, compute, reads, head, unneeded, reads_raw in self._steps:
             given = [values[read] for read in reads]
             if head and autocast:
                 with torch.autocast(device, enabled=False):
                     values[name] = compute(*(x.to(dtype) for x in given))
             else:
                 values[name] = compute(*given)
+            if reads_raw:
+                values[name] = values[name].to(dtype)
             for read in () if every_layer else unneeded:
                 del values[read]
         return values
@@ -152,6 +178,8 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
             generator.manual_seed(seed)
         gains = {f"{layer.name}.weight": layer.gain for layer in self.layers}
         for name, parameter in self.named_parameters():
+            if not parameter.requires_grad:  # statistics of nothing yet
+                continue
             if parameter.ndim == 1:
                 nn.init.zeros_(parameter)
             else:
@@ -203,6 +231,15 @@ def tensors_of(network: nn.Module) -> dict[str, NDArray[np.float32]]:
         name: parameter.detach().to("cpu", torch.float32).contiguous().numpy().copy()
         for name, parameter in network.named_parameters()
     }
+
+
+def target_moments(network: LayerNetwork) -> tuple[Tensor, Tensor] | None:
+    """The mean and standard deviation `[1]` by which a network denormalises values; None if not."""
+    for layer in network.layers:
+        if layer.kind == "denormalise":
+            module = network.get_submodule(layer.name)
+            return module.get_parameter("mean"), module.get_parameter("std")
+    return None
 
 
 def load_tensors(network: nn.Module, tensors: Mapping[str, NDArray[np.float32]]) -> None:

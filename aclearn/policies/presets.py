@@ -31,6 +31,7 @@ def build_architecture(
     sections: Sequence[ResidualSection] = (),
     critic: str = "v",
     std_from_observations: bool = False,
+    normalise_returns: bool = False,
 ) -> Architecture:
     """Convolutions, residual sections, hidden layers, then a policy head and a critic.
 
@@ -51,6 +52,7 @@ def build_architecture(
         critic: "v", one value of a state, or "q", one of each action.
         std_from_observations: the policy head gives the deviations of Box actions too; without it
             they are weights of their own.
+        normalise_returns: the critic's head gives normalised values, which another layer converts.
     """
     action_spec = ActionSpec.discrete(actions) if isinstance(actions, int) else actions
     units = distribution_of(action_spec).parameter_count
@@ -96,7 +98,12 @@ def build_architecture(
     else:
         add(POLICY, "dense", last["hidden"], units=units, gain=0.01, head=True)
     head, values = (ACTION_VALUES, units) if critic == "q" else (VALUE, 1)
-    add(head, "dense", last.get("value_hidden", last["hidden"]), units=values, head=True)
+    tower = last.get("value_hidden", last["hidden"])
+    if normalise_returns:
+        tower = add(f"{head}_normalised", "dense", tower, units=values, head=True)
+        add(head, "denormalise", tower, head=True)
+    else:
+        add(head, "dense", tower, units=values, head=True)
     return Architecture(name, observation_shape, observation_dtype, action_spec, tuple(layers))
 
 
@@ -111,6 +118,7 @@ def describe_architecture(
     separate_value: bool | None = None,
     critic: str = "v",
     std_from_observations: bool = False,
+    normalise_returns: bool = False,
 ) -> Architecture:
     """The preset `name` for these observations and actions.
 
@@ -124,6 +132,7 @@ def describe_architecture(
         separate_value: replaces the preset's choice whether the critic has its own hidden layers.
         critic: "v", one value of a state, or "q", one of each action.
         std_from_observations: as of `build_architecture`.
+        normalise_returns: as of `build_architecture`.
 
     Raises:
         ConfigError: the preset does not exist, asks for recurrence, does not fit the
@@ -144,7 +153,11 @@ def describe_architecture(
             "is a Box of uint8 with two or three axes; everything else is flattened. Wrap an "
             "environment that shows pixels as floats so that it shows them as uint8.)"
         )
-    preset |= {"critic": critic, "std_from_observations": std_from_observations}
+    preset |= {
+        "critic": critic,
+        "std_from_observations": std_from_observations,
+        "normalise_returns": normalise_returns,
+    }
     if critic == "q" and not isinstance(actions, int) and actions.kind != "discrete":
         raise ConfigError(
             "policy.critic: q has one value for each of some discrete actions, and the "

@@ -45,9 +45,8 @@ class GraphNetwork(LayerNetwork):
         Raises:
             ValueError: names or shapes differ.
         """
-        precision = self.graph.precision
         mine = {
-            name: stored_as_float32(tensors[name], precision)
+            name: stored_as_float32(tensors[name])
             for name, _ in self.named_parameters()
             if name in tensors
         }

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aclearn.policies import Layer
-from aclearn.policies.layers import output_shapes
+from aclearn.policies.layers import MOST_DEVIATIONS, output_shapes
 from aclearn.policies.network import KINDS
 from aclearn.types import OBSERVATION
 from compress.graphs.policy_graph import PolicyGraph, Tensors
@@ -42,6 +42,9 @@ def integer_parameters(
         elif layer.kind == "log_std":
             rows = given[f"{layer.name}.log_std"].expand(len(read[0]), -1)
             values[layer.name] = torch.cat([read[0], rows], -1)
+        elif layer.kind == "normalise":
+            away = (read[0] - given[f"{layer.name}.mean"]) / given[f"{layer.name}.std"]
+            values[layer.name] = away.clamp(-MOST_DEVIATIONS, MOST_DEVIATIONS)
         else:
             values[layer.name] = KINDS[layer.kind](layer, shapes[layer.reads[0]])(*read)
     result: NDArray[np.float64] = values[layer.name].numpy()

@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from aclearn.policies import Layer
-from aclearn.policies.layers import output_shapes
+from aclearn.policies.layers import MOST_DEVIATIONS, output_shapes
 from aclearn.types import OBSERVATION
 from compress.errors import ChainError
 from compress.graphs.policy_graph import PolicyGraph, TensorSpec
@@ -150,6 +150,16 @@ def _scaling(nodes: _Nodes, layer: Layer, x: str) -> None:
     nodes.add(layer, "Mul", [x, factor])
 
 
+def _normalise(nodes: _Nodes, layer: Layer, x: str) -> None:
+    away, deviations = f"{layer.name}.away", f"{layer.name}.deviations"
+    bounds = {f"{layer.name}.least": -MOST_DEVIATIONS, f"{layer.name}.most": MOST_DEVIATIONS}
+    for name, bound in bounds.items():
+        nodes.initialisers.append(helper.make_tensor(name, TensorProto.FLOAT, [], [bound]))
+    nodes.nodes.append(helper.make_node("Sub", [x, f"{layer.name}.mean"], [away]))
+    nodes.nodes.append(helper.make_node("Div", [away, f"{layer.name}.std"], [deviations]))
+    nodes.add(layer, "Clip", [deviations, *bounds])
+
+
 def _convolution(nodes: _Nodes, layer: Layer, x: str) -> None:
     nodes.add(layer, "Conv", [x, *_weights(layer)], **_window(layer))
 
@@ -194,6 +204,7 @@ KINDS: dict[str, Callable[..., None]] = {
     "silu": _silu,
     "add": lambda nodes, layer, x, y: nodes.add(layer, "Add", [x, y]),
     "log_std": _log_std,
+    "normalise": _normalise,
 }
 """Kind of a layer → function that adds its nodes, given the names of its float inputs."""
 

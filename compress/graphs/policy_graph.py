@@ -94,18 +94,14 @@ class PolicyGraph:
         """Every tensor's name, shape and dtype, in message order; only fp32 graphs have a value."""
         shapes, specs = _shapes_of(self), dict[str, TensorSpec]()
         for layer in self.layers(with_value=with_value):
-            if layer.kind == "log_std":
-                # a few numbers, for which int8 saves nothing
-                name = f"{layer.name}.log_std"
-                specs[name] = TensorSpec(shapes[name], _STORED.get(self.precision, "float32"))
-            if not layer.is_product:
+            if self.precision != "int8" or not layer.is_product:
+                # int8 saves nothing for the few numbers of other layers; a statistic in half
+                # precision would be further from its observations than they are from each other
+                dtype = _STORED.get(self.precision, "float32")
+                dtype = "float32" if layer.is_normaliser else dtype
+                specs |= {name: TensorSpec(shapes[name], dtype) for name in layer.tensor_names}
                 continue
             weight, bias = f"{layer.name}.weight", f"{layer.name}.bias"
-            if self.precision != "int8":
-                dtype = _STORED[self.precision]
-                names = (weight, bias)[: 1 + layer.bias]
-                specs |= {name: TensorSpec(shapes[name], dtype) for name in names}
-                continue
             specs[weight] = TensorSpec(shapes[weight], "int8")
             scales = (layer.units,) if self.per_channel else ()
             specs[f"{layer.name}.weight_scale"] = TensorSpec(scales, "float32")
@@ -215,7 +211,7 @@ def check_tensors(graph: PolicyGraph, tensors: Tensors, *, with_value: bool = Fa
                 f"weights[{name!r}]: expected {spec.dtype} {spec.shape}, "
                 f"got {tensor.dtype} {tensor.shape}"
             )
-        if graph.precision == "bf16":
+        if spec.dtype == _STORED["bf16"]:
             finite = not bool(((tensor & 0x7F80) == 0x7F80).any())  # an exponent of all ones
         elif tensor.dtype.kind == "f":
             finite = _is_finite(tensor)
@@ -236,8 +232,8 @@ def _is_finite(tensor: NDArray[Any]) -> bool:
     return bool(np.isfinite(tensor.max()) and np.isfinite(tensor.min()))
 
 
-def stored_as_float32(tensor: NDArray[Any], precision: Precision) -> NDArray[np.float32]:
+def stored_as_float32(tensor: NDArray[Any]) -> NDArray[np.float32]:
     """A stored fp32, fp16 or bf16 tensor as float32 numbers."""
-    if precision == "bf16":
+    if tensor.dtype == _STORED["bf16"]:
         return (tensor.astype(np.uint32) << 16).view(np.float32)
     return tensor.astype(np.float32, copy=False)

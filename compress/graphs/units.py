@@ -16,7 +16,7 @@ Units = Mapping[str, NDArray[np.intp]]
 
 
 #: Kinds that compute each unit of their input by itself.
-_UNITWISE = ("scale", "max_pool", "flatten", *ACTIVATIONS)
+_UNITWISE = ("scale", "normalise", "max_pool", "flatten", *ACTIVATIONS)
 
 
 def sources(layers: Iterable[Layer]) -> dict[str, str | None]:
@@ -77,7 +77,8 @@ def keep_units(
     counts = unit_counts(architecture.layers)
     small = narrowed(architecture, {name: len(indices) for name, indices in kept.items()})
     shapes = small.tensor_shapes()
-    result = {name: tensors[name] for name in shapes if name.endswith(".log_std")}
+    others = (layer.tensor_names for layer in architecture.layers if not layer.is_product)
+    result = {name: tensors[name] for names in others for name in names}
     for layer, source in sources(architecture.layers).items():
         weight, bias = tensors[f"{layer}.weight"], tensors[f"{layer}.bias"]
         if layer in kept:

@@ -162,6 +162,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
                     actions=mine.action_spec,
                     hidden=self.settings.hidden,
                     std_from_observations=mine.std_from_observations,
+                    normalise_returns=mine.normalises_returns,
                 )
             except ConfigError as error:
                 raise self.refuse(str(error)) from error
@@ -169,6 +170,13 @@ class Distiller(ConfiguredLink[DistillerSettings]):
             raise self.refuse(
                 f"the student has {student.spaces}, expected those of the policy, {mine.spaces}"
             )
+        known = {layer.name for layer in mine.layers if layer.is_normaliser}
+        for layer in student.layers:
+            if layer.is_normaliser and layer.name not in known:
+                raise self.refuse(
+                    f"the student's layer {layer.name!r} needs statistics of the policy's layer of "
+                    f"this name; the policy has {', '.join(sorted(known)) or 'none'}"
+                )
         return PolicyGraph(student)
 
     def compress(self, policy: Policy, context: Context) -> Policy:
@@ -197,6 +205,8 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         limit_s = self.settings.time_limit_s
         until = math.inf if limit_s is None else started + factor * limit_s
         student: Student = memory["student"]
+        assert context.original is not None  # the teacher
+        student.take_statistics(context.original.tensors)
         steps = self.settings.steps
         if new:
             steps = self.settings.first_steps or _FIRST * steps

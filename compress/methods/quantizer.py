@@ -102,7 +102,12 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
             ranges = self._ranges(policy, context)
             return policy.become(graph, int8_tensors(graph, policy.tensors, ranges))
         store = to_bfloat16 if self.settings.precision == "bf16" else to_float16
-        return policy.become(graph, {n: store(policy.tensors[n]) for n in graph.tensors()})
+        given = policy.tensors
+        stored = {
+            name: given[name] if spec.dtype == "float32" else store(given[name])
+            for name, spec in graph.tensors().items()
+        }
+        return policy.become(graph, stored)
 
     def _ranges(self, policy: Policy, context: Context) -> dict[str, Range]:
         memory = context.memory(self.state_key)
@@ -160,7 +165,8 @@ def int8_tensors(
     Raises:
         RefusedTensors: weights that are not finite, which rounding would hide.
     """
-    quantised = {name: tensors[name] for name in graph.tensors() if name.endswith(".log_std")}
+    others = (layer.tensor_names for layer in graph.layers() if not layer.is_product)
+    quantised = {name: tensors[name] for names in others for name in names}
     most = 63 if graph.reduced_range else 127
     images = graph.architecture.observation_dtype == "uint8"
     for i, layer in enumerate(graph.products()):

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aclearn.distributions import TorchDistribution, torch_distribution_of
-from aclearn.policies.network import tensors_of
+from aclearn.policies.architecture import VALUE
+from aclearn.policies.network import target_moments, tensors_of
 from aclearn.types import OBSERVATION
 from compress.errors import DivergedTraining
 from compress.graphs.graph_network import GraphNetwork
@@ -169,7 +170,11 @@ class Student:
         parameter = self.network.get_parameter
         self._first = parameter(f"{graph.products()[0].name}.weight")
         self._centred = [parameter(f"{name}.weight") for name in one_signed_layers(graph)]
-        self._value_bias = parameter("value.bias")
+        moments, head = target_moments(self.network), VALUE
+        if moments is not None:
+            [head] = next(layer.reads for layer in self.network.layers if layer.name == VALUE)
+        self._value_bias = parameter(f"{head}.bias")
+        self._value_std = torch.ones(()) if moments is None else moments[1]
         self.alive = True
 
     def learn(
@@ -193,11 +198,12 @@ class Student:
         offset = torch.zeros(())
         if renewed and self._value_cost:
             offset = (teacher_values - values.detach().float()).mean()
+        scale = 1.0 / self._value_std
         loss = distillation_loss(
             student=self._distribution(parameters),
-            values=values + offset,
+            values=scale * (values + offset),
             teacher=self._distribution(teacher_parameters),
-            teacher_values=teacher_values,
+            teacher_values=scale * teacher_values,
             value_cost=self._value_cost,
             entropy_cost=self._entropy_cost,
         )
@@ -216,9 +222,21 @@ class Student:
             )
         self.alive = reached or not bool(norm)
         with torch.no_grad():
-            self._value_bias.add_(offset)
+            self._value_bias.add_(scale * offset)
         self.optimiser.step()
         return loss
+
+    def take_statistics(self, tensors: Tensors) -> None:
+        """Normalise observations and values as the policy with these tensors does.
+
+        Raises:
+            KeyError: the policy does not normalise what the student does.
+        """
+        for layer in self.network.layers:
+            if layer.is_normaliser:
+                for name in layer.tensor_names:
+                    given = torch.from_numpy(np.array(tensors[name]))
+                    self.network.get_parameter(name).copy_(given)
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """Copies of all weights, in the graph's names and order."""

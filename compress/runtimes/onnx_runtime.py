@@ -92,7 +92,7 @@ def given_tensors(graph: PolicyGraph, tensors: Tensors) -> dict[str, NDArray[Any
     for name, spec in onnx_tensors(graph).items():
         tensor = tensors[name]
         if graph.precision in ("fp16", "bf16"):
-            tensor = stored_as_float32(tensor, graph.precision)
+            tensor = stored_as_float32(tensor)
         # reshaped: ascontiguousarray makes scalars one-dimensional
         given[name] = np.ascontiguousarray(tensor).reshape(spec.shape)
     return given

@@ -129,10 +129,7 @@ def trace(graph: PolicyGraph) -> bytes:
 
 def _frozen(traced: bytes, graph: PolicyGraph, tensors: Tensors) -> nn.Module:
     """The traced graph with these tensors as constants."""
-    weights = {
-        f"network.{name}": stored_as_float32(tensors[name], graph.precision)
-        for name in graph.tensors()
-    }
+    weights = {f"network.{name}": stored_as_float32(tensors[name]) for name in graph.tensors()}
     with _torchscript_chosen():
         module = torch.jit.load(io.BytesIO(traced))  # type: ignore[no-untyped-call]
         load_tensors(module, weights)
@@ -145,6 +142,9 @@ def _empty_network(graph: PolicyGraph) -> GraphNetwork:
     """The graph's module in its dtype and memory layout, without weights."""
     network = GraphNetwork(graph, with_value=False)
     network.to(dtype_of(graph.precision))
+    for layer in network.layers:
+        if layer.is_normaliser:
+            network.get_submodule(layer.name).float()
     if graph.architecture.convolves:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network.eval()

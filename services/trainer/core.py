@@ -187,7 +187,7 @@ class Trainer:
         if not minibatches:
             return
         lags = self.counters.policy_version - batch.versions[batch.valid_on_host]
-        reports = []
+        reports, learned = [], []
         passes = range(self._config.trainer.epochs)
         for index, minibatch in ((i, m) for i in passes for m in list(minibatches)):
             report = self._update(minibatch, worker, first_pass=index == 0)
@@ -197,9 +197,11 @@ class Trainer:
                 yield minibatch.steps
             if report.applied:
                 reports.append(report)
+                learned += [minibatch] if index == 0 else []
             else:
                 minibatches.remove(minibatch)
                 self._refuse(report)
+        self.learner.note_learned(learned)
         steps = steps_by_chain(unrolls)
         with self.learner.turn():
             self.counters.batches += 1

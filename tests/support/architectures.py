@@ -54,4 +54,4 @@ def parts_of(architecture: Architecture) -> Parts:
 
 def altered(architecture: Architecture, **changes) -> Architecture:
     """The architecture with some arguments replaced."""
-    return build_architecture(**parts_of(architecture)._replace(**changes)._asdict())
+    return build_architecture(**(parts_of(architecture)._asdict() | changes))

@@ -23,7 +23,8 @@ class Outputs:
         distribution: of the actions, with gradient.
         log_probs: log π(a) of the actions taken, with gradient.
         values: V(x), or Q(x, a) of the actions taken where `policy.critic` is q; with gradient, to
-            be regressed on the correction's targets.
+            be regressed on the correction's targets. With `loss.normalise_returns` both are in
+            units of the returns' running mean and standard deviation.
         proximal_log_probs: log π(a), no gradient, by the weights of the correction: those of this
             update, or with frozen targets those of the batch's first pass.
     """

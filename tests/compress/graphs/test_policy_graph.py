@@ -374,9 +374,7 @@ def test_the_bits_of_bfloat16_that_are_not_finite_are_those_that_torch_says(smal
         weight[3, 2] = bits
         with pytest.raises(RefusedTensors):
             check_tensors(graph, tensors)
-    np.testing.assert_array_equal(
-        stored_as_float32(everything[finite], "bf16"), as_torch.numpy()[finite]
-    )
+    np.testing.assert_array_equal(stored_as_float32(everything[finite]), as_torch.numpy()[finite])
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "int8"])

@@ -32,7 +32,7 @@ def test_bfloat16_is_torchs_bit_by_bit() -> None:
     np.testing.assert_array_equal(to_bfloat16(numbers)[in_range], expected[in_range])
     # torch's infinities become the largest number of that sign
     assert (~in_range).any()
-    largest = stored_as_float32(to_bfloat16(numbers)[~in_range], "bf16")
+    largest = stored_as_float32(to_bfloat16(numbers)[~in_range])
     np.testing.assert_array_equal(np.abs(largest), torch.finfo(torch.bfloat16).max)
     np.testing.assert_array_equal(np.sign(largest), np.sign(numbers[~in_range]))
 

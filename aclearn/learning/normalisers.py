@@ -1,0 +1,119 @@
+"""The statistics of a network's normalising layers, which only the trainer updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aclearn.errors import CheckpointError
+from aclearn.learning.batch import Batch
+from aclearn.learning.moments import Moments
+from aclearn.policies.network import PolicyNetwork
+
+#: Share of their weight that targets keep with each batch. They change as the policy does, so the
+#: statistics are those of about the last hundred batches.
+_TARGETS_KEPT = 0.99
+_STATE = ("count", "mean", "variance")
+
+
+class Normalisers:
+    """Running moments in float64, and their float32 copies among the weights of a network.
+
+    The layers "normalise" have the mean and standard deviation of their leaf over all learned
+    steps. The layer "denormalise" has those of recent value targets (Pop-Art; van Hasselt et al.
+    2016, Hessel et al. 2018). No method may run beside another one, or beside a reader of the
+    network's weights.
+
+    Args:
+        network: the target policy; its tensors are changed in place.
+    """
+
+    def __init__(self, network: PolicyNetwork) -> None:
+        self._layers = {layer.name: layer for layer in network.layers if layer.is_normaliser}
+        self._weights = dict(network.named_parameters())
+        self._moments = {
+            name: Moments.none(tuple(self._weights[f"{name}.mean"].shape)) for name in self._layers
+        }
+        self._leaves = {
+            name: layer.reads[0]
+            for name, layer in self._layers.items()
+            if layer.kind == "normalise"
+        }
+        self._critic = next((name for name in self._layers if name not in self._leaves), None)
+
+    @property
+    def of_targets(self) -> bool:
+        """Whether values are normalised."""
+        return self._critic is not None
+
+    @property
+    def target_std(self) -> float:
+        """Standard deviation of the value targets; 1 where they are not normalised."""
+        return 1.0 if self._critic is None else float(self._moments[self._critic].std[0])
+
+    def moments_of(self, batch: Batch) -> dict[str, Moments]:
+        """The moments of a batch's observations on which valid steps acted, by layer."""
+        return {
+            name: Moments.of(batch.observations[leaf][:-1][batch.valid])
+            for name, leaf in self._leaves.items()
+        }
+
+    def add_observations(self, moments: Mapping[str, Moments]) -> None:
+        """Take learned steps (`moments_of`) into the statistics."""
+        for name, new in moments.items():
+            self._set(name, self._moments[name].joined(new))
+
+    @torch.no_grad()
+    def add_targets(self, targets: Tensor) -> None:
+        """Take value targets `[N]` into the statistics; the critic's outputs stay as they are.
+
+        They would change with the statistics, so the layer before is rescaled: weights by σ / σ',
+        biases to (σ b + μ − μ') / σ' (van Hasselt et al. 2016, proposition 1).
+        """
+        assert self._critic is not None
+        mean, std = (self._weights[f"{self._critic}.{name}"] for name in ("mean", "std"))
+        old_mean, old_std = mean.double(), std.double()
+        new = Moments.of(targets.unsqueeze(-1))
+        self._set(self._critic, self._moments[self._critic].joined(new, kept=_TARGETS_KEPT))
+        [head] = self._layers[self._critic].reads
+        weight, bias = self._weights[f"{head}.weight"], self._weights[f"{head}.bias"]
+        weight.copy_(weight.double() * (old_std / std))
+        bias.copy_((bias.double() * old_std + old_mean - mean) / std)
+
+    @torch.no_grad()
+    def _set(self, name: str, moments: Moments) -> None:
+        self._moments[name] = moments
+        most = np.finfo(np.float32).max  # the deviation of larger numbers has no float32
+        for tensor, value in (("mean", moments.mean), ("std", np.minimum(moments.std, most))):
+            self._weights[f"{name}.{tensor}"].copy_(torch.from_numpy(np.asarray(value)))
+
+    def state(self) -> dict[str, NDArray[np.float64]]:
+        """The moments under flat names, for a checkpoint."""
+        return {
+            f"normaliser/{name}/{part}": np.array(getattr(moments, part))
+            for name, moments in self._moments.items()
+            for part in _STATE
+        }
+
+    def load_state(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Restore the moments of `state`; the weights hold their copies already.
+
+        Raises:
+            CheckpointError: they are missing or have other shapes.
+        """
+        for name, moments in self._moments.items():
+            try:
+                count, *parts = (saved[f"normaliser/{name}/{part}"] for part in _STATE)
+            except KeyError as error:
+                raise CheckpointError(f"the checkpoint has no statistics of {name}") from error
+            if any(part.shape != moments.mean.shape for part in parts):
+                raise CheckpointError(
+                    f"statistics of {name}: expected shape {moments.mean.shape}, "
+                    f"got {', '.join(str(part.shape) for part in parts)}"
+                )
+            self._moments[name] = Moments(float(count), *map(np.array, parts))

@@ -1,0 +1,49 @@
+"""Running mean and variance, against numpy over all samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aclearn.learning.moments import Moments
+
+
+@given(cuts=st.lists(st.integers(0, 50), max_size=6), seed=st.integers(0, 2**16))
+@settings(max_examples=50, deadline=None)
+def test_any_split_has_the_moments_of_all_samples(cuts: list[int], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    # far from zero, so that a sum of squares would lose every digit of the variance
+    samples = rng.normal([1e6, -3.0], [1.0, 1e3], (50, 2)).astype(np.float32)
+    moments = Moments.none((2,))
+    for part in np.split(samples, sorted(cuts)):
+        moments = moments.joined(Moments.of(torch.from_numpy(part)))
+    wide = samples.astype(np.float64)
+    assert moments.count == 50
+    np.testing.assert_allclose(moments.mean, wide.mean(0), rtol=1e-13)
+    np.testing.assert_allclose(moments.variance, wide.var(0), rtol=1e-9)
+
+
+def test_old_samples_are_forgotten_as_weighted_moments_forget_them() -> None:
+    rng = np.random.default_rng(0)
+    batches = [rng.normal(i, 1 + i, (3 + i, 1)).astype(np.float32) for i in range(5)]
+    moments = Moments.none((1,))
+    for batch in batches:
+        moments = moments.joined(Moments.of(torch.from_numpy(batch)), kept=0.5)
+    weights = np.concatenate([[0.5 ** (4 - i)] * len(batch) for i, batch in enumerate(batches)])
+    samples = np.concatenate(batches)[:, 0].astype(np.float64)
+    mean = np.average(samples, weights=weights)
+    assert moments.count == pytest.approx(weights.sum())
+    assert moments.mean[0] == pytest.approx(mean)
+    variance = np.average((samples - mean) ** 2, weights=weights)
+    assert moments.variance[0] == pytest.approx(variance)
+
+
+def test_a_constant_has_a_deviation_to_divide_by_and_nothing_finite_is_poisoned() -> None:
+    constant = Moments.of(torch.full((4, 1), 0.1))
+    assert constant.variance[0] == 0.0 and constant.std[0] == pytest.approx(1e-4)
+    for nothing in (torch.empty(0, 1), torch.tensor([[1.0], [float("nan")]])):
+        assert constant.joined(Moments.of(nothing)) is constant
+    assert Moments.none((1,)).joined(constant, kept=0.99).mean[0] == constant.mean[0]
