@@ -1,0 +1,98 @@
+"""Environments that run where the policy runs: on one device, without a copy (needs Warp)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from aclearn.errors import EnvironmentFailure, did_you_mean
+from aclearn.extensions import load_extension
+from aclearn.resident.action_sampler import ActionSampler
+from aclearn.resident.engine import EpisodeSums, ResidentEnvs, Rollout
+from aclearn.resident.environment import NoParams, ResidentEnv
+from aclearn.resident.environments import ENVIRONMENTS
+from aclearn.resident.parity import (
+    GymnasiumReference,
+    ParityError,
+    ParityReport,
+    Reference,
+    ReferenceStep,
+    ResidentReference,
+    check_resident,
+)
+
+
+def find_env(name: str) -> ResidentEnv:
+    """Our environment of this name, or that of a user: `module:NAME`.
+
+    Raises:
+        EnvironmentFailure: there is none.
+    """
+    if name in ENVIRONMENTS:
+        return ENVIRONMENTS[name]
+    if ":" not in name:
+        raise EnvironmentFailure(
+            f"there is no resident environment {name!r}{did_you_mean(name, ENVIRONMENTS) or '.'} "
+            f"Ours are {', '.join(ENVIRONMENTS)}; yours is module:NAME"
+        )
+    found = load_extension(name, key="resident environment", error=EnvironmentFailure)
+    if not isinstance(found, ResidentEnv):
+        raise EnvironmentFailure(
+            f"resident environment {name!r} is a {type(found).__name__}, expected a ResidentEnv"
+        )
+    return found
+
+
+def make(
+    name: str | ResidentEnv,
+    *,
+    envs: int,
+    device: str = "auto",
+    seed: int = 0,
+    threads: int | None = None,
+    time_limit: int | None = None,
+    **config: Any,
+) -> ResidentEnvs:
+    """`envs` copies of an environment, to be stepped with torch tensors.
+
+    `reset()` returns observations `[N, D]`, `step(actions)` observations, rewards, terminated and
+    truncated. These tensors are the environments' own: the next step overwrites them. Resets are at
+    the next step, as in gymnasium's vector environments.
+
+    Args:
+        name: of ours, `module:NAME` of yours, or the environment itself.
+        envs: number of copies, N.
+        device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
+        seed: of everything that is drawn.
+        threads: of the CPU; None: one for each core.
+        time_limit: agent steps after which episodes are truncated; None: the environment's own.
+        config: of the environment's parameters.
+
+    Raises:
+        AclearnError: there is no such environment or device, the memory is too small, or a key of
+            `config` does not fit.
+    """
+    env = find_env(name) if isinstance(name, str) else name
+    if time_limit is not None:
+        env = replace(env, time_limit=time_limit)
+    return ResidentEnvs(env, envs=envs, device=device, seed=seed, threads=threads, config=config)
+
+
+__all__ = [
+    "ENVIRONMENTS",
+    "ActionSampler",
+    "EpisodeSums",
+    "GymnasiumReference",
+    "NoParams",
+    "ParityError",
+    "ParityReport",
+    "Reference",
+    "ReferenceStep",
+    "ResidentEnv",
+    "ResidentEnvs",
+    "ResidentReference",
+    "Rollout",
+    "check_resident",
+    "find_env",
+    "make",
+]

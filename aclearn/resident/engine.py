@@ -1,0 +1,316 @@
+"""Many copies of a resident environment on one device, and their rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aclearn.errors import ConfigError, EnvironmentFailure, words_of
+from aclearn.resident import kernels
+from aclearn.resident.buffers import Buffers
+from aclearn.resident.environment import ResidentEnv
+from aclearn.resident.sampling import sampler_of
+from aclearn.resident.slices import Slice, Slices
+from aclearn.resident.warp_setup import wp
+
+#: Bytes of an environment besides its state: length, return and end of its episode, and an action.
+_BYTES = 32
+#: Share of the free memory that environments may take.
+_MOST_MEMORY = 0.8
+
+
+@dataclass(frozen=True)
+class EpisodeSums:
+    """Sums over the episodes that ended, and over resets.
+
+    Attributes:
+        episodes: their number.
+        returns: sum of their returns.
+        squares: sum of the squares of these.
+        lengths: sum of their lengths, in agent steps.
+        resets: steps that began an episode and are not valid.
+    """
+
+    episodes: int
+    returns: float
+    squares: float
+    lengths: int
+    resets: int
+
+
+class ResidentEnvs:
+    """N environments that step together on one device; use by one thread.
+
+    Resets are at the next step (see `kernels`). What environment i draws depends on the seed, i and
+    the number of steps since the start only: not on N, the device or the threads.
+
+    Args:
+        env: the environment.
+        envs: N.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        seed: of everything that is drawn.
+        threads: of the CPU; None: one for each core.
+        squash: as `env.squash_actions`.
+        steps: T, of the buffers.
+        config: of the environment's parameters.
+
+    Attributes:
+        spec: of observations and actions.
+        buffers: the last steps.
+        steps: number of the next step since the start.
+
+    Raises:
+        ConfigError: N is below 1 or too large for the memory, the device is not there, or the
+            parameters do not fit.
+        EnvironmentFailure: Warp cannot compile the environment.
+    """
+
+    def __init__(
+        self,
+        env: ResidentEnv,
+        *,
+        envs: int,
+        device: str = "auto",
+        seed: int = 0,
+        threads: int | None = None,
+        squash: bool = False,
+        steps: int = 1,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.env, self.num_envs, self.seed, self.steps = env, envs, seed, 0
+        self.device = resident_device(device)
+        self.spec = env.spec(squash=squash)
+        self.sampler = sampler_of(self.spec.action)
+        self._warp_device = str(self.device) if self.device.type == "cuda" else "cpu"
+        check_memory(env, envs=envs, steps=steps, device=self.device)
+        self.params = env.configured(self._warp_device, config or {})
+        self.slices = Slices(envs, self.device, threads)
+        self.buffers = Buffers.empty(
+            env, self.spec.action, steps=steps, envs=envs, device=self.device
+        )
+        self._arrays = self.buffers.arrays(env, self.sampler)
+        self._states = wp.zeros(envs, dtype=env.state, device=self._warp_device)
+        self._running = {
+            "lengths": torch.zeros(envs, dtype=torch.int32, device=self.device),
+            "returns": torch.zeros(envs, device=self.device),
+            "ended": torch.zeros(envs, dtype=torch.bool, device=self.device),
+        }
+        self._statistics = torch.zeros(
+            len(self.slices.all), kernels.STATISTICS, dtype=torch.float64, device=self.device
+        )
+        self._reset = self._load(kernels.reset_kernel(env))
+        self._steps_given: Rollout | None = None
+        self._given: Tensor | None = None
+
+    def reset(self) -> Tensor:
+        """First observations `[N, D]` of a new episode in every environment."""
+        for tensor in self._running.values():
+            tensor.zero_()
+        self._observe(begins=True, row=0)
+        return self.buffers.observations[0]
+
+    def observe(self) -> None:
+        """Write the present observations into the first row of the buffers."""
+        self._observe(begins=False, row=0)
+
+    def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """One step; returns observations, rewards, terminated and truncated.
+
+        The tensors are the buffers' own: the next step overwrites them. The step after an end
+        ignores its action and returns the first observation of the next episode, with reward 0.
+
+        Args:
+            actions: as sampled, `[N]` int64, or `[N, n]` int64 or float32, on the device.
+
+        Raises:
+            ValueError: another shape.
+        """
+        if self._steps_given is None or self._given is None:
+            given = torch.zeros_like(self.buffers.actions[:1])
+            chooser = kernels.given_chooser(self.env, self.sampler)
+            source = chooser.source()
+            source.actions = wp.from_torch(given, dtype=self.sampler.sampled)
+            self._given, self._steps_given = given, Rollout(self, chooser, source)
+        if actions.shape != self._given.shape[1:]:
+            expected = list(self._given.shape[1:])
+            raise ValueError(f"actions: expected shape {expected}, got {list(actions.shape)}")
+        self._given[0].copy_(actions)
+        self._steps_given.run(1)
+        b = self.buffers
+        return b.observations[1], b.rewards[0], b.terminated[0], b.truncated[0]
+
+    def uniform_rollout(self, *, recorded: bool = True) -> Rollout:
+        """A rollout of uniform actions; without a record it may be longer than the buffers."""
+        chooser = kernels.uniform_chooser(self.env, self.sampler)
+        return Rollout(self, chooser, chooser.source(), recorded=recorded)
+
+    def take_sums(self) -> EpisodeSums:
+        """The sums since the last call; waits for the device.
+
+        Raises:
+            EnvironmentFailure: a reward or an observation was not finite.
+        """
+        sums = self._statistics.cpu().numpy().copy()
+        self._statistics.zero_()
+        bad = np.flatnonzero(sums[:, kernels.NOT_FINITE])
+        if bad.size:
+            row = sums[bad[0]]
+            raise EnvironmentFailure(
+                f"resident environment {self.env.name}: a reward or an observation is not finite "
+                f"({int(sums[:, kernels.NOT_FINITE].sum())} steps, such as step "
+                f"{int(row[kernels.BAD_STEP])} of environment {int(row[kernels.BAD_ENV])})"
+            )
+        total = sums.sum(0)
+        return EpisodeSums(
+            int(total[kernels.EPISODES]),
+            float(total[kernels.RETURNS]),
+            float(total[kernels.SQUARES]),
+            int(total[kernels.LENGTHS]),
+            int(total[kernels.RESETS]),
+        )
+
+    def state(self) -> NDArray[Any]:
+        """A copy of the state of every environment `[N]`, a structured array."""
+        copied: NDArray[Any] = self._states.numpy().copy()
+        return copied
+
+    def set_state(self, state: NDArray[Any]) -> None:
+        """Replace the state of every environment."""
+        self._states.assign(state)
+
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        """All that a later `restore` continues from, by name."""
+        state = np.frombuffer(self.state().tobytes(), np.uint8)
+        running = {name: tensor.cpu().numpy().copy() for name, tensor in self._running.items()}
+        return {"state": state, **running, "steps": np.array(self.steps, np.int64)}
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a `snapshot` of as many environments.
+
+        Raises:
+            ValueError: it does not fit.
+        """
+        if saved["lengths"].shape != (self.num_envs,):
+            raise ValueError(f"envs: expected {self.num_envs}, got {len(saved['lengths'])}")
+        present = self.state()
+        self.set_state(np.frombuffer(saved["state"].tobytes(), present.dtype))
+        for name, tensor in self._running.items():
+            tensor.copy_(torch.from_numpy(np.array(saved[name])))
+        self.steps = int(saved["steps"])
+        self.observe()
+
+    def close(self) -> None:
+        """End the threads."""
+        self.slices.close()
+
+    def _observe(self, *, begins: bool, row: int) -> None:
+        given = [self._states, self.params, self._arrays[0], self.seed, self.steps, begins, row]
+        self._launch(self._reset, self.num_envs, given).launch(self._stream())
+
+    def _load(self, kernel: Any) -> Any:
+        try:
+            wp.load_module(kernel.module, device=self._warp_device)
+        except Exception as error:
+            raise EnvironmentFailure(
+                f"resident environment {self.env.name}: Warp cannot compile it: {words_of(error)}"
+            ) from error
+        return kernel
+
+    def _launch(self, kernel: Any, count: int, inputs: list[Any]) -> Any:
+        return wp.launch(kernel, count, inputs, device=self._warp_device, record_cmd=True)
+
+    def _stream(self) -> Any:
+        """Torch's current stream, so that kernels and tensor operations stay in order."""
+        if self.device.type == "cpu":
+            return None
+        return wp.stream_from_torch(torch.cuda.current_stream(self.device))
+
+
+class Rollout:
+    """Launches of one kernel on the environments of `envs`, whose actions `chooser` chooses."""
+
+    def __init__(
+        self, envs: ResidentEnvs, chooser: kernels.Chooser, source: Any, *, recorded: bool = True
+    ) -> None:
+        self._envs = envs
+        kernel = envs._load(
+            kernels.rollout_kernel(envs.env, envs.sampler, chooser, recorded=recorded)
+        )
+        arrays = [wp.from_torch(tensor) for tensor in envs._running.values()]
+        fixed = [envs._states, *arrays, wp.from_torch(envs._statistics), envs.params, source]
+        fixed += [*envs._arrays, envs.seed]
+        self._varying = len(fixed)
+        self._commands = [
+            envs._launch(kernel, part.size, [*fixed, 0, 0, 0, part.first, part.part])
+            for part in envs.slices.all
+        ]
+
+    def run(self, count: int, *, row: int = 0) -> None:
+        """`count` steps of every environment, from this row of the buffers."""
+        self._envs.slices.run(lambda part: self.run_slice(part, count, row=row))
+        self._envs.steps += count
+
+    def run_slice(self, part: Slice, count: int, *, row: int, ahead: int = 0) -> None:
+        """The same of one slice; the caller raises `envs.steps` by all steps afterwards.
+
+        Args:
+            part: the slice.
+            count: of steps.
+            row: of the buffers.
+            ahead: steps of this slice that `envs.steps` does not count yet.
+        """
+        command = self._commands[part.part]
+        for at, value in enumerate((self._envs.steps + ahead, count, row), self._varying):
+            command.set_param_at_index(at, value)
+        command.launch(self._envs._stream())
+
+
+def resident_device(name: str) -> torch.device:
+    """The device of `resident.device`.
+
+    Raises:
+        ConfigError: it is not there.
+    """
+    from aclearn.policies.devices import choose_device
+
+    device = choose_device(name, key="resident.device")
+    if device.type == "cuda":
+        device = torch.device("cuda", device.index or 0)
+        if not wp.is_device_available(str(device)):
+            raise ConfigError(
+                f"resident.device: Warp does not see {device}, which torch has; is its driver as "
+                "new as CUDA 12?"
+            )
+    return device
+
+
+def check_memory(env: ResidentEnv, *, envs: int, steps: int, device: torch.device) -> None:
+    """Check that the environments and their buffers fit into the free memory.
+
+    Raises:
+        ConfigError: they do not; says how many do.
+    """
+    if envs < 1:
+        raise ConfigError(f"resident.envs: expected at least 1 environment, got {envs}")
+    free = (
+        psutil.virtual_memory().available
+        if device.type == "cpu"
+        else torch.cuda.mem_get_info(device)[0]
+    )
+    step = Buffers.bytes_per_step(env, env.spec().action)
+    # a fifth row: the last observation
+    each = _BYTES + 4 * env.observation_size + steps * step
+    fit = int(free * _MOST_MEMORY) // each
+    if envs > fit:
+        raise ConfigError(
+            f"resident.envs: {envs} environments with {steps} recorded steps need "
+            f"{envs * each / 2**30:.1f} GiB of {device}, which has {free / 2**30:.1f} GiB free; at "
+            f"most {fit} fit"
+        )

@@ -1,0 +1,201 @@
+"""Kernels of an environment: several steps in one launch, one environment a thread.
+
+Resets are at the next step, as in gymnasium's vector environments: the step after an end ignores
+its action, begins the next episode and is not valid. So row t + 1 of the observations is always
+what step t reached.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from aclearn.resident.environment import ResidentEnv
+from aclearn.resident.generator import CHOOSE, RESET, STEP, draws, stream_of
+from aclearn.resident.sampling import Sampler
+from aclearn.resident.warp_setup import wp
+
+#: Columns of the statistics: ended episodes, the sums of their returns, of the squares of these and
+#: of their lengths; resets; steps with a number that is not finite, and where the last was.
+EPISODES, RETURNS, SQUARES, LENGTHS, RESETS, NOT_FINITE, BAD_ENV, BAD_STEP = range(8)
+STATISTICS = 8
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """How actions are chosen in a rollout.
+
+    Attributes:
+        source: a Warp struct of the arrays that it reads.
+        choose: `(source, row, environment, observation, rng) → sampled action, log-probability`.
+    """
+
+    source: Any
+    choose: Any
+
+
+@wp.struct
+class Nothing:
+    """The source of uniform choices."""
+
+    unused: wp.int32
+
+
+def uniform_chooser(env: ResidentEnv, sampler: Sampler) -> Chooser:
+    """Every choice alike; the log-probability is given as 0."""
+    observation, uniform = env.observation_type, sampler.uniform
+
+    @wp.func
+    def choose(source: Nothing, k: wp.int32, i: wp.int32, seen: observation, rng: wp.uint32):
+        return uniform(rng), 0.0
+
+    return Chooser(Nothing, choose)
+
+
+def given_chooser(env: ResidentEnv, sampler: Sampler) -> Chooser:
+    """Actions `[1, N]` that the caller wrote before the launch."""
+    observation = env.observation_type
+
+    @wp.struct
+    class Given:
+        actions: wp.array2d(dtype=sampler.sampled)
+
+    @wp.func
+    def choose(source: Given, k: wp.int32, i: wp.int32, seen: observation, rng: wp.uint32):
+        return source.actions[0, i], 0.0
+
+    return Chooser(Given, choose)
+
+
+def parameters_chooser(env: ResidentEnv, sampler: Sampler) -> Chooser:
+    """Sampled by parameters `[N, P]` that a network wrote before the launch."""
+    observation, sample = env.observation_type, sampler.sample
+
+    @wp.struct
+    class Parameters:
+        parameters: wp.array(dtype=sampler.parameters)
+
+    @wp.func
+    def choose(source: Parameters, k: wp.int32, i: wp.int32, seen: observation, rng: wp.uint32):
+        action, log_prob = sample(source.parameters[i], rng)
+        return action, log_prob
+
+    return Chooser(Parameters, choose)
+
+
+def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, recorded: bool) -> Any:
+    """A kernel of K steps, the state in registers.
+
+    Arguments: state, steps and returns of the running episodes, whether the last step ended one
+    (each `[N]`); statistics `[slices, STATISTICS]`; params; source; observations `[T+1, N]`,
+    actions, log-probabilities, rewards, terminated, truncated and valid `[T, N]`; seed; the first
+    step's number since the start; K; its row; the slice's first environment and number.
+    """
+    observation = env.observation_type
+    env_reset, env_step, env_observe, limit = env.reset, env.step, env.observe, env.time_limit
+    to_env, choose, sampled = sampler.to_env, chooser.choose, sampler.sampled
+    state_type, params_type, source_type = env.state, env.params, chooser.source
+
+    @wp.func
+    def is_finite(seen: observation, reward: wp.float32) -> wp.bool:
+        total = reward
+        for j in range(wp.static(env.observation_size)):
+            total += seen[j]
+        return wp.isfinite(total)
+
+    @wp.kernel(module="unique", enable_backward=False, module_options={"enable_backward": False})
+    def rollout(
+        states: wp.array(dtype=state_type),
+        lengths: wp.array(dtype=wp.int32),
+        returns: wp.array(dtype=wp.float32),
+        ended: wp.array(dtype=wp.bool),
+        statistics: wp.array2d(dtype=wp.float64),
+        params: params_type,
+        source: source_type,
+        observations: wp.array2d(dtype=observation),
+        actions: wp.array2d(dtype=sampled),
+        log_probs: wp.array2d(dtype=wp.float32),
+        rewards: wp.array2d(dtype=wp.float32),
+        terminated: wp.array2d(dtype=wp.bool),
+        truncated: wp.array2d(dtype=wp.bool),
+        valid: wp.array2d(dtype=wp.bool),
+        seed: wp.int32,
+        step0: wp.int32,
+        count: wp.int32,
+        row: wp.int32,
+        first: wp.int32,
+        part: wp.int32,
+    ):
+        i = first + wp.tid()
+        state = states[i]
+        length = lengths[i]
+        total = returns[i]
+        over = ended[i]
+        stream = stream_of(seed, i)
+        seen = observation(env_observe(state, params))
+        for k in range(count):
+            now = step0 + k
+            action, log_prob = choose(source, row + k, i, seen, draws(stream, now, CHOOSE))
+            reward = wp.float32(0.0)
+            terminal = wp.bool(False)
+            cut = wp.bool(False)
+            begins = over
+            if begins:
+                state = env_reset(draws(stream, now, RESET), params)
+                length = 0
+                total = 0.0
+                wp.atomic_add(statistics, part, RESETS, wp.float64(1.0))
+            else:
+                state, reward, terminal = env_step(
+                    state, to_env(action), draws(stream, now, STEP), params
+                )
+                length += 1
+                total += reward
+                cut = length >= limit and not terminal
+            over = terminal or cut
+            seen = observation(env_observe(state, params))
+            if not is_finite(seen, reward):
+                wp.atomic_add(statistics, part, NOT_FINITE, wp.float64(1.0))
+                statistics[part, BAD_ENV] = wp.float64(i)
+                statistics[part, BAD_STEP] = wp.float64(now)
+            if over:
+                wp.atomic_add(statistics, part, EPISODES, wp.float64(1.0))
+                wp.atomic_add(statistics, part, RETURNS, wp.float64(total))
+                wp.atomic_add(statistics, part, SQUARES, wp.float64(total) * wp.float64(total))
+                wp.atomic_add(statistics, part, LENGTHS, wp.float64(length))
+            if wp.static(recorded):
+                observations[row + k + 1, i] = seen
+                actions[row + k, i] = action
+                log_probs[row + k, i] = log_prob
+                rewards[row + k, i] = reward
+                terminated[row + k, i] = terminal
+                truncated[row + k, i] = cut
+                valid[row + k, i] = not begins
+        states[i] = state
+        lengths[i] = length
+        returns[i] = total
+        ended[i] = over
+
+    return rollout
+
+
+def reset_kernel(env: ResidentEnv) -> Any:
+    """A kernel that begins an episode in every environment and writes observations `[., N]`."""
+    observation = env.observation_type
+    env_reset, env_observe = env.reset, env.observe
+    state_type, params_type = env.state, env.params
+
+    @wp.kernel(module="unique", enable_backward=False, module_options={"enable_backward": False})
+    def reset(
+        states: wp.array(dtype=state_type),
+        params: params_type,
+        observations: wp.array2d(dtype=observation),
+        seed: wp.int32,
+        now: wp.int32,
+        begins: wp.bool,
+        row: wp.int32,
+    ):
+        i = wp.tid()
+        if begins:
+            states[i] = env_reset(draws(stream_of(seed, i), now, RESET), params)
+        observations[row, i] = observation(env_observe(states[i], params))
+
+    return reset

@@ -1,0 +1,315 @@
+"""Does a resident environment follow its reference? One step at a time, over whole episodes.
+
+Before each step the reference is set to the resident state, so rounding does not add up and each
+difference is that of one step: WarpDrive's consistency checker (Lan et al. 2021), but stricter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aclearn.errors import AclearnError
+from aclearn.resident.engine import ResidentEnvs
+from aclearn.resident.environment import ResidentEnv
+
+Arrays = NDArray[Any]
+#: A state by field, `[M]` or `[M, …]` each.
+Fields = Mapping[str, Arrays]
+
+
+class ReferenceStep(NamedTuple):
+    """What one step of M environments reached; observations `[M, D]`, the others `[M]`."""
+
+    state: Fields
+    observations: Arrays
+    rewards: Arrays
+    terminated: Arrays
+
+
+class Reference(Protocol):
+    """Another implementation of an environment.
+
+    Attributes:
+        time_limit: agent steps of its longest episode.
+    """
+
+    time_limit: int
+
+    def step(self, state: Fields, actions: Arrays) -> ReferenceStep:
+        """One step of M environments from these states.
+
+        Args:
+            state: the resident state by field; integers and float32.
+            actions: as `ActionSpec.to_env` gives them.
+        """
+
+
+class GymnasiumReference:
+    """An environment of gymnasium as a reference.
+
+    Args:
+        id: of gymnasium.
+        fields: of the resident state, in the order of the environment's attribute `state`.
+    """
+
+    def __init__(self, id: str, fields: tuple[str, ...]) -> None:
+        made = gymnasium.make(id, disable_env_checker=True)
+        made.reset(seed=0)
+        assert made.spec is not None and made.spec.max_episode_steps is not None
+        self.time_limit = made.spec.max_episode_steps
+        self._env: Any = made.unwrapped
+        self._fields = fields
+
+    def step(self, state: Fields, actions: Arrays) -> ReferenceStep:
+        """As `Reference.step`, one environment after another in float64."""
+        rows = np.stack([state[name] for name in self._fields], 1).astype(np.float64)
+        after, seen, rewards, terminated = [], [], [], []
+        env = self._env
+        for row, action in zip(rows, actions, strict=True):
+            env.state = row
+            env.steps_beyond_terminated = None  # CartPole warns of steps after an end
+            observation, reward, terminal, _, _ = env.step(action)
+            after.append(np.array(env.state, np.float64))
+            seen.append(observation)
+            rewards.append(reward)
+            terminated.append(terminal)
+        reached = np.stack(after, 1)
+        by_name = dict(zip(self._fields, reached, strict=True))
+        return ReferenceStep(by_name, np.array(seen), np.array(rewards), np.array(terminated))
+
+
+class ResidentReference:
+    """The same environment on another device as a reference; its step must draw nothing.
+
+    Args:
+        env: the environment, with one choice or bounded numbers as its action.
+        device: of the reference.
+        config: of its parameters.
+    """
+
+    def __init__(self, env: ResidentEnv, device: str, **config: Any) -> None:
+        self.time_limit = env.time_limit
+        self._env, self._device, self._config = env, device, config
+        self._made: dict[int, ResidentEnvs] = {}
+
+    def step(self, state: Fields, actions: Arrays) -> ReferenceStep:
+        """As `Reference.step`; the actions lie within their bounds already."""
+        count = len(actions)
+        made = self._made.get(count)
+        if made is None:
+            made = ResidentEnvs(self._env, envs=count, device=self._device, config=self._config)
+            self._made = {count: made}
+        made.reset()
+        states = made.state()
+        for name in states.dtype.names or ():
+            states[name] = state[name]
+        made.set_state(states)
+        seen, rewards, terminated, _ = made.step(_sampled(made, actions))
+        after = made.state()
+        by_name = {name: after[name] for name in after.dtype.names or ()}
+        return ReferenceStep(by_name, *(t.cpu().numpy() for t in (seen, rewards, terminated)))
+
+
+def _sampled(made: ResidentEnvs, actions: Arrays) -> torch.Tensor:
+    """The sampled form of actions that an environment takes: a choice, or bounded numbers."""
+    spec = made.spec.action
+    part = spec.parts[0]
+    if spec.kind == "discrete":
+        return torch.from_numpy(actions.astype(np.int64) - part.starts[0]).to(made.device)
+    low, high = np.array(part.low), np.array(part.high)
+    numbers = (actions - (low + high) / 2) / ((high - low) / 2)
+    return torch.from_numpy(numbers.astype(np.float32)).to(made.device)
+
+
+@dataclass(frozen=True)
+class ParityReport:
+    """What a check compared.
+
+    Attributes:
+        steps: compared steps.
+        episodes: episodes that ended.
+        excluded: steps whose end lies within tolerance of a threshold: both answers are right.
+        largest: largest absolute difference of each field, "observation[i]" and "reward".
+    """
+
+    steps: int
+    episodes: int
+    excluded: int
+    largest: Mapping[str, float]
+
+
+class ParityError(AclearnError):
+    """A resident environment and its reference disagree."""
+
+
+def check_resident(
+    env: ResidentEnv,
+    reference: Reference,
+    *,
+    tolerance: Mapping[str, float] | float = 1e-5,
+    periods: Mapping[str, float] | None = None,
+    envs: int = 1000,
+    seed: int = 0,
+    device: str = "cpu",
+    max_steps: int | None = None,
+    choose: Callable[[np.random.Generator, int], Arrays] | None = None,
+    **config: Any,
+) -> ParityReport:
+    """Compare each step of `envs` environments with `reference`, over at least one whole episode.
+
+    Integers and ends must be equal. Floats must agree to an absolute tolerance. Where the ends
+    differ, the reference is asked again from states moved by the tolerance, one field at a time:
+    if it then gives the resident answer, the step lies at the threshold and is excluded.
+
+    Args:
+        env: the resident environment.
+        reference: the other implementation.
+        tolerance: absolute, of every field, or by name of a state's field, "observation" and
+            "reward"; 1e-5 for those without one.
+        periods: name of a field that is an angle → its period.
+        envs: number of environments.
+        seed: of environments and actions.
+        device: of the environments.
+        max_steps: of every environment; None: the time limit and one more, so that the first
+            episode of every environment is whole.
+        choose: `(rng, envs) → sampled actions`; None: uniform.
+        config: of the environment's parameters.
+
+    Raises:
+        ParityError: they disagree; names the field, environment, step and both values.
+    """
+    if reference.time_limit != env.time_limit:
+        raise ParityError(
+            f"{env.name}: time_limit: the environment has {env.time_limit} steps, the reference "
+            f"{reference.time_limit}"
+        )
+    check = _Check(env, reference, tolerance, periods or {})
+    rng = np.random.default_rng(seed)
+    made = ResidentEnvs(env, envs=envs, device=device, seed=seed, config=config)
+    try:
+        made.reset()
+        ended = np.zeros(envs, bool)
+        for at in range(max_steps or env.time_limit + 1):
+            before = made.state()
+            actions = choose(rng, envs) if choose else _uniform(made, rng)
+            seen, rewards, terminated, truncated = made.step(torch.from_numpy(actions))
+            live = np.flatnonzero(~ended)
+            check.compare(
+                at,
+                live,
+                {name: before[name][live] for name in before.dtype.names or ()},
+                np.asarray(made.spec.action.to_env(actions[live])),
+                made.state()[live],
+                seen.cpu().numpy()[live],
+                rewards.cpu().numpy()[live],
+                terminated.cpu().numpy()[live],
+            )
+            ended = (terminated | truncated).cpu().numpy()
+        episodes = made.take_sums().episodes
+    finally:
+        made.close()
+    return ParityReport(check.steps, episodes, check.excluded, dict(check.largest))
+
+
+class _Check:
+    def __init__(
+        self,
+        env: ResidentEnv,
+        reference: Reference,
+        tolerance: Mapping[str, float] | float,
+        periods: Mapping[str, float],
+    ) -> None:
+        self._env, self._reference, self._periods = env, reference, periods
+        self._tolerance = tolerance
+        self.steps = self.excluded = 0
+        self.largest: dict[str, float] = {}
+
+    def compare(
+        self,
+        at: int,
+        live: Arrays,
+        before: Fields,
+        actions: Arrays,
+        after: Arrays,
+        seen: Arrays,
+        rewards: Arrays,
+        terminated: Arrays,
+    ) -> None:
+        """Compare one step of the environments `live`, whose rows all arrays have."""
+        if not len(live):
+            return
+        expected = self._reference.step(before, actions)
+        same = np.asarray(expected.terminated, bool) == terminated
+        for row in np.flatnonzero(~same):
+            one = {name: values[row : row + 1] for name, values in before.items()}
+            if not self._at_threshold(one, actions[row : row + 1], bool(terminated[row])):
+                self._disagree("terminated", at, live, int(row), terminated, expected.terminated)
+        self.excluded += int((~same).sum())
+        self.steps += int(same.sum())
+        for name in after.dtype.names or ():
+            self._field(name, at, live, same, after[name], np.asarray(expected.state[name]))
+        for index in range(seen.shape[1]):
+            name = f"observation[{index}]"
+            self._field(name, at, live, same, seen[:, index], expected.observations[:, index])
+        self._field("reward", at, live, same, rewards, expected.rewards)
+
+    def _of(self, name: str) -> float:
+        if isinstance(self._tolerance, Mapping):
+            return self._tolerance.get(name.partition("[")[0], 1e-5)
+        return self._tolerance
+
+    def _field(
+        self, name: str, at: int, live: Arrays, same: Arrays, found: Arrays, expected: Arrays
+    ) -> None:
+        exact = not np.issubdtype(found.dtype, np.floating)
+        with np.errstate(invalid="ignore"):
+            distance = np.abs(found.astype(np.float64) - expected)
+        if (period := self._periods.get(name)) is not None:
+            distance = np.minimum(distance, np.abs(period - distance))
+        distance = distance.reshape(len(live), -1).max(1)
+        # written so that NaN disagrees
+        wrong = same & ~(distance <= (0.0 if exact else self._of(name)))
+        if wrong.any():
+            self._disagree(name, at, live, int(np.flatnonzero(wrong)[0]), found, expected)
+        self.largest[name] = max(
+            self.largest.get(name, 0.0), float(distance[same].max(initial=0.0))
+        )
+
+    def _at_threshold(self, state: Fields, action: Arrays, answer: bool) -> bool:
+        for name, value in state.items():
+            if not np.issubdtype(value.dtype, np.floating):
+                continue
+            for sign in (-1.0, 1.0):
+                moved = {**state, name: value.astype(np.float64) + sign * self._of(name)}
+                if bool(self._reference.step(moved, action).terminated[0]) == answer:
+                    return True
+        return False
+
+    def _disagree(
+        self, name: str, at: int, live: Arrays, row: int, found: Arrays, expected: Arrays
+    ) -> None:
+        raise ParityError(
+            f"{self._env.name}: {name} of environment {int(live[row])} after step {at}: the "
+            f"environment has {found[row]!r}, the reference {expected[row]!r}, tolerance "
+            f"{self._of(name):g}"
+        )
+
+
+def _uniform(made: ResidentEnvs, rng: np.random.Generator) -> Arrays:
+    """Sampled actions: uniform choices, and numbers a little beyond their bounds."""
+    spec, envs = made.spec.action, made.num_envs
+    choices = np.stack([rng.integers(count, size=envs) for count in spec.counts or (1,)], 1)
+    if spec.kind == "discrete":
+        return choices[:, 0]
+    parts: list[Arrays] = [choices] if spec.counts else []
+    if spec.numbers:
+        parts.append(rng.uniform(-1.2, 1.2, (envs, spec.numbers)))
+    joined = np.concatenate(parts, 1)
+    return joined.astype(spec.dtype if spec.numbers else np.int64)

@@ -1,0 +1,99 @@
+"""What cannot work is refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from aclearn.errors import ConfigError, EnvironmentFailure
+
+resident = pytest.importorskip("aclearn.resident")
+from aclearn.resident.environments import cartpole  # noqa: E402
+from aclearn.resident.warp_setup import wp  # noqa: E402
+
+CARTPOLE = resident.find_env("CartPole")
+
+
+def test_without_warp_the_message_names_the_extra() -> None:
+    program = (
+        "import sys; sys.modules['warp'] = None\n"
+        "from aclearn.errors import ConfigError\n"
+        "try:\n    import aclearn.resident\n"
+        "except ConfigError as error:\n    print(error)"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert 'pip install "aclearn[resident]"' in told.stdout, told.stderr
+
+
+@wp.func
+def _nan_step(s: cartpole.State, action: wp.int32, rng: wp.uint32, p: cartpole.Params):
+    s, reward, terminated = cartpole.step(s, action, rng, p)
+    return s, reward / wp.where(s.x_dot > 0.4, 0.0, 1.0), terminated
+
+
+def test_a_step_that_is_not_finite_names_environment_and_step() -> None:
+    made = resident.make(
+        dataclasses.replace(CARTPOLE, name="Broken", step=_nan_step), envs=50, device="cpu"
+    )
+    made.reset()
+    for _ in range(30):
+        made.step(torch.ones(50, dtype=torch.int64))
+    where = r"Broken: a reward or an observation is not finite \(\d+ steps, such as step \d+ of"
+    with pytest.raises(EnvironmentFailure, match=where):
+        made.take_sums()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"time_limit": 0}, "time_limit: expected at least 1 agent step, got 0"),
+        ({"time_limit": None}, "without one an episode might never end"),
+        (
+            {"observation_space": spaces.Box(0, 255, (84, 84), np.uint8)},
+            "expected a Box of float32 with one axis",
+        ),
+        ({"action_space": spaces.Text(5)}, "Text actions are not supported"),
+    ],
+    ids=("no steps", "never ends", "an image", "text"),
+)
+def test_a_definition_that_cannot_work(changes: dict, words: str) -> None:
+    with pytest.raises(EnvironmentFailure, match=words):
+        dataclasses.replace(CARTPOLE, **changes)
+
+
+def test_an_observation_of_another_length_than_its_space() -> None:
+    wrong = dataclasses.replace(CARTPOLE, observation_space=spaces.Box(-1.0, 1.0, (3,), np.float32))
+    with pytest.raises(EnvironmentFailure, match="CartPole: Warp cannot compile it: "):
+        resident.make(wrong, envs=2, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"envs": 0}, "resident.envs: expected at least 1 environment, got 0"),
+        ({"envs": 10**12}, r"need .* GiB of cpu, which has .* free; at most \d+ fit"),
+        ({"envs": 2, "weight": 3.0}, "its keys are gravity, cart_mass"),
+        ({"envs": 2, "device": "cuda:97"}, "resident.device: cuda:97 is not there"),
+    ],
+    ids=("none", "too many", "a wrong key", "no such device"),
+)
+def test_settings_that_cannot_work(settings: dict, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        resident.make("CartPole", **{"device": "cpu"} | settings)
+
+
+def test_actions_of_another_shape_and_unknown_names() -> None:
+    made = resident.make("CartPole", envs=4, device="cpu")
+    made.reset()
+    with pytest.raises(ValueError, match=r"actions: expected shape \[4\], got \[4, 1\]"):
+        made.step(torch.zeros(4, 1, dtype=torch.int64))
+    with pytest.raises(EnvironmentFailure, match="did you mean CartPole"):
+        resident.make("Cartpol", envs=1)
+    with pytest.raises(EnvironmentFailure, match="is a Struct, expected a ResidentEnv"):
+        resident.make("aclearn.resident.environments.cartpole:State", envs=1)

@@ -1,0 +1,110 @@
+"""Rollouts: draws, resets, time limits, sums, snapshots."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+resident = pytest.importorskip("aclearn.resident")
+
+
+def _pcg(state: np.ndarray) -> np.ndarray:
+    """PCG-RXS-M-XS of O'Neill 2014, 32 bits."""
+    with np.errstate(over="ignore"):
+        b = state * np.uint32(747796405) + np.uint32(2891336453)
+        c = ((b >> ((b >> np.uint32(28)) + np.uint32(4))) ^ b) * np.uint32(277803737)
+        return (c >> np.uint32(22)) ^ c
+
+
+def _key(seed: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return _pcg(seed.astype(np.uint32) + _pcg(offset.astype(np.uint32)))
+
+
+def _recorded(envs, rollout, steps: int) -> dict[str, torch.Tensor]:
+    rollout.run(steps)
+    return {name: tensor.clone() for name, tensor in vars(envs.buffers).items()}
+
+
+def _made(name: str = "CartPole", **settings):
+    env = resident.find_env(name)
+    return resident.ResidentEnvs(env, **{"seed": 7, "steps": 60, "device": "cpu"} | settings)
+
+
+def test_the_draws_depend_on_seed_environment_and_step_only() -> None:
+    few, many = _made(envs=5), _made(envs=3001, threads=2)
+    assert len(many.slices.all) == 2
+    records = []
+    for made in (few, many):
+        made.reset()
+        made.buffers.observations[0].fill_(0)
+        records.append(_recorded(made, made.uniform_rollout(), 60))
+    for name, tensor in records[0].items():
+        torch.testing.assert_close(tensor, records[1][name][:, :5], rtol=0, atol=0)
+
+    # and they are those of the formula: the actions of uniform choices
+    environment, step = np.meshgrid(np.arange(3001), np.arange(60))
+    stream = _key(np.full_like(environment, 7), environment)
+    state = _key(stream, step * 3)  # use 0 of three
+    drawn = _pcg(state) % 2
+    np.testing.assert_array_equal(records[1]["actions"].numpy(), drawn)
+    many.close()
+
+
+def test_a_long_launch_equals_single_steps_with_its_actions() -> None:
+    long, single = _made(envs=40), _made(envs=40)
+    long.reset()
+    first = single.reset().clone()
+    record = _recorded(long, long.uniform_rollout(), 60)
+    ends = 0
+    previous = first
+    for t in range(60):
+        seen, rewards, terminated, truncated = single.step(record["actions"][t])
+        torch.testing.assert_close(seen, record["observations"][t + 1], rtol=0, atol=0)
+        torch.testing.assert_close(rewards, record["rewards"][t], rtol=0, atol=0)
+        assert torch.equal(terminated, record["terminated"][t])
+        assert not truncated.any()
+        begins = ~record["valid"][t]
+        if t > 0:
+            assert torch.equal(begins, record["terminated"][t - 1])
+        # a reset: the reward is 0 and the state a first one, ±0.05
+        assert (rewards[begins] == 0.0).all() and (rewards[~begins] == 1.0).all()
+        assert (seen[begins].abs() <= 0.05).all()
+        assert (previous != seen).any(1).all()
+        ends += int(terminated.sum())
+        previous = seen.clone()
+    assert ends > 40
+    for made in (long, single):
+        sums = made.take_sums()
+        assert sums.episodes == ends
+        assert sums.returns == sums.lengths
+        assert sums.resets == int((~record["valid"]).sum())
+        assert made.take_sums().episodes == 0
+
+
+def test_the_time_limit_truncates_and_keeps_terminated_apart() -> None:
+    made = resident.make("MountainCar", envs=3, device="cpu", time_limit=20)
+    made.reset()
+    for at in range(1, 44):
+        _, rewards, terminated, truncated = made.step(torch.ones(3, dtype=torch.int64))
+        assert not terminated.any()
+        assert truncated.tolist() == [at in (20, 41)] * 3
+        assert rewards.tolist() == [0.0 if at in (21, 42) else -1.0] * 3
+    assert made.take_sums() == resident.EpisodeSums(6, -120.0, 2400.0, 120, 6)
+
+
+def test_a_restored_snapshot_continues_bit_for_bit() -> None:
+    made, other = _made("Pendulum", envs=9), _made("Pendulum", envs=9)
+    made.reset()
+    rollout = made.uniform_rollout()
+    rollout.run(37)
+    saved = made.snapshot()
+    record = _recorded(made, rollout, 60)
+    other.restore(saved)
+    continued = _recorded(other, other.uniform_rollout(), 60)
+    for name in ("actions", "rewards"):
+        assert torch.equal(continued[name], record[name])
+    assert torch.equal(continued["observations"][1:], record["observations"][1:])
+    with pytest.raises(ValueError, match="envs: expected 4, got 9"):
+        _made("Pendulum", envs=4).restore(saved)

@@ -1,0 +1,91 @@
+"""The classic-control environments against gymnasium's own, step by step."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+resident = pytest.importorskip("aclearn.resident")
+from aclearn.resident.environments import cartpole  # noqa: E402
+from aclearn.resident.warp_setup import wp  # noqa: E402
+from tests.support.resident import FIELDS, PERIODS, TOLERANCES  # noqa: E402
+
+
+def _reference(env):
+    return resident.GymnasiumReference(env.gymnasium_id, FIELDS[env.name])
+
+
+@pytest.mark.parametrize("name", resident.ENVIRONMENTS)
+def test_each_step_is_gymnasiums(name: str) -> None:
+    env = resident.find_env(name)
+    whole = name == "CartPole"  # benchmarks/resident_parity.py plays all five to the end
+    report = resident.check_resident(
+        env,
+        _reference(env),
+        tolerance=TOLERANCES[name],
+        periods=PERIODS.get(name),
+        envs=1000 if whole else 100,
+        max_steps=120 if whole else 60,
+    )
+    assert report.steps > (50_000 if whole else 5_500)
+    assert report.excluded <= 3
+    assert whole == (report.episodes > 1000)
+
+
+@wp.func
+def _step_with_a_wrong_mass(
+    s: cartpole.State, action: wp.int32, rng: wp.uint32, p: cartpole.Params
+):
+    p.cart_mass = 1.001
+    return cartpole.step(s, action, rng, p)
+
+
+def test_a_disagreement_names_field_environment_step_and_both_values() -> None:
+    env = dataclasses.replace(resident.find_env("CartPole"), step=_step_with_a_wrong_mass)
+    with pytest.raises(resident.ParityError) as raised:
+        resident.check_resident(env, _reference(env), tolerance=1e-6, envs=4, max_steps=3)
+    words = str(raised.value)
+    assert words.startswith("CartPole: x_dot of environment 0 after step 0: the environment has ")
+    assert ", the reference " in words
+    assert words.endswith("tolerance 1e-06")
+    shorter = dataclasses.replace(env, time_limit=499)
+    with pytest.raises(resident.ParityError, match=r"time_limit: .* 499 steps, the reference 500"):
+        resident.check_resident(shorter, _reference(env))
+
+
+def test_an_end_at_the_threshold_is_excluded_and_counted_another_one_is_not() -> None:
+    # the reference ends a little earlier: within tolerance in the one case, not in the other
+    class Earlier(resident.GymnasiumReference):
+        def __init__(self, by: float) -> None:
+            super().__init__("CartPole-v1", FIELDS["CartPole"])
+            self._env.theta_threshold_radians -= by
+
+    env = resident.find_env("CartPole")
+    settings = {"envs": 1000, "max_steps": 40}
+    report = resident.check_resident(env, Earlier(2e-4), tolerance=1e-3, **settings)
+    assert report.excluded > 0
+    with pytest.raises(resident.ParityError, match="terminated of environment"):
+        resident.check_resident(env, Earlier(2e-2), tolerance=1e-3, **settings)
+
+
+def test_the_same_environment_elsewhere_is_a_reference() -> None:
+    env = resident.find_env("Pendulum")
+    report = resident.check_resident(
+        env, resident.ResidentReference(env, "cpu"), tolerance=0.0, envs=20, max_steps=10
+    )
+    assert report.steps == 200
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("name", resident.ENVIRONMENTS)
+def test_cuda_and_cpu_take_the_same_steps(name: str) -> None:
+    env = resident.find_env(name)
+    report = resident.check_resident(
+        env,
+        resident.ResidentReference(env, "cuda"),
+        tolerance=TOLERANCES[name],
+        periods=PERIODS.get(name),
+    )
+    assert report.steps > 10_000
