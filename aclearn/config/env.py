@@ -63,7 +63,7 @@ class EnvConfig(Group):
         max_length=200,
         description="environment: an Atari game (ALE/Pong-v5), a gymnasium id (CartPole-v1), an "
         "id that a module registers (module:Name-v0), or a callable that returns a gymnasium.Env "
-        "(module:factory)",
+        "or a pettingzoo.ParallelEnv (module:factory)",
     )
     kwargs: dict[str, Any] = Field(
         default_factory=dict,

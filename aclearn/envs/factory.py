@@ -6,6 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from aclearn.envs.lookup import maker
+from aclearn.envs.parallel_vector_env import ParallelVectorEnv, is_parallel
+from aclearn.envs.restarting import RestartingEnvs
 from aclearn.envs.sync_vector_env import SyncVectorEnv
 from aclearn.envs.vector_env import VectorEnv
 from aclearn.types import EnvSpec
@@ -50,16 +52,20 @@ def make_vector_env(
         return AtariEnvs(
             env, num_envs=num_envs, seed=seed, threads=threads, step_timeout_s=step_timeout_s
         )
-    return SyncVectorEnv(
+    group = RestartingEnvs(
         maker(env),
         name=env.id,
-        num_envs=num_envs,
+        count=num_envs,
         seed=seed,
+        step_timeout_s=step_timeout_s,
+        max_faults=max_faults,
+    )
+    kind = ParallelVectorEnv if is_parallel(group.envs[0]) else SyncVectorEnv
+    return kind(
+        group,
         frame_stack=env.frame_stack,
         squash=env.squash_actions,
         masked=env.action_mask is not None,
-        step_timeout_s=step_timeout_s,
-        max_faults=max_faults,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
+from aclearn.envs.parallel_vector_env import is_parallel
 from aclearn.errors import EnvironmentFailure, did_you_mean, install_hint
 from aclearn.extensions import import_module, load_extension
 from aclearn.types.atari_ids import guessed_id
@@ -20,7 +21,7 @@ _REGISTERED_BY = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
 
 
 def maker(env: EnvConfig) -> Callable[[], Any]:
-    """A function that makes one `gymnasium.Env`, for all ids except Atari's.
+    """A function that makes one `gymnasium.Env` or `pettingzoo.ParallelEnv`; not for Atari's ids.
 
     `module:factory` calls your factory with env.kwargs; `module:Name-v0` imports the module and
     then asks gymnasium, like any other id.
@@ -83,7 +84,7 @@ def _factory_maker(env_id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
     if not callable(factory):
         raise EnvironmentFailure(
             f"env.id {env_id!r} is a {type(factory).__name__}, expected a callable that returns "
-            "a gymnasium.Env"
+            "a gymnasium.Env or a pettingzoo.ParallelEnv"
         )
 
     def make() -> Any:
@@ -92,10 +93,11 @@ def _factory_maker(env_id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
         except Exception as error:
             _tell_missing_extra(env_id, error)
             raise
-        if not isinstance(made, gymnasium.Env):
+        if not (isinstance(made, gymnasium.Env) or is_parallel(made)):
             raise EnvironmentFailure(
                 f"env.id {env_id!r}: the factory returned a {type(made).__name__} "
-                f"of {type(made).__module__}, expected a gymnasium.Env"
+                f"of {type(made).__module__}, expected a gymnasium.Env or a pettingzoo.ParallelEnv"
+                f"{'; use its parallel_env' if hasattr(made, 'agent_iter') else ''}"
             )
         return made
 

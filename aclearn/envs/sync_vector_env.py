@@ -3,120 +3,105 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
+from aclearn.envs.deadline import ENVIRONMENT_FAULTS
+from aclearn.envs.restarting import RestartingEnvs
 from aclearn.envs.spaces import ObservationError, mask_row, read_actions, read_layout
 from aclearn.envs.vector_env import env_actions
 from aclearn.errors import EnvironmentFailure, trace_of, words_of
 from aclearn.types import OBSERVATION, EnvSpec, EnvStep, ObservationSpec
-from aclearn.types.env_spec import Observations
+from aclearn.types.env_spec import Bools, Observations
 
 _LOGGER = logging.getLogger(__name__)
-#: Time for which a fault counts towards `max_faults`: a broken environment fails more often, and
-#: one fault a day must not end a run of a week.
-_FAULTS_COUNT_FOR_S = 3600.0
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class SyncVectorEnv:
-    """B environments of one kind in a Python loop, with next-step autoreset.
+    """Environments of one kind in a Python loop, with next-step autoreset.
 
     An environment that raises, exits, hangs, or leaves its spaces is closed and made again; the
-    step marks it as `faulted`. `step_timeout_s` limits one step of the whole group (StepDeadline).
-    After more than `max_faults` within an hour, or in a row in one environment, the group fails.
+    step marks it as `faulted`. The time limit is that of one step of the whole group. Environment e
+    is seeded with seed + e at its first reset only.
 
-    Environment b is seeded with seed + b at its first reset only. One that is made again gets a
-    seed drawn from (seed, b, number of the fault), so that it need not repeat the fault and a run
-    stays a function of its seed.
+    Args:
+        group: the environments; `close` closes them.
+        frame_stack: images in an observation.
+        squash: see `read_actions`.
+        masked: the environments' infos have action masks.
+
+    Raises:
+        EnvironmentFailure: the environments' spaces are not supported; they are closed.
     """
 
     def __init__(
-        self,
-        make: Callable[[], Any],
-        *,
-        name: str,
-        num_envs: int,
-        seed: int,
-        frame_stack: int,
-        squash: bool = False,
-        masked: bool = False,
-        step_timeout_s: float,
-        max_faults: int,
-        clock: Callable[[], float] = time.monotonic,
+        self, group: RestartingEnvs, *, frame_stack: int, squash: bool, masked: bool
     ) -> None:
-        self._make = make
-        self._name = name
-        self._seed = seed
-        self._max_faults = max_faults
-        self._clock = clock
-        self._deadline = StepDeadline(step_timeout_s)
-        self._envs: list[Any] = []
-        self._steps: list[Any] = []
+        self._group, name = group, group.name
         try:
-            for _ in range(num_envs):
-                fault = self._fault_of(lambda: self._envs.append(make()))
-                if isinstance(fault, EnvironmentFailure):
-                    raise fault
-                if fault is not None:
-                    raise EnvironmentFailure(
-                        f"environment {name} cannot be made ({words_of(fault)})\n{trace_of(fault)}"
-                    ) from fault
-            action = read_actions(self._envs[0].action_space, name, squash=squash)
-            self._layout = read_layout(
-                self._envs[0].observation_space, name, num_envs=num_envs, frame_stack=frame_stack
-            )
-            self._steps = [env.step for env in self._envs]
+            observations, actions, agents = self._spaces()
+            B = self.num_envs = len(group.envs) * agents
+            action = read_actions(actions, name, squash=squash)
+            self._layout = read_layout(observations, name, num_envs=B, frame_stack=frame_stack)
+            if masked and not action.counts:
+                raise EnvironmentFailure(
+                    f"environment {name}: env.action_mask is set, and its actions ({action}) have "
+                    "nothing to mask; set env.action_mask: null"
+                )
+            self._steps = [env.step for env in group.envs]
         except EnvironmentFailure:
-            self.close()
+            group.close()
             raise
         except ENVIRONMENT_FAULTS as error:
-            self.close()
+            group.close()
             raise EnvironmentFailure(
                 f"environment {name}: its spaces cannot be read "
                 f"({words_of(error)})\n{trace_of(error)}"
             ) from error
-        if masked and not action.counts:
-            self.close()
-            raise EnvironmentFailure(
-                f"environment {name}: env.action_mask is set, and its actions ({action}) have "
-                "nothing to mask; set env.action_mask: null"
-            )
         leaf = self._layout.leaf
-        warning = _warning(name, self._envs[0], leaf.shape)
-        self.spec = EnvSpec(ObservationSpec({OBSERVATION: leaf}), action, warning, masked)
-        self.num_envs = num_envs
-        self.masks = np.ones((num_envs, action.mask_width), np.bool_) if masked else None
-        self.faults: dict[str, int] = {}
-        self.between_attempts: Callable[[], None] = lambda: None
-        self._recent_faults: deque[tuple[float, str]] = deque()
+        warning = _warning(name, group.envs[0], leaf.shape)
+        self.spec = EnvSpec(ObservationSpec({OBSERVATION: leaf}), action, warning, masked, agents)
+        self.masks = np.ones((B, action.mask_width), np.bool_) if masked else None
+        self.faults = group.faults
         self._seeded = False
-        self._ended = np.zeros(num_envs, np.bool_)
+        #: Where the next action is ignored.
+        self._idle = np.zeros(B, np.bool_)
         self._actions: Sequence[Any] | None = None
         self._impossible: list[int] = []
         self._mask_seen = False
 
+    def _spaces(self) -> tuple[Any, Any, int]:
+        """Observation and action space of an agent, and the number of agents of an environment."""
+        first = self._group.envs[0]
+        return first.observation_space, first.action_space, 1
+
+    @property
+    def between_attempts(self) -> Callable[[], None]:
+        """Called between any two calls that may each take the time limit."""
+        return self._group.between_attempts
+
+    @between_attempts.setter
+    def between_attempts(self, call: Callable[[], None]) -> None:
+        self._group.between_attempts = call
+
     def reset(self) -> Observations:
         """First observations, leaf → [B, *shape]; only the first call seeds."""
         observations = self._begin()
-        for b in range(self.num_envs):
-            seed = None if self._seeded else self._seed + b
-            fault = self._fault_of(partial(self._begin_episode, b, seed))
+        group = self._group
+        for e in range(len(group.envs)):
+            seed = None if self._seeded else group.seed + e
+            fault = group.fault_of(partial(self._begin_finite_episode, e, seed))
             if fault is not None:
-                self._replace(b, fault)
-            self.between_attempts()
-        for b in self._layout.not_finite():
-            said = f"observation is {observations[b]}"
-            self._replace(b, ObservationError("observation_not_finite", said))
+                group.replace(e, fault, self._begin_in_new)
+            group.between_attempts()
         self._seeded = True
-        self._ended = np.zeros(self.num_envs, np.bool_)
+        none = np.zeros(self.num_envs, np.bool_)
+        self._idle = self._idle_after(none)
         self._actions = None
         return {OBSERVATION: observations}
 
@@ -134,7 +119,7 @@ class SyncVectorEnv:
         action = self.spec.action
         if action.numbers and actions.shape == (self.num_envs, *action.shape):
             impossible = ~action.contains(actions)
-            self._impossible = np.flatnonzero(impossible & ~self._ended).tolist()
+            self._impossible = np.flatnonzero(impossible & ~self._idle).tolist()
             actions = np.where(impossible[:, None], np.float32(0.0), actions)
         self._actions = env_actions(actions, self.spec.action, self.num_envs)
 
@@ -143,57 +128,34 @@ class SyncVectorEnv:
         actions, self._actions = self._actions, None
         if actions is None:
             raise RuntimeError("recv() without a send() before it")
-        B = self.num_envs
+        B, group = self.num_envs, self._group
         observations = self._begin()
         rewards = np.zeros(B, np.float64)
         terminated = np.zeros(B, np.bool_)
         truncated = np.zeros(B, np.bool_)
         faulted = np.zeros(B, np.bool_)
-        ended = self._ended.tolist()
-        steps, write, masks, spec = self._steps, self._layout.write, self.masks, self.spec.action
-        b = 0
-        while b < B:
+        idle = self._idle.tolist()
+        e, count, step_one = 0, len(group.envs), self._step_one
+        while e < count:
             try:
-                with self._deadline:
-                    while b < B:
-                        if ended[b]:
-                            self._begin_episode(b, None)
-                        else:
-                            shown, reward, terminal, cut, info = steps[b](actions[b])
-                            write(b, shown)
-                            if masks is not None:
-                                masks[b] = mask_row(info, spec, ended=bool(terminal or cut))
-                            rewards[b] = reward
-                            terminated[b] = terminal
-                            truncated[b] = cut
-                        b += 1
-            except ENVIRONMENT_FAULTS as error:
-                self._deadline.disarm()
-                if b < B:  # otherwise the alarm came just after the last one
-                    self._replace(b, error)
-                    faulted[b] = True
-                    b += 1
-        for b in self._impossible:
+                with group.deadline:
+                    while e < count:
+                        step_one(e, actions, idle, rewards, terminated, truncated)
+                        e += 1
+            except ENVIRONMENT_FAULTS as fault:
+                group.deadline.disarm()
+                if e < count:  # otherwise the alarm came just after the last one
+                    self._replace(e, fault, faulted)
+                    e += 1
+        for b, error in self._impossible_numbers(observations, rewards):
             if not faulted[b]:
-                self._replace(b, ObservationError("action_not_finite", "NaN or too large"))
-                faulted[b] = True
-        # Written so that NaN fails too; beyond float32's range it is infinite for the trainer.
-        if not (np.abs(rewards) <= _FLOAT32_MAX).all():
-            for b in np.flatnonzero(~(np.abs(rewards) <= _FLOAT32_MAX)).tolist():
-                if not faulted[b]:
-                    said = f"reward is {rewards[b]}"
-                    self._replace(b, ObservationError("reward_not_finite", said))
-                    faulted[b] = True
-        for b in self._layout.not_finite():
-            said = f"observation is {observations[b]}"
-            self._replace(b, ObservationError("observation_not_finite", said))
-            faulted[b] = True
+                self._replace(b // self.spec.agents, error, faulted)
         if faulted.any():
             rewards[faulted] = 0.0
             terminated &= ~faulted
             truncated &= ~faulted
-        reset = self._ended | faulted
-        self._ended = terminated | truncated
+        reset = self._idle | faulted
+        self._idle = self._idle_after(terminated | truncated)
         return EnvStep(
             observations={OBSERVATION: observations},
             rewards=rewards.astype(np.float32),
@@ -204,25 +166,54 @@ class SyncVectorEnv:
             faulted=faulted,
         )
 
+    def _impossible_numbers(
+        self, observations: NDArray[Any], rewards: NDArray[np.float64]
+    ) -> Iterator[tuple[int, ObservationError]]:
+        """Rows whose action, reward or observation is no finite number, and the fault."""
+        for b in self._impossible:
+            yield b, ObservationError("action_not_finite", "NaN or too large")
+        # Written so that NaN fails too; beyond float32's range it is infinite for the trainer.
+        possible = np.abs(rewards) <= _FLOAT32_MAX
+        if not possible.all():
+            for b in np.flatnonzero(~possible).tolist():
+                yield b, ObservationError("reward_not_finite", f"reward is {rewards[b]}")
+        for b in self._layout.not_finite():
+            yield b, ObservationError("observation_not_finite", f"observation is {observations[b]}")
+
     def close(self) -> None:
         """Close every environment; errors are logged."""
-        envs, self._envs, self._steps = self._envs, [], []
-        for b, env in enumerate(envs):
-            self._close_one(b, env)
-        self._deadline.close()
+        self._steps = []
+        self._group.close()
 
-    def _fault_of(self, act: Callable[[], object]) -> BaseException | None:
-        """Call an environment's code; returns its fault, None if it succeeds in time."""
-        try:
-            with self._deadline:
-                act()
-        except ENVIRONMENT_FAULTS as error:
-            self._deadline.disarm()
-            return error
-        return None
+    def _step_one(
+        self,
+        e: int,
+        actions: Sequence[Any],
+        idle: list[bool],
+        rewards: NDArray[np.float64],
+        terminated: Bools,
+        truncated: Bools,
+    ) -> None:
+        """Step environment e, or begin its next episode, and write into the arrays."""
+        if idle[e]:
+            self._begin_episode(e, None)
+            return
+        shown, reward, terminal, cut, info = self._steps[e](actions[e])
+        self._layout.write(e, shown)
+        if self.masks is not None:
+            self.masks[e] = mask_row(info, self.spec.action, ended=bool(terminal or cut))
+        rewards[e], terminated[e], truncated[e] = reward, terminal, cut
 
-    def _begin_episode(self, b: int, seed: int | None) -> None:
-        shown, info = self._envs[b].reset(seed=seed)
+    def _idle_after(self, ended: Bools) -> Bools:
+        """Where the next action is ignored, after a step that ended these episodes."""
+        return ended
+
+    def _begin_episode(self, e: int, seed: int | None) -> None:
+        shown, info = self._group.envs[e].reset(seed=seed)
+        self._write_first(e, shown, info)
+
+    def _write_first(self, b: int, shown: Any, info: Any) -> None:
+        """Write the first observation and mask of an episode."""
         self._layout.write_first(b, shown)
         if self.masks is not None:
             self.masks[b] = mask_row(info, self.spec.action, ended=False)
@@ -230,75 +221,26 @@ class SyncVectorEnv:
             self._mask_seen = True
             _LOGGER.warning(
                 "event=action_mask_unused name=%s detail='its info has an action_mask; "
-                "env.action_mask: info applies it'", self._name,
+                "env.action_mask: info applies it'", self._group.name,
             )  # fmt: skip
 
-    def _replace(self, b: int, error: BaseException) -> None:
-        """Make environment b again and write its first observation into the batch.
-
-        Raises:
-            EnvironmentFailure: there were too many faults; its cause is the last one.
-        """
-        # earlier faults stay while this environment cannot be made
-        self._forget_old_faults()
-        while True:
-            self._count(b, error)
-            self.between_attempts()
-            self._close_one(b, self._envs[b])
-            self.between_attempts()
-            seeds = np.random.SeedSequence([self._seed, b, sum(self.faults.values())])
-            fault = self._fault_of(partial(self._make_again, b, seeds))
-            if fault is not None:
-                error = fault
-                continue
-            if b not in self._layout.not_finite():
-                self.between_attempts()
-                return
+    def _begin_finite_episode(self, e: int, seed: int | None) -> None:
+        """Begin an episode; NaN or infinity in its first observation is a fault."""
+        self._begin_episode(e, seed)
+        agents = self.spec.agents
+        if any(b // agents == e for b in self._layout.not_finite()):
             said = "at the first observation of an episode"
-            error = ObservationError("observation_not_finite", said)
+            raise ObservationError("observation_not_finite", said)
 
-    def _make_again(self, b: int, seeds: np.random.SeedSequence) -> None:
-        self._envs[b] = self._make()
-        self._steps[b] = self._envs[b].step
-        self._begin_episode(b, int(seeds.generate_state(1)[0]))
+    def _begin_in_new(self, e: int, seed: int) -> None:
+        self._steps[e] = self._group.envs[e].step
+        self._begin_finite_episode(e, seed)
 
-    def _forget_old_faults(self) -> None:
-        recent, oldest = self._recent_faults, self._clock() - _FAULTS_COUNT_FOR_S
-        while recent and recent[0][0] < oldest:
-            recent.popleft()
-
-    def _count(self, b: int, error: BaseException) -> None:
-        reason, detail = _describe(error)
-        self.faults[reason] = self.faults.get(reason, 0) + 1
-        total = sum(self.faults.values())
-        recent = self._recent_faults
-        recent.append((self._clock(), reason))
-        _LOGGER.warning(
-            "event=environment_fault name=%s env=%d reason=%s total=%d detail=%r",
-            self._name, b, reason, total, detail,
-        )  # fmt: skip
-        if len(recent) > self._max_faults:
-            words = Counter(word for _, word in recent)
-            counts = ", ".join(f"{word} {n}" for word, n in sorted(words.items()))
-            raise EnvironmentFailure(
-                f"environment {self._name} failed {len(recent)} times ({counts}) within an hour or "
-                f"in a row, actors.max_env_faults allows {self._max_faults}. "
-                f"The last fault, in environment {b} of its group: {reason}: {detail}"
-            ) from error
-
-    def _close_one(self, b: int, env: Any) -> None:
-        error = self._fault_of(env.close)
-        if error is not None:
-            _LOGGER.warning(
-                "event=environment_close_failed name=%s env=%d error=%r", self._name, b, error
-            )
-
-
-def _describe(error: BaseException) -> tuple[str, str]:
-    """Reason for the counter, and detail for the user."""
-    if isinstance(error, ObservationError):
-        return error.reason, str(error)
-    return "hung" if isinstance(error, StepHungError) else "raised", trace_of(error)
+    def _replace(self, e: int, error: BaseException, faulted: Bools) -> None:
+        """Make environment e again, and mark all its rows."""
+        self._group.replace(e, error, self._begin_in_new)
+        agents = self.spec.agents
+        faulted[e * agents : (e + 1) * agents] = True
 
 
 def _warning(name: str, env: Any, shape: tuple[int, ...]) -> str:

@@ -20,7 +20,7 @@ class VectorEnv(Protocol):
 
     Attributes:
         spec: of its observations and actions.
-        num_envs: B.
+        num_envs: B; of environments of several agents, the number of all agents.
         masks: `[B, A]` bool, the actions that are allowed after the last `reset` or `recv`; None:
             all. They belong to the receiver.
         faults: reason → number of failures after which an environment was made again.

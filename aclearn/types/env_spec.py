@@ -26,12 +26,14 @@ class EnvSpec:
     Attributes:
         warning: a sentence for the user, or empty.
         masked: whether the environment has action masks.
+        agents: of an environment; each has a row of B.
     """
 
     observation: ObservationSpec
     action: ActionSpec
     warning: str = ""
     masked: bool = False
+    agents: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data; `from_dict` is its inverse."""
@@ -49,7 +51,7 @@ class EnvSpec:
 
 @dataclass
 class EnvStep:
-    """One agent step of B environments.
+    """One agent step of B environments, or of the agents of some environments.
 
     The arrays belong to the receiver: no later step writes to them.
 
@@ -63,7 +65,8 @@ class EnvStep:
         life_lost: [B] bool, a life was lost without the end of the game; may come together with
             truncated.
         reset: [B] bool, next-step autoreset: the previous step ended an episode, this step's action
-            was ignored, and nothing may be learned from it.
+            was ignored, and nothing may be learned from it. An agent without an episode has such
+            steps until its next one begins.
         faulted: [B] bool, implies reset: the environment failed in this step and was made again;
             its running episode must be dropped.
     """

@@ -45,15 +45,15 @@ def make_groups(config: Config, *, actor_index: int, restarts: int = 0) -> list[
         )
         builder = UnrollBuilder(
             unroll_spec_of(config, env.spec),
-            num_envs=actors.envs_per_group,
+            num_envs=env.num_envs,
             clip_rewards=config.env.clip_rewards,
             life_loss_ends=config.env.life_loss_ends,
         )
         mix = None
         if config.mixes_policies:
             rng = np.random.default_rng((config.run.seed, actor_index, 3, restarts, g))
-            mix = PolicyMix(actors.envs_per_group, actors.unroll_length, actors.original_share, rng)
-        groups.append(Group(env, builder, EpisodeTracker(actors.envs_per_group), mix))
+            mix = PolicyMix(env.num_envs, actors.unroll_length, actors.original_share, rng)
+        groups.append(Group(env, builder, EpisodeTracker(env.num_envs), mix))
     return groups
 
 

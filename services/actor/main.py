@@ -32,8 +32,19 @@ def make_actions(
     meter: WaitMeter,
     *,
     parameters: int,
+    max_batch: int,
 ) -> ActionSource:
-    """The action source that `actors.inference` names; `parameters` as of the `UnrollSpec`."""
+    """The action source that `actors.inference` names.
+
+    Args:
+        actors: of the configuration.
+        context: of the role.
+        monitor: names the peers.
+        architecture: of the policy.
+        meter: measures the waits.
+        parameters: as of the `UnrollSpec`.
+        max_batch: observations of a group.
+    """
     if actors.inference == "predictor":
         link = PeerLink(context, "predictions", context.index)
         return PredictorClient(
@@ -51,7 +62,7 @@ def make_actions(
         context,
         architecture,
         actors.runtime,
-        max_batch=actors.envs_per_group,
+        max_batch=max_batch,
         device="cpu",
     )
     rng = np.random.default_rng((context.config.run.seed, context.index, 1, context.restarts))
@@ -81,7 +92,13 @@ def make_actor(context: RoleContext) -> Role:
     actor = Actor(
         groups,
         actions=make_actions(
-            config.actors, context, monitor, architecture, meter, parameters=unrolls.parameters
+            config.actors,
+            context,
+            monitor,
+            architecture,
+            meter,
+            parameters=unrolls.parameters,
+            max_batch=groups[0].env.num_envs,
         ),
         counter=UnrollCounter(),
         sender=UnrollSender(

@@ -24,7 +24,7 @@ def play(
     """True returns and lengths (agent steps) of `episodes` whole episodes, in order of their ends.
 
     Each parallel environment plays an equal share of episodes from its start, so that short
-    episodes are not over-represented.
+    episodes are not over-represented. An episode of several agents gives a return for each.
 
     Args:
         saved: names the environment.
@@ -38,18 +38,22 @@ def play(
     quota[: episodes % num_envs] += 1
     rng = np.random.default_rng(seed)
     env = _make(saved, num_envs, seed)
-    tracker = EpisodeTracker(num_envs)
+    tracker, agents = EpisodeTracker(env.num_envs), env.spec.agents
+    finished = np.zeros(num_envs, np.bool_)
     returns: list[float] = []
     lengths: list[int] = []
     try:
         for _, step in _steps(saved, policy, env, greedy, rng):
             ended = np.flatnonzero(step.terminated | step.truncated)
             for b, episode in zip(ended, tracker.update(step), strict=True):
-                if quota[b] > 0:
-                    quota[b] -= 1
+                finished[b // agents] = True
+                if quota[b // agents] > 0:
                     returns.append(episode.return_)
                     lengths.append(episode.length)
-            if not quota.any():
+            begun = step.reset.reshape(-1, agents).all(axis=1)
+            quota[begun & finished] -= 1
+            finished &= ~begun
+            if not (quota > 0).any():
                 break
     finally:
         env.close()

@@ -27,22 +27,30 @@ def check_sizes(
     Raises:
         ConfigError: one of them is larger; names the keys to change.
     """
-    B, T = config.actors.envs_per_group, config.actors.unroll_length
+    envs, T = config.actors.envs_per_group, config.actors.unroll_length
+    B = envs * spec.agents
+    who = f"{envs} environments" + (f" of {spec.agents} agents" if spec.agents > 1 else "")
+    predictor = config.actors.inference == "predictor"
+    if predictor and spec.agents > 1 and config.predictor.max_batch < B:
+        raise ConfigError(
+            f"predictor.max_batch: {config.predictor.max_batch} observations do not hold one "
+            f"request of an actor, which asks for {envs} environments of {spec.agents} agents at "
+            f"once; set it to {B} or more"
+        )
     leaves = spec.observation.values()
     # an unroll has each frame once, an action request the whole stack
     unroll = (T + 1) * B * max(leaf.nbytes // leaf.frame_stack for leaf in leaves)
-    asked = config.actors.inference == "predictor"
-    request = B * max(leaf.nbytes for leaf in leaves) if asked else 0
+    request = B * max(leaf.nbytes for leaf in leaves) if predictor else 0
     weights = {name: 4 * prod(shape) for name, shape in architecture.tensor_shapes().items()}
     largest = max(weights, key=weights.__getitem__)
     for what, size, mend in (
         (
-            f"actors.unroll_length: the frames of an unroll of {T} steps of {B} environments",
+            f"actors.unroll_length: the frames of an unroll of {T} steps of {who}",
             unroll,
             "lower it or actors.envs_per_group",
         ),
         (
-            f"actors.envs_per_group: the observations of {B} environments",
+            f"actors.envs_per_group: the observations of {who}",
             request,
             "lower it",
         ),

@@ -100,7 +100,7 @@ def test_a_failure_in_the_reset_between_episodes_does_not_touch_the_finished_one
 def test_the_replacement_may_fail_too_and_each_failure_counts(scripted, make_group):
     group = make_group(fault="raise", at=2, ends_after=9, faulty=1, max_faults=5)
     group.reset()
-    group._make = failing_twice(group._make)
+    group._group._make = failing_twice(group._group._make)
     step = play(group, 2)
     assert step.faulted.tolist() == [True, False]
     assert group.faults == {"raised": 3}
@@ -111,13 +111,13 @@ def test_there_are_signs_of_life_between_any_two_things_that_may_hang(scripted, 
     group = make_group(fault="raise", at=2, ends_after=9, faulty=1, max_faults=5)
     group.reset()
     done = []
-    make, scripted[0].close = failing_twice(group._make), lambda: done.append("close")
+    make, scripted[0].close = failing_twice(group._group._make), lambda: done.append("close")
 
     def record_make():
         done.append("make")
         return make()
 
-    group._make = record_make
+    group._group._make = record_make
     group.between_attempts = lambda: done.append("sign")
     play(group, 2)
     first = ["sign", "close", "sign", "make"]
@@ -180,7 +180,7 @@ def test_one_fault_too_many_ends_the_group_with_the_last_reason_and_its_tracebac
 def test_only_the_faults_of_the_last_hour_count(scripted, make_group):
     group = make_group(fault="raise", at=1, faulty=99, max_faults=3)
     now_s = 0.0
-    group._clock = lambda: now_s
+    group._group._clock = lambda: now_s
     group.reset()
     play(group, 1)  # faults 1 and 2
     now_s = 3601.0
@@ -198,7 +198,7 @@ def test_an_environment_that_never_comes_back_is_given_up_however_slowly_it_fail
 ):
     group = make_group(fault="raise", at=0, faulty=99, max_faults=4)
     clock = iter(range(0, 10**6, 3000))  # 50 minutes each: never more than two in an hour
-    group._clock = lambda: next(clock)
+    group._group._clock = lambda: next(clock)
     with pytest.raises(EnvironmentFailure, match=r"failed 5 times \(raised 5\)"):
         group.reset()
 

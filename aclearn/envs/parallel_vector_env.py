@@ -1,0 +1,140 @@
+"""Environments of several agents: PettingZoo's parallel API, one row for each agent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.envs.restarting import RestartingEnvs
+from aclearn.envs.spaces import ObservationError, mask_row
+from aclearn.envs.sync_vector_env import SyncVectorEnv
+from aclearn.errors import EnvironmentFailure
+from aclearn.types.env_spec import Bools
+
+
+def is_parallel(env: Any) -> bool:
+    """Whether it is a `pettingzoo.ParallelEnv`; never imports pettingzoo."""
+    pettingzoo = sys.modules.get("pettingzoo")
+    return pettingzoo is not None and isinstance(env, pettingzoo.ParallelEnv)
+
+
+class ParallelVectorEnv(SyncVectorEnv):
+    """Environments of the same A possible agents, which one policy plays: row e·A + a of B.
+
+    An agent's episode begins with its first observation and ends when it is terminated or
+    truncated. From then on its steps are resets without an action, until it appears again: at the
+    latest when the environment, after the end of its last agent, is reset as a whole. A failure of
+    the environment or of one agent's numbers drops the running episodes of all its agents.
+
+    Raises:
+        EnvironmentFailure: also if the agents have different spaces.
+    """
+
+    def __init__(self, group: RestartingEnvs, **options: Any) -> None:
+        super().__init__(group, **options)
+        #: Where an agent has an episode.
+        self._playing = np.zeros(self.num_envs, np.bool_)
+        #: The newest observation of each row: shown again while there is none.
+        self._last: list[Any] = [None] * self.num_envs
+
+    def _spaces(self) -> tuple[Any, Any, int]:
+        first, name = self._group.envs[0], self._group.name
+        agents = self._agents = list(getattr(first, "possible_agents", None) or ())
+        if not agents:
+            raise EnvironmentFailure(
+                f"environment {name}: its possible_agents are missing; each of them is a row"
+            )
+        observations = {agent: first.observation_space(agent) for agent in agents}
+        actions = {agent: first.action_space(agent) for agent in agents}
+        for what, spaces in (("observations", observations), ("actions", actions)):
+            _check_equal(name, what, spaces)
+        return observations[agents[0]], actions[agents[0]], len(agents)
+
+    def _begin_episode(self, e: int, seed: int | None) -> None:
+        shown, infos = self._group.envs[e].reset(seed=seed)
+        self._check_known(shown)
+        if not shown:
+            raise ObservationError("agents", "reset: no agent has an observation")
+        anyone = next(iter(shown.values()))
+        for b, agent in self._rows(e):
+            self._playing[b] = agent in shown
+            if agent in shown:
+                self._last[b] = shown[agent]
+                self._write_first(b, shown[agent], infos.get(agent, {}))
+            else:
+                self._last[b] = anyone
+                self._wait(b)
+
+    def _step_one(
+        self,
+        e: int,
+        actions: Sequence[Any],
+        idle: list[bool],
+        rewards: NDArray[np.float64],
+        terminated: Bools,
+        truncated: Bools,
+    ) -> None:
+        rows = self._rows(e)
+        taken = {agent: actions[b] for b, agent in rows if not idle[b]}
+        if not taken:
+            self._begin_episode(e, None)
+            return
+        env = self._group.envs[e]
+        shown, rewarded, terminal, cut, infos = self._steps[e](taken)
+        self._check_known(shown)
+        for b, agent in rows:
+            ends = bool(terminal.get(agent, False) or cut.get(agent, False))
+            if agent in taken:
+                if agent not in shown or agent not in rewarded:
+                    said = f"step: {agent} acted, and its observation or reward is missing"
+                    raise ObservationError("agents", said)
+                if not ends and agent not in env.agents:
+                    said = f"step: {agent} left, and was neither terminated nor truncated"
+                    raise ObservationError("agents", said)
+                self._last[b] = shown[agent]
+                self._layout.write(b, shown[agent])
+                if self.masks is not None:
+                    info = infos.get(agent, {})
+                    self.masks[b] = mask_row(info, self.spec.action, ended=ends)
+                rewards[b] = rewarded[agent]
+                terminated[b], truncated[b] = terminal[agent], cut[agent]
+                self._playing[b] = not ends
+            elif agent in shown and agent in env.agents and not ends:
+                self._last[b] = shown[agent]
+                self._write_first(b, shown[agent], infos.get(agent, {}))
+                self._playing[b] = True
+            else:
+                self._wait(b)
+
+    def _idle_after(self, ended: Bools) -> Bools:
+        return ~self._playing
+
+    def _wait(self, b: int) -> None:
+        """Write something into the row of an agent without an episode."""
+        self._layout.write_first(b, self._last[b])
+        if self.masks is not None:
+            self.masks[b] = True
+
+    def _rows(self, e: int) -> list[tuple[int, Any]]:
+        """Row and agent of each of environment e's agents."""
+        return list(enumerate(self._agents, e * len(self._agents)))
+
+    def _check_known(self, shown: Mapping[Any, Any]) -> None:
+        unknown = [agent for agent in shown if agent not in self._agents]
+        if unknown:
+            raise ObservationError("agents", f"{unknown[0]} is not among possible_agents")
+
+
+def _check_equal(name: str, what: str, spaces: Mapping[Any, Any]) -> None:
+    first, *others = spaces
+    for other in others:
+        if spaces[other] != spaces[first]:
+            raise EnvironmentFailure(
+                f"environment {name}: one policy plays all its agents, and their {what} differ: "
+                f"{spaces[first]} of {first}, {spaces[other]} of {other}. Wrap the environment so "
+                "that they are equal"
+            )

@@ -1,0 +1,159 @@
+"""Environments that are closed and made again when they fail."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
+from aclearn.envs.spaces import ObservationError
+from aclearn.errors import EnvironmentFailure, trace_of, words_of
+
+_LOGGER = logging.getLogger(__name__)
+#: Time for which a fault counts towards `max_faults`: a broken environment fails more often, and
+#: one fault a day must not end a run of a week.
+_FAULTS_COUNT_FOR_S = 3600.0
+
+
+class RestartingEnvs:
+    """Environments of one kind; one that fails is replaced, until it fails too often.
+
+    An environment that is made again gets a seed drawn from (seed, its index, number of the fault),
+    so that it need not repeat the fault and a run stays a function of its seed.
+
+    Args:
+        make: one environment.
+        name: of the environment, for messages.
+        count: number of environments.
+        seed: of the group.
+        step_timeout_s: time limit of `deadline`.
+        max_faults: within an hour, or in a row in one environment.
+        clock: monotonic seconds.
+
+    Attributes:
+        envs: the present ones.
+        deadline: limits every call of the environments' code.
+        faults: reason → number of failures.
+        between_attempts: called between any two calls that may each take `step_timeout_s`.
+
+    Raises:
+        EnvironmentFailure: one cannot be made.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        *,
+        name: str,
+        count: int,
+        seed: int,
+        step_timeout_s: float,
+        max_faults: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name, self.seed = name, seed
+        self.envs: list[Any] = []
+        self.deadline = StepDeadline(step_timeout_s)
+        self.faults: dict[str, int] = {}
+        self.between_attempts: Callable[[], None] = lambda: None
+        self._make, self._max_faults, self._clock = make, max_faults, clock
+        self._recent_faults: deque[tuple[float, str]] = deque()
+        for _ in range(count):
+            fault = self.fault_of(lambda: self.envs.append(make()))
+            if fault is None:
+                continue
+            self.close()
+            if isinstance(fault, EnvironmentFailure):
+                raise fault
+            raise EnvironmentFailure(
+                f"environment {name} cannot be made ({words_of(fault)})\n{trace_of(fault)}"
+            ) from fault
+
+    def fault_of(self, act: Callable[[], object]) -> BaseException | None:
+        """Call an environment's code; returns its fault, None if it succeeds in time."""
+        try:
+            with self.deadline:
+                act()
+        except ENVIRONMENT_FAULTS as error:
+            self.deadline.disarm()
+            return error
+        return None
+
+    def replace(self, index: int, error: BaseException, begin: Callable[[int, int], None]) -> None:
+        """Make an environment again after a fault.
+
+        Args:
+            index: of the environment.
+            error: its fault.
+            begin: starts the new environment's first episode, for its index and seed; what it
+                raises is another fault.
+
+        Raises:
+            EnvironmentFailure: there were too many faults; its cause is the last one.
+        """
+        # earlier faults stay while this environment cannot be made
+        self._forget_old_faults()
+        fault: BaseException | None = error
+        while fault is not None:
+            self._count(index, fault)
+            self.between_attempts()
+            self._close_one(index, self.envs[index])
+            self.between_attempts()
+            fault = self.fault_of(partial(self._make_again, index, begin))
+        self.between_attempts()
+
+    def close(self) -> None:
+        """Close every environment; errors are logged."""
+        envs, self.envs = self.envs, []
+        for index, env in enumerate(envs):
+            self._close_one(index, env)
+        self.deadline.close()
+
+    def _make_again(self, index: int, begin: Callable[[int, int], None]) -> None:
+        self.envs[index] = self._make()
+        seeds = np.random.SeedSequence([self.seed, index, sum(self.faults.values())])
+        begin(index, int(seeds.generate_state(1)[0]))
+
+    def _forget_old_faults(self) -> None:
+        recent, oldest = self._recent_faults, self._clock() - _FAULTS_COUNT_FOR_S
+        while recent and recent[0][0] < oldest:
+            recent.popleft()
+
+    def _count(self, index: int, error: BaseException) -> None:
+        reason, detail = _describe(error)
+        self.faults[reason] = self.faults.get(reason, 0) + 1
+        total = sum(self.faults.values())
+        recent = self._recent_faults
+        recent.append((self._clock(), reason))
+        _LOGGER.warning(
+            "event=environment_fault name=%s env=%d reason=%s total=%d detail=%r",
+            self.name, index, reason, total, detail,
+        )  # fmt: skip
+        if len(recent) > self._max_faults:
+            words = Counter(word for _, word in recent)
+            counts = ", ".join(f"{word} {n}" for word, n in sorted(words.items()))
+            raise EnvironmentFailure(
+                f"environment {self.name} failed {len(recent)} times ({counts}) within an hour or "
+                f"in a row, actors.max_env_faults allows {self._max_faults}. "
+                f"The last fault, in environment {index} of its group: {reason}: {detail}"
+            ) from error
+
+    def _close_one(self, index: int, env: Any) -> None:
+        error = self.fault_of(env.close)
+        if error is not None:
+            _LOGGER.warning(
+                "event=environment_close_failed name=%s env=%d error=%r", self.name, index, error
+            )
+
+
+def _describe(error: BaseException) -> tuple[str, str]:
+    """Reason for the counter, and detail for the user."""
+    if isinstance(error, ObservationError):
+        return error.reason, str(error)
+    return "hung" if isinstance(error, StepHungError) else "raised", trace_of(error)
