@@ -30,7 +30,7 @@ from aclearn.envs import make_vector_env
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture, describe_architecture
 from aclearn.rollout import Executable
-from aclearn.types import OBSERVATION, PolicyVersion
+from aclearn.types import OBSERVATION, ObservationSpec, PolicyVersion
 from aclearn.wire import decode, encode
 from compress import (
     ArtifactRuntime,
@@ -70,7 +70,7 @@ _CALLS = 20
 def architecture_of(name: str) -> Architecture:
     """The network `name` for Pong."""
     return describe_architecture(
-        name, observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
+        name, observation=ObservationSpec.plain((4, 84, 84), "uint8"), actions=6
     )
 
 

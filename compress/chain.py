@@ -220,8 +220,9 @@ class CompressorChain:
         if context.observations is not None and len(context.observations):
             chosen = context.observations[rng.integers(len(context.observations), size=count)]
             return np.ascontiguousarray(chosen)
-        shape = (count, *architecture.observation_shape)
-        if architecture.observation_dtype == "uint8":
+        leaf = architecture.observation.sole
+        shape = (count, *leaf.shape)
+        if leaf.dtype == "uint8":
             return rng.integers(0, 256, shape, np.uint8)
         return rng.normal(size=shape).astype(np.float32)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.policies import Architecture, describe_architecture
-from aclearn.types import PolicyVersion
+from aclearn.types import ObservationSpec, PolicyVersion
 from compress.errors import RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
 from compress.link import Link, is_id, is_word
@@ -30,14 +30,14 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
         ChainError: the link refuses this architecture.
     """
     architecture = architecture or describe_architecture(
-        "accerl-net3", observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
+        "accerl-net3", observation=ObservationSpec.plain((4, 84, 84), "uint8"), actions=6
     )
     rng = np.random.default_rng(0)
-    shape = (64, *architecture.observation_shape)
-    images = architecture.observation_dtype == "uint8"
+    leaf = architecture.observation.sole
+    shape = (64, *leaf.shape)
     observations = (
-        rng.integers(0, 256, shape, np.uint8) if images else rng.normal(size=shape)
-    ).astype(architecture.observation_dtype)
+        rng.integers(0, 256, shape, np.uint8) if leaf.dtype == "uint8" else rng.normal(size=shape)
+    ).astype(leaf.dtype)
     policies = [_random_policy(architecture, version) for version in (1, 2)]
     kept = [_copied(policy) for policy in policies]
     name = link.id

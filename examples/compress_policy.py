@@ -38,8 +38,7 @@ def main() -> None:
     # The model of the original policy network.
     architecture = describe_architecture(
         "accerl-original",
-        observation_shape=spec.observation.sole.shape,
-        observation_dtype=spec.observation.sole.dtype,
+        observation=spec.observation,
         actions=spec.action,
     )
     policy = Policy.of(architecture, tensors_of(PolicyNetwork(architecture, seed=1)))

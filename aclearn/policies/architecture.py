@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from aclearn.distributions import distribution_of
 from aclearn.policies.layers import Layer, Shape, output_shapes, tensor_shapes
-from aclearn.types import ActionSpec, flat_size
+from aclearn.types import ActionSpec, ObservationSpec, flat_size
 
 #: Names of the layers that give the distribution's parameters `[N, P]`, and the critic's values:
 #: V `[N, 1]`, or Q `[N, A]` of discrete actions.
@@ -28,10 +28,9 @@ class Architecture:
 
     Attributes:
         name: of its preset.
-        observation_shape: `(C, H, W)` for images, `(D,)` for flat observations.
-        observation_dtype: "uint8" or "float32".
+        observation: its leaves.
         action_spec: of the policy.
-        layers: in order of execution; the first scales the observations, "policy" gives the
+        layers: in order of execution; the first of each leaf scales it, "policy" gives the
             distribution's parameters, and "value" or "q" is the critic.
 
     Raises:
@@ -40,13 +39,12 @@ class Architecture:
     """
 
     name: str
-    observation_shape: Shape
-    observation_dtype: str
+    observation: ObservationSpec
     action_spec: ActionSpec
     layers: tuple[Layer, ...]
 
     def __post_init__(self) -> None:
-        shapes = output_shapes(self.layers, self.observation_shape)
+        shapes = output_shapes(self.layers, self.observation)
         if VALUE in shapes and ACTION_VALUES in shapes:
             raise ValueError(
                 f"architecture {self.name!r}: expected one critic, a layer {VALUE!r} or "
@@ -62,7 +60,7 @@ class Architecture:
 
     def tensor_shapes(self) -> dict[str, Shape]:
         """Every weight's name and shape, in the order of messages."""
-        return tensor_shapes(self.layers, self.observation_shape)
+        return tensor_shapes(self.layers, self.observation)
 
     @property
     def parameter_count(self) -> int:
@@ -87,7 +85,7 @@ class Architecture:
     @property
     def spaces(self) -> str:
         """Its observations and actions, as text."""
-        return f"{self.observation_dtype} {self.observation_shape} → {self.action_spec}"
+        return f"{self.observation} → {self.action_spec}"
 
     @property
     def convolves(self) -> bool:
@@ -102,7 +100,13 @@ class Architecture:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data; `from_dict` is its inverse."""
         action_spec, layers = asdict(self.action_spec), [layer.to_dict() for layer in self.layers]
-        return {**vars(self), "action_spec": action_spec, "layers": layers}
+        observation = self.observation.to_dict()
+        return {
+            "name": self.name,
+            "observation": observation,
+            "action_spec": action_spec,
+            "layers": layers,
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Architecture:
@@ -113,7 +117,7 @@ class Architecture:
         """
         layers = tuple(Layer.from_dict(layer) for layer in data["layers"])
         parts = {
-            "observation_shape": tuple(data["observation_shape"]),
+            "observation": ObservationSpec.from_dict(data["observation"]),
             "action_spec": ActionSpec.from_dict(data["action_spec"]),
             "layers": layers,
         }

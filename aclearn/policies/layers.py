@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any
 
-from aclearn.types import OBSERVATION
+from aclearn.types import ObservationSpec
 
 Shape = tuple[int, ...]
 
@@ -25,11 +25,13 @@ class Layer:
 
     The kinds, and their fields:
 
-    * "scale": times `factor`; the first layer, which converts observations to the network's dtype.
+    * "scale": times `factor`; the first layer of each leaf of the observations, which converts it
+      to the network's dtype.
     * "convolution": a square one, `units` filters, `kernel`, `stride`, `padding`, `bias`, `gain`.
     * "dense": `units`, `bias`, `gain`.
     * "max_pool": `kernel`, `stride`, `padding`.
     * "flatten": all but the first axis become one.
+    * "concat": the flat layers that it reads, side by side.
     * "relu", "tanh", "elu", "silu"; "add": the sum of the two layers that it reads.
     * "log_std": what it reads, and after it `units` numbers that no observation changes.
     * "normalise": (x − mean) / std, component by component, within ± 10. "denormalise": its
@@ -43,7 +45,7 @@ class Layer:
         name: of the layer; its tensors are called `<name>.weight` and `<name>.bias`, that of
             "log_std" `<name>.log_std`, those of "normalise" `<name>.mean` and `<name>.std`.
         kind: its operation.
-        reads: names of layers before it, or the leaf "observation".
+        reads: names of layers before it, or of a leaf.
         units: filters of a convolution, outputs of a dense layer.
         kernel: height and width, in pixels of its input.
         stride: in the same pixels.
@@ -88,14 +90,16 @@ class Layer:
             names = ("log_std",)
         return tuple(f"{self.name}.{name}" for name in names)
 
-    def output_shape(self, given: Shape) -> Shape:
-        """Shape of one observation's output, for this input shape."""
+    def output_shape(self, given: Shape, *others: Shape) -> Shape:
+        """Shape of one observation's output, for these input shapes."""
         if self.kind in ("convolution", "max_pool"):
             channels, *size = given
             sides = ((side + 2 * self.padding - self.kernel) // self.stride + 1 for side in size)
             return (self.units or channels, *sides)
         if self.kind == "flatten":
             return (prod(given),)
+        if self.kind == "concat":
+            return (given[0] + sum(other[0] for other in others),)
         if self.kind == "log_std":
             return (given[0] + self.units,)
         return (self.units,) if self.kind == "dense" else given
@@ -123,13 +127,13 @@ class Layer:
         return cls(**{**data, "reads": tuple(data["reads"])})
 
 
-def output_shapes(layers: Iterable[Layer], observation_shape: Shape) -> dict[str, Shape]:
-    """The shape of each layer's output for one observation, by name.
+def output_shapes(layers: Iterable[Layer], observation: ObservationSpec) -> dict[str, Shape]:
+    """The shape of each leaf and each layer's output for one observation, by name.
 
     Raises:
         ValueError: a name is repeated, or a layer reads one that does not precede it.
     """
-    shapes = {OBSERVATION: observation_shape}
+    shapes = {name: leaf.shape for name, leaf in observation.items()}
     for layer in layers:
         unknown = [name for name in layer.reads if name not in shapes]
         if unknown or not layer.reads:
@@ -139,14 +143,14 @@ def output_shapes(layers: Iterable[Layer], observation_shape: Shape) -> dict[str
             )
         if layer.name in shapes:
             raise ValueError(f"layer {layer.name!r} is there twice")
-        shapes[layer.name] = layer.output_shape(shapes[layer.reads[0]])
+        shapes[layer.name] = layer.output_shape(*(shapes[name] for name in layer.reads))
     return shapes
 
 
-def tensor_shapes(layers: Iterable[Layer], observation_shape: Shape) -> dict[str, Shape]:
+def tensor_shapes(layers: Iterable[Layer], observation: ObservationSpec) -> dict[str, Shape]:
     """Every tensor's name and shape, in the order of the layers."""
     layers = tuple(layers)
-    outputs = output_shapes(layers, observation_shape)
+    outputs = output_shapes(layers, observation)
     return {
         name: shape
         for layer in layers

@@ -15,7 +15,7 @@ from aclearn.errors import ConfigError
 from aclearn.policies.architecture import ACTION_VALUES, POLICY, VALUE, Architecture
 from aclearn.policies.layers import MOST_DEVIATIONS, Layer, Shape, output_shapes
 from aclearn.policies.policy_module import PolicyModule
-from aclearn.types import OBSERVATION, PolicyOutput
+from aclearn.types import ObservationSpec, PolicyOutput
 
 _Compute = Callable[..., Tensor]
 
@@ -36,6 +36,10 @@ def _scale(layer: Layer, given: Shape) -> _Compute:
 
 def _same(x: Tensor) -> Tensor:
     return x
+
+
+def _concat(*parts: Tensor) -> Tensor:
+    return torch.cat(parts, 1)
 
 
 def _max_pool(layer: Layer, given: Shape) -> _Compute:
@@ -81,6 +85,7 @@ KINDS: dict[str, Callable[[Layer, Shape], _Compute]] = {
     "elu": lambda layer, given: nn.functional.elu,
     "silu": lambda layer, given: nn.functional.silu,
     "add": lambda layer, given: torch.add,
+    "concat": lambda layer, given: _concat,
     "log_std": lambda layer, given: _LogStd(layer.units),
     "normalise": _Normaliser,
     "denormalise": _Normaliser,
@@ -103,16 +108,16 @@ class LayerNetwork(nn.Module):
 
     Args:
         layers: in order of execution.
-        observation_shape: of one observation.
+        observation: its leaves.
 
     Raises:
         ConfigError: `KINDS` lacks a layer's kind.
     """
 
-    def __init__(self, layers: Sequence[Layer], observation_shape: Shape) -> None:
+    def __init__(self, layers: Sequence[Layer], observation: ObservationSpec) -> None:
         super().__init__()
-        self.layers = tuple(layers)
-        shapes = output_shapes(layers, observation_shape)
+        self.layers, self.leaves = tuple(layers), tuple(observation)
+        shapes = output_shapes(layers, observation)
         last_reader = {name: layer.name for layer in layers for name in layer.reads}
         self._steps: list[_Step] = []
         for layer in layers:
@@ -129,21 +134,26 @@ class LayerNetwork(nn.Module):
             step = _Step(layer.name, compute, layer.reads, layer.head, unneeded, raw)
             self._steps.append(step)
         self._product = next(i for i, layer in enumerate(layers) if layer.is_product)
-        self._scaled = any(layer.kind == "scale" and layer.factor != 1.0 for layer in layers)
+        first = {layer.reads[0]: layer for layer in layers if layer.reads[0] in observation}
+        self._raw = {name for name, layer in first.items() if layer.kind == "normalise"}
+        self._scaled = {
+            name for name, layer in first.items() if layer.kind == "scale" and layer.factor != 1.0
+        }
 
-    def outputs(self, observations: Tensor, *, every_layer: bool = False) -> dict[str, Tensor]:
-        """The outputs of the heads, or of all layers, by name, for observations `[N, *shape]`.
+    def outputs(self, *observations: Tensor, every_layer: bool = False) -> dict[str, Tensor]:
+        """The outputs of the heads, or of all layers, by name, for each leaf's `[N, *shape]`.
 
         Heads compute in the weights' dtype under autocast too: they are cheap, and bf16 has no
         value between 100 and 100.5.
         """
         # takes 3 µs; `parameters` takes 12
         weight: Tensor = self._steps[self._product].compute.weight  # type: ignore[attr-defined]
-        dtype, device = weight.dtype, observations.device.type
+        dtype, device = weight.dtype, observations[0].device.type
         autocast = torch.is_autocast_enabled(device)
-        values = {OBSERVATION: observations}
-        if not self._steps[0].reads_raw:
-            values[OBSERVATION] = observations.to(dtype, copy=self._scaled)
+        values = {
+            name: leaf if name in self._raw else leaf.to(dtype, copy=name in self._scaled)
+            for name, leaf in zip(self.leaves, observations, strict=True)
+        }
         for name, compute, reads, head, unneeded, reads_raw in self._steps:
             given = [values[read] for read in reads]
             if head and autocast:
@@ -169,7 +179,7 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
     """
 
     def __init__(self, architecture: Architecture, *, seed: int | None = None) -> None:
-        super().__init__(architecture.layers, architecture.observation_shape)
+        super().__init__(architecture.layers, architecture.observation)
         self.architecture = architecture
         generator = torch.Generator()
         if seed is None:
@@ -185,12 +195,15 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
             else:
                 nn.init.orthogonal_(parameter, gains[name], generator=generator)
 
-    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, *observations: Tensor) -> tuple[Tensor, Tensor]:
         """The distribution's parameters `[N, P]`, and state values `[N]` or action values `[N, A]`.
 
         All are fp32 under autocast too.
+
+        Args:
+            observations: each leaf's `[N, *shape]`.
         """
-        given = self.outputs(observations)
+        given = self.outputs(*observations)
         values = given.get(ACTION_VALUES)
         return given[POLICY], given[VALUE].squeeze(1) if values is None else values
 
@@ -198,13 +211,13 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
         self, observations: Mapping[str, Tensor], state: tuple[Tensor, ...] = ()
     ) -> PolicyOutput[Tensor]:
         """As `PolicyModule.step`; without state."""
-        return self._output(*self(observations[OBSERVATION]))
+        return self._output(*self(*(observations[name] for name in self.leaves)))
 
     def unroll(
         self, observations: Mapping[str, Tensor], state: tuple[Tensor, ...], starts: Tensor
     ) -> PolicyOutput[Tensor]:
         """As `PolicyModule.unroll`, all steps in one pass."""
-        parameters, values = self(observations[OBSERVATION].flatten(0, 1))
+        parameters, values = self(*(observations[name].flatten(0, 1) for name in self.leaves))
         return self._output(
             parameters.unflatten(0, starts.shape), values.unflatten(0, starts.shape)
         )

@@ -11,9 +11,10 @@ from aclearn.policies.architecture import ACTION_VALUES, POLICY, VALUE, Architec
 from aclearn.policies.layers import Layer, output_shapes
 from aclearn.types import (
     ARCHITECTURES,
-    OBSERVATION,
     ActionSpec,
     Convolution,
+    LeafSpec,
+    ObservationSpec,
     ResidualSection,
     refuse_recurrence,
 )
@@ -21,8 +22,7 @@ from aclearn.types import (
 
 def build_architecture(
     name: str,
-    observation_shape: tuple[int, ...],
-    observation_dtype: str,
+    observation: ObservationSpec,
     actions: int | ActionSpec,
     convolutions: Sequence[Convolution] = (),
     hidden: Sequence[int] = (),
@@ -33,7 +33,11 @@ def build_architecture(
     std_from_observations: bool = False,
     normalise_returns: bool = False,
 ) -> Architecture:
-    """Convolutions, residual sections, hidden layers, then a policy head and a critic.
+    """An encoder for each leaf, hidden layers, then a policy head and a critic.
+
+    An image's encoder has convolutions and residual sections of its own and flattens their output;
+    a flat leaf stays as it is. The outputs of several encoders are concatenated. The layers of a
+    sole leaf are named without it, others `<leaf>:<layer>`.
 
     Initial weights are orthogonal with gain √2, but 0.01 at the policy, for a nearly uniform first
     policy, and 1 at the critic. In residual sections the gain is 1 without a preceding activation,
@@ -41,10 +45,10 @@ def build_architecture(
 
     Args:
         name: of the architecture.
-        observation_shape: `(C, H, W)` or `(D,)`.
-        observation_dtype: "uint8" (divided by 255 in the network) or "float32".
+        observation: leaves of shape `(C, H, W)` or `(D,)`; those of uint8 are divided by 255 in the
+            network.
         actions: of the policy; a number means this many discrete actions.
-        convolutions: applied in order.
+        convolutions: of each image, applied in order.
         hidden: widths of the dense layers between the (flattened) input and the heads.
         activation: one of `ACTIVATIONS`, after every convolution and hidden layer.
         separate_value: the critic has its own hidden layers.
@@ -56,8 +60,7 @@ def build_architecture(
     """
     action_spec = ActionSpec.discrete(actions) if isinstance(actions, int) else actions
     units = distribution_of(action_spec).parameter_count
-    factor = 1.0 / 255.0 if observation_dtype == "uint8" else 1.0
-    layers = [Layer("input", "scale", (OBSERVATION,), factor=factor)]
+    layers: list[Layer] = []
 
     def add(name: str, kind: str, *reads: str, **settings: Any) -> str:
         """Add a layer that reads the previous one, unless others are given; returns its name."""
@@ -65,26 +68,43 @@ def build_architecture(
         return name
 
     root = 2**0.5
-    for i, (filters, kernel, stride) in enumerate(convolutions):
-        layer = f"convolutions.{i}"
-        add(layer, "convolution", units=filters, kernel=kernel, stride=stride, gain=root)
-        add(f"{layer}.{activation}", activation)
     blocks = sum(len(section.blocks) for section in sections)
     same: dict[str, Any] = {"kernel": 3, "padding": 1}
-    for i, section in enumerate(sections):
-        add(f"sections.{i}.convolution", "convolution", units=section.filters, **same)
-        block_input = add(f"sections.{i}.max_pool", "max_pool", stride=2, **same)
-        for j, width in enumerate(section.blocks):
-            block = f"sections.{i}.blocks.{j}"
-            add(f"{block}.{activation}", activation)
-            add(f"{block}.first", "convolution", units=width, gain=root, **same)
-            add(f"{block}.first.{activation}", activation)
-            gain = float((2 / blocks) ** 0.5)
-            second = add(f"{block}.second", "convolution", units=section.filters, gain=gain, **same)
-            block_input = add(f"{block}.add", "add", block_input, second)
-    if sections:
-        add(f"sections.{activation}", activation)
-    body = add("flatten", "flatten")
+
+    def encode(leaf: str, of: LeafSpec, prefix: str) -> str:
+        """Add a leaf's encoder; returns the name of its last layer."""
+        factor = 1.0 / 255.0 if of.dtype == "uint8" else 1.0
+        add(f"{prefix}input", "scale", leaf, factor=factor)
+        for i, (filters, kernel, stride) in enumerate(convolutions if of.is_image else ()):
+            layer = f"{prefix}convolutions.{i}"
+            add(layer, "convolution", units=filters, kernel=kernel, stride=stride, gain=root)
+            add(f"{layer}.{activation}", activation)
+        for i, section in enumerate(sections if of.is_image else ()):
+            name = f"{prefix}sections.{i}"
+            add(f"{name}.convolution", "convolution", units=section.filters, **same)
+            block_input = add(f"{name}.max_pool", "max_pool", stride=2, **same)
+            for j, width in enumerate(section.blocks):
+                block = f"{name}.blocks.{j}"
+                add(f"{block}.{activation}", activation)
+                add(f"{block}.first", "convolution", units=width, gain=root, **same)
+                add(f"{block}.first.{activation}", activation)
+                gain = float((2 / blocks) ** 0.5)
+                second = add(
+                    f"{block}.second", "convolution", units=section.filters, gain=gain, **same
+                )
+                block_input = add(f"{block}.add", "add", block_input, second)
+        if sections and of.is_image:
+            add(f"{prefix}sections.{activation}", activation)
+        return add(f"{prefix}flatten", "flatten")
+
+    if len(observation) == 1:
+        ((leaf, of),) = observation.items()
+        body = encode(leaf, of, "")
+    else:
+        encoded = [
+            encode(leaf, of, f"{leaf.replace('.', '/')}:") for leaf, of in observation.items()
+        ]
+        body = add("concat", "concat", *encoded)
     last = {}
     for tower in ("hidden", "value_hidden")[: 1 + separate_value]:
         last[tower] = body
@@ -104,14 +124,13 @@ def build_architecture(
         add(head, "denormalise", tower, head=True)
     else:
         add(head, "dense", tower, units=values, head=True)
-    return Architecture(name, observation_shape, observation_dtype, action_spec, tuple(layers))
+    return Architecture(name, observation, action_spec, tuple(layers))
 
 
 def describe_architecture(
     name: str,
     *,
-    observation_shape: tuple[int, ...],
-    observation_dtype: str,
+    observation: ObservationSpec,
     actions: int | ActionSpec,
     hidden: tuple[int, ...] | None = None,
     activation: str | None = None,
@@ -124,8 +143,7 @@ def describe_architecture(
 
     Args:
         name: one of `ARCHITECTURES`.
-        observation_shape: `(C, H, W)` or `(D,)`.
-        observation_dtype: "uint8" or "float32".
+        observation: leaves of shape `(C, H, W)` or `(D,)`.
         actions: as of `build_architecture`.
         hidden: replaces the preset's hidden widths.
         activation: replaces the preset's activation; one of `ACTIVATIONS`.
@@ -146,10 +164,11 @@ def describe_architecture(
         )
     chosen = {"hidden": hidden, "activation": activation, "separate_value": separate_value}
     preset = ARCHITECTURES[name] | {key: of for key, of in chosen.items() if of is not None}
-    if preset.keys() & {"convolutions", "sections"} and len(observation_shape) != 3:
+    images = any(leaf.is_image for leaf in observation.values())
+    if preset.keys() & {"convolutions", "sections"} and not images:
         raise ConfigError(
             f"policy.architecture: {name!r} needs images (C, H, W), but the environment's "
-            f"observations have shape {observation_shape}; use policy.architecture: mlp. (An image "
+            f"observations are {observation}; use policy.architecture: mlp. (An image "
             "is a Box of uint8 with two or three axes; everything else is flattened. Wrap an "
             "environment that shows pixels as floats so that it shows them as uint8.)"
         )
@@ -163,13 +182,13 @@ def describe_architecture(
             "policy.critic: q has one value for each of some discrete actions, and the "
             f"environment has {actions}; set it to v"
         )
-    architecture = build_architecture(name, observation_shape, observation_dtype, actions, **preset)
-    shapes = output_shapes(architecture.layers, observation_shape)
+    architecture = build_architecture(name, observation, actions, **preset)
+    shapes = output_shapes(architecture.layers, observation)
     for layer in architecture.layers:
         _, *size = shapes[layer.reads[0]]
         if layer.kind == "convolution" and min(size) + 2 * layer.padding < layer.kernel:
             raise ConfigError(
-                f"policy.architecture: {name!r} cannot see images of shape {observation_shape}: "
+                f"policy.architecture: {name!r} cannot see these images, {observation}: "
                 f"a {layer.kernel}×{layer.kernel} convolution would meet {size[0]}×{size[1]} "
                 "pixels; use larger images (84×84 is usual) or policy.architecture: mlp"
             )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,11 @@ class LeafSpec:
     frame_stack: int = 1
 
     @property
+    def is_image(self) -> bool:
+        """Whether it has channels, height and width."""
+        return len(self.shape) == 3
+
+    @property
     def newest(self) -> slice:
         """Slice of the newest frame on the first axis; everything without a stack."""
         return slice(self.shape[0] - self.shape[0] // self.frame_stack, None)
@@ -43,9 +49,9 @@ class LeafSpec:
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ObservationSpec(Mapping[str, LeafSpec]):
-    """Leaf name → its specification, in the order of all observations."""
+    """Leaf name → its specification, in the order of all observations; hashable."""
 
     leaves: Mapping[str, LeafSpec]
 
@@ -64,6 +70,39 @@ class ObservationSpec(Mapping[str, LeafSpec]):
         if len(self.leaves) != 1:
             raise ValueError(f"observations: expected one leaf, got {', '.join(self.leaves)}")
         return next(iter(self.leaves.values()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-able data; `from_dict` is its inverse."""
+        leaves = [{"name": name, **asdict(leaf)} for name, leaf in self.leaves.items()]
+        return {"leaves": leaves}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ObservationSpec:
+        """The specification that `to_dict` described.
+
+        Raises:
+            ValueError, TypeError, KeyError: the data is invalid.
+        """
+        leaves = [dict(leaf) for leaf in data["leaves"]]
+        return cls(
+            {
+                leaf.pop("name"): LeafSpec(**{**leaf, "shape": tuple(leaf["shape"])})
+                for leaf in leaves
+            }
+        )
+
+    def __eq__(self, other: object) -> bool:
+        # the order counts
+        return isinstance(other, ObservationSpec) and [*self.items()] == [*other.items()]
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.items()))
+
+    def __str__(self) -> str:
+        return ", ".join(
+            ("" if name == OBSERVATION else f"{name}: ") + f"{leaf.dtype} {leaf.shape}"
+            for name, leaf in self.items()
+        )
 
     def __getitem__(self, name: str) -> LeafSpec:
         return self.leaves[name]

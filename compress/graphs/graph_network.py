@@ -24,19 +24,20 @@ class GraphNetwork(LayerNetwork):
         if graph.precision == "int8":
             raise ValueError("graph: int8 computes in ONNX Runtime only")
         with torch.device("meta"):
-            super().__init__(
-                graph.layers(with_value=with_value), graph.architecture.observation_shape
-            )
+            super().__init__(graph.layers(with_value=with_value), graph.architecture.observation)
         self.to_empty(device="cpu")
         self.graph = graph
         self._policy = graph.layers()[-1].name
 
-    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor | None]:
+    def forward(self, *observations: Tensor) -> tuple[Tensor, Tensor | None]:
         """The distribution's parameters `[N, P]`, and values `[N]` where the network has them.
 
         Under autocast, too, both have the dtype of the stored weights.
+
+        Args:
+            observations: each leaf's `[N, *shape]`.
         """
-        given = self.outputs(observations)
+        given = self.outputs(*observations)
         return given[self._policy], given[VALUE].squeeze(1) if VALUE in given else None
 
     def load(self, tensors: Tensors) -> GraphNetwork:

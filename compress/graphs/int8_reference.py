@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,11 @@ from torch import Tensor, nn
 from aclearn.policies import Layer
 from aclearn.policies.layers import MOST_DEVIATIONS, output_shapes
 from aclearn.policies.network import KINDS
-from aclearn.types import OBSERVATION
 from compress.graphs.policy_graph import PolicyGraph, Tensors
 
 
 def integer_parameters(
-    graph: PolicyGraph, tensors: Tensors, observations: NDArray[Any]
+    graph: PolicyGraph, tensors: Tensors, observations: Mapping[str, NDArray[Any]]
 ) -> NDArray[np.float64]:
     """Outputs `[N, P]` of an int8 graph: exact sums of integers, scales in float64.
 
@@ -27,11 +27,11 @@ def integer_parameters(
     Args:
         graph: int8.
         tensors: by the names of `graph.tensors()`.
-        observations: `[N, *shape]`.
+        observations: leaf → `[N, *shape]`.
     """
     given = {name: torch.from_numpy(np.array(t, np.float64)) for name, t in tensors.items()}
-    shapes = output_shapes(graph.layers(), graph.architecture.observation_shape)
-    values = {OBSERVATION: torch.from_numpy(observations.astype(np.float64))}
+    shapes = output_shapes(graph.layers(), graph.architecture.observation)
+    values = {name: torch.from_numpy(x.astype(np.float64)) for name, x in observations.items()}
     for layer in graph.layers():
         read = [values[name] for name in layer.reads]
         if layer.is_product:

@@ -15,7 +15,6 @@ from onnx import TensorProto, helper
 
 from aclearn.policies import Layer
 from aclearn.policies.layers import MOST_DEVIATIONS, output_shapes
-from aclearn.types import OBSERVATION
 from compress.errors import ChainError
 from compress.graphs.policy_graph import PolicyGraph, TensorSpec
 
@@ -32,7 +31,7 @@ _ONNX_TYPES = {
 
 
 def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
-    """A serialised ONNX model `observation [N, *shape] → parameters [N, P]` without its weights.
+    """A serialised ONNX model, leaves `[N, *shape]` → `parameters [N, P]`, without its weights.
 
     Every tensor of `onnx_tensors` is an external initialiser, which a session must be given; with
     `tensors_as_inputs` it is an input of each call.
@@ -61,17 +60,16 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
                 helper.make_tensor(f"{prefix}weight_zero", TensorProto.INT8, shape, values)
             )
     architecture = graph.architecture
-    observations = helper.make_tensor_value_info(
-        OBSERVATION,
-        _ONNX_TYPES[architecture.observation_dtype],
-        ["N", *architecture.observation_shape],
-    )
+    observations = [
+        helper.make_tensor_value_info(name, _ONNX_TYPES[leaf.dtype], ["N", *leaf.shape])
+        for name, leaf in architecture.observation.items()
+    ]
     parameters = helper.make_tensor_value_info(
         "parameters", TensorProto.FLOAT, ["N", architecture.parameter_count]
     )
     model = helper.make_model(
         helper.make_graph(
-            nodes.nodes, architecture.name, [observations, *inputs], [parameters], initialisers
+            nodes.nodes, architecture.name, [*observations, *inputs], [parameters], initialisers
         ),
         opset_imports=[helper.make_opsetid("", _OPSET), helper.make_opsetid(_MICROSOFT, 1)],
         ir_version=_IR_VERSION,
@@ -104,10 +102,10 @@ class _Nodes:
         self.graph = graph
         self.nodes: list[onnx.NodeProto] = []
         self.initialisers: list[onnx.TensorProto] = []
-        self.names = {OBSERVATION: OBSERVATION}
+        self.names = {name: name for name in graph.architecture.observation}
         self.scales: dict[str, str] = {}
         layers = graph.layers()
-        self.shapes = output_shapes(layers, graph.architecture.observation_shape)
+        self.shapes = output_shapes(layers, graph.architecture.observation)
         self._renamed = {layers[-1].name: "parameters"}
         for layer in layers:
             quantised = graph.precision == "int8" and _quantised(self, layer)
@@ -132,15 +130,16 @@ class _Nodes:
         """The name of a layer's output quantised by a scale."""
         if self.scales.get(name) == scale:
             return self.names[name]
-        inputs = [self.as_float(name), *_scale(scale)]
-        self.nodes.append(helper.make_node("QuantizeLinear", inputs, [scale]))
-        return scale
+        inputs, steps = [self.as_float(name), *_scale(scale)], f"{name}.as_{scale}"
+        self.nodes.append(helper.make_node("QuantizeLinear", inputs, [steps]))
+        return steps
 
 
 def _scaling(nodes: _Nodes, layer: Layer, x: str) -> None:
-    if nodes.graph.architecture.observation_dtype == "uint8":
-        nodes.nodes.append(helper.make_node("Cast", [x], ["as_float"], to=TensorProto.FLOAT))
-        x = nodes.names[layer.name] = "as_float"
+    if nodes.graph.architecture.observation[layer.reads[0]].dtype == "uint8":
+        cast = f"{layer.name}.as_float"
+        nodes.nodes.append(helper.make_node("Cast", [x], [cast], to=TensorProto.FLOAT))
+        x = nodes.names[layer.name] = cast
     if layer.factor == 1.0:
         nodes.names[layer.name] = x
         return
@@ -203,6 +202,7 @@ KINDS: dict[str, Callable[..., None]] = {
     "elu": lambda nodes, layer, x: nodes.add(layer, "Elu", [x]),
     "silu": _silu,
     "add": lambda nodes, layer, x, y: nodes.add(layer, "Add", [x, y]),
+    "concat": lambda nodes, layer, *parts: nodes.add(layer, "Concat", parts, axis=1),
     "log_std": _log_std,
     "normalise": _normalise,
 }
@@ -235,11 +235,15 @@ def _quantised(nodes: _Nodes, layer: Layer) -> bool:
         if output is not None:
             nodes.scales[layer.name] = output
         return True
-    if layer.kind == "scale" and graph.architecture.observation_dtype == "uint8":
-        # raw pixels are quantised already
-        nodes.names[layer.name] = nodes.names[read]
-        nodes.scales[layer.name] = f"{graph.products()[0].name}.input"
-        return True
+    if layer.kind == "scale":
+        for product, raw in graph.raw_products().items():
+            if raw.name == layer.name:  # raw pixels are quantised already
+                nodes.names[layer.name] = nodes.names[read]
+                nodes.scales[layer.name] = f"{product}.input"
+                return True
+        return False
+    if layer.kind == "concat":
+        return _quantised_concat(nodes, layer)
     if scale is None:
         return False
     if layer.kind == "relu" and scale.endswith(".input"):
@@ -248,6 +252,18 @@ def _quantised(nodes: _Nodes, layer: Layer) -> bool:
         KINDS[layer.kind](nodes, layer, nodes.names[read])
     else:
         return False
+    nodes.scales[layer.name] = scale
+    return True
+
+
+def _quantised_concat(nodes: _Nodes, layer: Layer) -> bool:
+    """Add a concatenation in the steps of the product that reads it; False without one."""
+    following = [reader for reader in nodes.graph.layers() if layer.name in reader.reads]
+    if len(following) != 1 or not following[0].is_product:
+        return False
+    scale = f"{following[0].name}.input"
+    parts = [nodes.as_steps(name, scale) for name in layer.reads]
+    KINDS[layer.kind](nodes, layer, *parts)
     nodes.scales[layer.name] = scale
     return True
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from aclearn.policies import Architecture, Layer
 from aclearn.policies.architecture import POLICY
 from aclearn.policies.layers import Shape, factored, needed_by, tensor_shapes
+from aclearn.types import ObservationSpec
 from compress.errors import RefusedTensors
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
@@ -48,7 +49,8 @@ class PolicyGraph:
     Attributes:
         architecture: widths, kernels, observations and actions.
         ranks: factored layers as (name, rank), in order of names: W ≈ up · down.
-        scale_folded: images are not divided by 255; the first layer's weights contain the factor.
+        scale_folded: images that products read are not divided by 255; the weights contain the
+            factor.
         precision: of the stored tensors; int8 also computes in int8.
         per_channel: int8 weights have one scale per output channel, not one per tensor.
         reduced_range: int8 weights use 7 bits, for CPUs whose multiply-add saturates.
@@ -117,11 +119,9 @@ class PolicyGraph:
         """Whether a product's int8 output has a scale of its own."""
         return self.output_scales()[layer.name] == f"{layer.name}.output"
 
-    @property
-    def input_scale(self) -> float:
-        """Factor of observations before the first layer."""
-        images = self.architecture.observation_dtype == "uint8"
-        return 1.0 / 255.0 if images and not self.scale_folded else 1.0
+    def raw_products(self) -> dict[str, Layer]:
+        """Each product that reads raw uint8 observations, the value's included → their "scale"."""
+        return _raw_products(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data; `from_dict` is its inverse."""
@@ -169,15 +169,42 @@ def _layers_of(graph: PolicyGraph, with_value: bool) -> tuple[Layer, ...]:
     if not with_value:
         layers = needed_by(layers, POLICY)
     if graph.scale_folded:
+        raw = _readers_of_pixels(graph.architecture.layers, graph.architecture.observation)
+        folded = {layer.name for layer in raw.values()}
         layers = tuple(
-            replace(layer, factor=1.0) if layer.kind == "scale" else layer for layer in layers
+            replace(layer, factor=1.0) if layer.name in folded else layer for layer in layers
         )
     return factored(layers, dict(graph.ranks))
 
 
 @lru_cache(maxsize=_GRAPHS_REMEMBERED)
+def _raw_products(graph: PolicyGraph) -> dict[str, Layer]:
+    return _readers_of_pixels(graph.layers(with_value=True), graph.architecture.observation)
+
+
+def _readers_of_pixels(layers: Iterable[Layer], observation: ObservationSpec) -> dict[str, Layer]:
+    """Products → the "scale" that they read, where products alone read the scaled pixels."""
+    layers = tuple(layers)
+    found: dict[str, Layer] = {}
+    for scale in layers:
+        if scale.kind != "scale" or observation[scale.reads[0]].dtype != "uint8":
+            continue
+        pixels, readers = {scale.name}, list[Layer]()
+        for layer in layers:
+            if pixels.isdisjoint(layer.reads):
+                continue
+            if layer.kind in ("flatten", "max_pool"):
+                pixels.add(layer.name)
+            else:
+                readers.append(layer)
+        if all(reader.is_product for reader in readers):
+            found |= {reader.name: scale for reader in readers}
+    return found
+
+
+@lru_cache(maxsize=_GRAPHS_REMEMBERED)
 def _shapes_of(graph: PolicyGraph) -> dict[str, Shape]:
-    return tensor_shapes(graph.layers(with_value=True), graph.architecture.observation_shape)
+    return tensor_shapes(graph.layers(with_value=True), graph.architecture.observation)
 
 
 @lru_cache(maxsize=_GRAPHS_REMEMBERED)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.policies import Architecture, Layer
-from aclearn.types import ACTIVATIONS, OBSERVATION
+from aclearn.types import ACTIVATIONS
 from compress.graphs.policy_graph import PolicyGraph, Tensors
 
 Units = Mapping[str, NDArray[np.intp]]
@@ -20,11 +20,11 @@ _UNITWISE = ("scale", "normalise", "max_pool", "flatten", *ACTIVATIONS)
 
 
 def sources(layers: Iterable[Layer]) -> dict[str, str | None]:
-    """The layer whose units each product reads, in order of execution; None for observations.
+    """The layer whose units each product reads, in order of execution; None for a leaf.
 
-    Sums and unknown kinds stand under their own names: their units cannot be removed. A dense layer
-    after a convolution reads height × width adjacent numbers of each filter, so
-    `weight.reshape(out, units, -1)` is by unit for every kind of product.
+    Sums, concatenations and unknown kinds stand under their own names: their units cannot be
+    removed. A dense layer after a convolution reads height × width adjacent numbers of each filter,
+    so `weight.reshape(out, units, -1)` is by unit for every kind of product.
     """
     return _walk(layers)[0]
 
@@ -33,7 +33,8 @@ def unit_counts(layers: Iterable[Layer]) -> dict[str, int]:
     """The products whose units may be removed, heads left out, and their numbers of units.
 
     Inputs of a sum are left out: it ties units together, and the next block may need a unit that
-    this block does not. Units between the two products of a residual block are included.
+    this block does not. So are those of a concatenation. Units between the two products of a
+    residual block are included.
     """
     layers = tuple(layers)
     tied = _walk(layers)[1]
@@ -46,11 +47,11 @@ def unit_counts(layers: Iterable[Layer]) -> dict[str, int]:
 
 def _walk(layers: Iterable[Layer]) -> tuple[dict[str, str | None], set[str | None]]:
     """Whose units each product reads, and whose units a layer other than a product needs whole."""
-    gives: dict[str, str | None] = {OBSERVATION: None}
+    gives: dict[str, str | None] = {}
     found: dict[str, str | None] = {}
     tied: set[str | None] = set()
     for layer in layers:
-        read = [gives[name] for name in layer.reads]
+        read = [gives.get(name) for name in layer.reads]  # a leaf has no units
         if layer.is_product:
             found[layer.name] = read[0]
         elif layer.kind in _UNITWISE:
@@ -94,9 +95,8 @@ def keep_units(
 def fold_scale(graph: PolicyGraph, tensors: Tensors) -> dict[str, NDArray[np.float32]]:
     """The tensors of an fp32 graph for the same graph with `scale_folded`."""
     folded = dict(tensors)
-    if graph.input_scale != 1.0:
-        for layer, source in sources(graph.layers(with_value=True)).items():
-            name = f"{layer}.weight"
-            if source is None and name in folded:
-                folded[name] = folded[name] * np.float32(graph.input_scale)
+    for layer, scale in graph.raw_products().items():
+        name = f"{layer}.weight"
+        if scale.factor != 1.0 and name in folded:
+            folded[name] = folded[name] * np.float32(scale.factor)
     return folded

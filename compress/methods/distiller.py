@@ -157,8 +157,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
             try:
                 student = describe_architecture(
                     student,
-                    observation_shape=mine.observation_shape,
-                    observation_dtype=mine.observation_dtype,
+                    observation=mine.observation,
                     actions=mine.action_spec,
                     hidden=self.settings.hidden,
                     std_from_observations=mine.std_from_observations,

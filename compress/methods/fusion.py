@@ -16,9 +16,10 @@ from compress.settings import ConfiguredLink, NoSettings
 class Fusion(ConfiguredLink[NoSettings]):
     """Folds the division of images by 255 into the first weights, the value's included.
 
-    Policies on float32 observations stay as they are. For batch and input normalisation in a
-    network of your own see `fold_batch_norm`, `fold_normalisation`, `fuse_module`. The folded
-    weights are 255 times smaller: in float16, those that were below 0.016 lose digits.
+    Other leaves stay as they are, and so do images that a concatenation reads. For batch and input
+    normalisation in a network of your own see `fold_batch_norm`, `fold_normalisation`,
+    `fuse_module`. The folded weights are 255 times smaller: in float16, those that were below 0.016
+    lose digits.
     """
 
     name = "fuse"
@@ -31,8 +32,7 @@ class Fusion(ConfiguredLink[NoSettings]):
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The same graph, `scale_folded` where observations are images."""
         self.require_fp32(graph)
-        images = graph.architecture.observation_dtype == "uint8"
-        return replace(graph, scale_folded=True) if images else graph
+        return replace(graph, scale_folded=True) if graph.raw_products() else graph
 
     def compress(self, policy: Policy, context: Context) -> Policy:
         """The same function of the observations in fewer steps."""

@@ -168,11 +168,11 @@ def int8_tensors(
     others = (layer.tensor_names for layer in graph.layers() if not layer.is_product)
     quantised = {name: tensors[name] for names in others for name in names}
     most = 63 if graph.reduced_range else 127
-    images = graph.architecture.observation_dtype == "uint8"
-    for i, layer in enumerate(graph.products()):
-        if i == 0 and images:
+    raw = graph.raw_products()
+    for layer in graph.products():
+        if layer.name in raw:
             # raw pixels are quantised already
-            scale, zero = np.float32(graph.input_scale), 0
+            scale, zero = np.float32(raw[layer.name].factor), 0
         else:
             scale, zero = activation_scale(ranges[layer.name])
         weight = np.asarray(tensors[f"{layer.name}.weight"], np.float32)

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from aclearn.distributions import TorchDistribution, torch_distribution_of
 from aclearn.policies.architecture import VALUE
 from aclearn.policies.network import target_moments, tensors_of
-from aclearn.types import OBSERVATION
 from compress.errors import DivergedTraining
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.policy_graph import PolicyGraph, Tensors
+from compress.runtimes.torch_runtime import channels_last
 
 
 class DistillationLoss(NamedTuple):
@@ -58,13 +58,14 @@ def distillation_loss(
 
 def one_signed_layers(graph: PolicyGraph) -> list[str]:
     """Names of the hidden products with non-negative inputs: pixels, or outputs of a ReLU."""
-    signed = {OBSERVATION: graph.architecture.observation_dtype != "uint8"}
+    leaves = graph.architecture.observation
+    signed = {name: leaf.dtype != "uint8" for name, leaf in leaves.items()}
     names = []
     for layer in graph.layers(with_value=True):
         read = any(signed[name] for name in layer.reads)
         if layer.is_product and not layer.head and not read:
             names.append(layer.name)
-        keeps = layer.kind in ("scale", "max_pool", "flatten", "add")
+        keeps = layer.kind in ("scale", "max_pool", "flatten", "add", "concat")
         signed[layer.name] = layer.kind != "relu" and (read or not keeps)
     return names
 
@@ -109,8 +110,7 @@ class DistillationData:
         return self._look(indices), self._parameters[indices], self._values[indices]
 
     def _look(self, indices: NDArray[np.int64]) -> Tensor:
-        x = torch.from_numpy(self._observations[indices])
-        return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+        return channels_last(torch.from_numpy(self._observations[indices]))
 
     def _ask(self, x: Tensor) -> tuple[Tensor, Tensor]:
         with (

@@ -16,11 +16,11 @@ Scores = dict[str, NDArray[np.float64]]
 
 def magnitudes(policy: Policy) -> Scores:
     """The L2 norm of each unit's weights and bias, by layer (Li et al. 2017, with the L2 norm)."""
-    reads = sources(policy.graph.architecture.layers)
+    raw = policy.graph.raw_products()
     scores: Scores = {}
     for name, count in unit_counts(policy.graph.architecture.layers).items():
         rows = policy.tensors[f"{name}.weight"].reshape(count, -1).astype(np.float64)
-        if reads[name] is None and policy.graph.scale_folded:
+        if name in raw and policy.graph.scale_folded:
             rows *= 255.0  # the scale before `fuse`, which the bias has
         bias = policy.tensors[f"{name}.bias"].astype(np.float64)
         scores[name] = np.sqrt(np.sum(rows**2, axis=1) + bias**2)

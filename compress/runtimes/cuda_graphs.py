@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from torch import Tensor
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.policy_graph import PolicyGraph
 from compress.runtimes.cuda_stream import CudaStream
+from compress.runtimes.torch_runtime import channels_last
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -83,10 +84,10 @@ class Captures:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """Memory of one batch size, `[size, *shape]` in and `[size, A]` out, and its computation."""
+    """Memory of one batch size, leaf → `[size, *shape]` in, `[size, P]` out; its computation."""
 
-    host_in: Tensor
-    device_in: Tensor
+    host_in: Mapping[str, Tensor]
+    device_in: Mapping[str, Tensor]
     device_out: Tensor
     host_out: Tensor
     run: Callable[[], object]
@@ -123,25 +124,32 @@ class CudaGraphRunner:
         self._parameters: list[Tensor] = [named[name] for name in graph.tensors()]
         self._loaded: DeviceWeights | None = None
 
-    def parameters(self, weights: DeviceWeights, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Parameters `[N, P]` float32 of observations `[N, *shape]` under `weights`.
+    def parameters(
+        self, weights: DeviceWeights, observations: Mapping[str, NDArray[Any]]
+    ) -> NDArray[np.float32]:
+        """Parameters `[N, P]` float32 of observations, leaf → `[N, *shape]`, under `weights`.
 
         Raises:
             ValueError: observations of another shape than the architecture's.
             TypeError: of another dtype.
         """
-        shape = self._architecture.observation_shape
-        if observations.shape[1:] != shape:
-            raise ValueError(f"observations: expected [N, {shape}], got {observations.shape}")
-        count = len(observations)
+        leaves = self._architecture.observation
+        count = len(observations[next(iter(leaves))])
+        for name, leaf in leaves.items():
+            if observations[name].shape != (count, *leaf.shape):
+                raise ValueError(
+                    f"observations: {name}: expected [{count}, {leaf.shape}], "
+                    f"got {observations[name].shape}"
+                )
         size = padded_size(count, self._sizes)
         with self._stream.scope(), torch.inference_mode():
             try:
                 self._load(weights)
                 step = self._make_step(count) if size is None else self._captured_step(size)
-                np.copyto(step.host_in.numpy()[:count], observations, casting="equiv")
-                # the remaining rows keep old numbers; their outputs are discarded
-                step.device_in[:count].copy_(step.host_in[:count], non_blocking=True)
+                for name, host in step.host_in.items():
+                    np.copyto(host.numpy()[:count], observations[name], casting="equiv")
+                    # the remaining rows keep old numbers; their outputs are discarded
+                    step.device_in[name][:count].copy_(host[:count], non_blocking=True)
                 step.run()
                 step.host_out[:count].copy_(step.device_out[:count], non_blocking=True)
             finally:
@@ -162,26 +170,31 @@ class CudaGraphRunner:
         return self._steps[size]
 
     def _make_step(self, size: int, *, captured: bool = False) -> _Step:
-        device, architecture = self._stream.device, self._architecture
-        dtype = torch.uint8 if architecture.observation_dtype == "uint8" else torch.float32
-        shape, count = (size, *architecture.observation_shape), architecture.parameter_count
-        device_in = torch.zeros(shape, dtype=dtype, device=device)
+        device, count = self._stream.device, self._architecture.parameter_count
+        leaves = {
+            name: ((size, *leaf.shape), getattr(torch, leaf.dtype))
+            for name, leaf in self._architecture.observation.items()
+        }
+        device_in = {
+            name: torch.zeros(shape, dtype=dtype, device=device)
+            for name, (shape, dtype) in leaves.items()
+        }
         device_out = torch.zeros((size, count), device=device)
 
         def run() -> None:
-            device_out.copy_(self._forward(device_in))
+            device_out.copy_(self._forward(*device_in.values()))
 
         return _Step(
-            self._stream.host_memory(shape, dtype),
+            {name: self._stream.host_memory(*size_of) for name, size_of in leaves.items()},
             device_in,
             device_out,
             self._stream.host_memory((size, count), torch.float32),
             self._captures.attempt(self._stream, run, size=size) if captured else run,
         )
 
-    def _forward(self, observations: Tensor) -> Tensor:
+    def _forward(self, *observations: Tensor) -> Tensor:
         if self._architecture.convolves:
-            observations = observations.contiguous(memory_format=torch.channels_last)
+            observations = tuple(map(channels_last, observations))
         # without the cache, whose tensors would outlive their capture
         with torch.autocast(
             self._stream.device.type,
@@ -189,7 +202,7 @@ class CudaGraphRunner:
             enabled=self._amp_dtype is not None,
             cache_enabled=False,
         ):
-            output: Tensor = self._network(observations)[0]
+            output: Tensor = self._network(*observations)[0]
         return output
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aclearn.policies import Architecture
-from aclearn.types import OBSERVATION, PolicyOutput, State
+from aclearn.types import PolicyOutput, State
 from compress.errors import RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
 from compress.runtimes.cuda_graphs import (
@@ -35,9 +35,9 @@ class CudaGraphExecutable:
     def step(
         self, observations: Mapping[str, NDArray[Any]], state: State = ()
     ) -> PolicyOutput[NDArray[np.float32]]:
-        """The policy's output for observations `[B, *shape]`; it has no state."""
+        """The policy's output for observations, leaf → `[B, *shape]`; it has no state."""
         with self.runners.borrow() as runner:
-            return PolicyOutput(runner.parameters(self.weights, observations[OBSERVATION]))
+            return PolicyOutput(runner.parameters(self.weights, observations))
 
 
 class CudaGraphRuntime:

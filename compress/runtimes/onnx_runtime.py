@@ -125,8 +125,8 @@ class OnnxRuntime:
 
     def __init__(self, architecture: Architecture, *, threads: int = 1) -> None:
         self._given = PolicyGraph(architecture)
-        images = architecture.observation_dtype == "uint8"
-        self._graph = PolicyGraph(architecture, scale_folded=images, runtime="onnx", static=True)
+        folded = bool(self._given.raw_products())
+        self._graph = PolicyGraph(architecture, scale_folded=folded, runtime="onnx", static=True)
         self._skeleton, self._threads = Skeleton(build_onnx(self._graph)), threads
 
     def load(self, tensors: Tensors) -> OnnxExecutable:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from aclearn.policies import Architecture
 from aclearn.policies.devices import cpu_has
 from aclearn.policies.network import load_tensors
-from aclearn.types import OBSERVATION, PolicyOutput, State
+from aclearn.types import PolicyOutput, State
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.policy_graph import (
     PolicyGraph,
@@ -47,6 +47,7 @@ class TorchExecutable:
         traced: bytes | None = None,
     ) -> None:
         self._amp_dtype = amp_dtype
+        self._leaves = tuple(graph.architecture.observation)
         self._convolutional = graph.architecture.convolves
         self._module: nn.Module
         if traced is None:
@@ -57,18 +58,23 @@ class TorchExecutable:
     def step(
         self, observations: Mapping[str, NDArray[Any]], state: State = ()
     ) -> PolicyOutput[NDArray[np.float32]]:
-        """The policy's output for observations `[B, *shape]`; it has no state."""
-        # a copy: torch warns of the read-only views of a message
-        x = torch.from_numpy(np.array(observations[OBSERVATION]))
+        """The policy's output for observations, leaf → `[B, *shape]`; it has no state."""
+        # copies: torch warns of the read-only views of a message
+        leaves = [torch.from_numpy(np.array(observations[name])) for name in self._leaves]
         if self._convolutional:
-            x = x.contiguous(memory_format=torch.channels_last)
+            leaves = [channels_last(leaf) for leaf in leaves]
         with (
             torch.inference_mode(),
             torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None),
         ):
-            output = self._module(x)
+            output = self._module(*leaves)
         parameters = output[0] if isinstance(output, tuple) else output
         return PolicyOutput(parameters.float().numpy())
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Images `[N, C, H, W]` in channels-last memory, which convolutions read faster."""
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
 
 def dtype_of(precision: Precision) -> torch.dtype:
@@ -96,14 +102,14 @@ def one_thread() -> Iterator[None]:
 
 
 class _ParametersOnly(nn.Module):
-    """A module that TorchScript can trace: one tensor in, one out."""
+    """A module that TorchScript can trace: each leaf in, one tensor out."""
 
     def __init__(self, network: GraphNetwork) -> None:
         super().__init__()
         self.network = network
 
-    def forward(self, observations: Tensor) -> Tensor:
-        parameters: Tensor = self.network(observations)[0]
+    def forward(self, *observations: Tensor) -> Tensor:
+        parameters: Tensor = self.network(*observations)[0]
         return parameters
 
 
@@ -113,9 +119,10 @@ def trace(graph: PolicyGraph) -> bytes:
     A process never frees a trace or its frozen modules, whose weights are constants; tracing each
     version would leak them. A loaded copy is freed with its executable.
     """
-    architecture = graph.architecture
-    dtype = torch.uint8 if architecture.observation_dtype == "uint8" else torch.float32
-    example = torch.zeros((2, *architecture.observation_shape), dtype=dtype)
+    example = tuple(
+        torch.zeros((2, *leaf.shape), dtype=getattr(torch, leaf.dtype))
+        for leaf in graph.architecture.observation.values()
+    )
     network, serialised = _empty_network(graph), io.BytesIO()
     with _torchscript_chosen():
         for parameter in network.parameters():

@@ -76,7 +76,10 @@ def _check_model(
     graph, tensors = artifact.graph, artifact.tensors
     expected: NDArray[Any]
     if graph.precision == "int8":
-        expected, share = integer_parameters(graph, tensors, observations), _INT8_TOLERANCE
+        expected, share = (
+            integer_parameters(graph, tensors, {OBSERVATION: observations}),
+            _INT8_TOLERANCE,
+        )
     else:
         expected, share = torch_parameters(graph, tensors, observations), _TOLERANCE
     answers = run_onnx(model, observations)

@@ -139,9 +139,7 @@ class PredictorServer:
         inline: bool = False,
     ) -> None:
         self._server, self._queue = server, queue
-        self._spec = ObservationSpec.plain(
-            architecture.observation_shape, architecture.observation_dtype
-        )
+        self._spec = architecture.observation
         self._action = architecture.action_spec
         self._clock = clock
         self._outbox = Outbox()

@@ -43,7 +43,6 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
         EnvironmentFailure: the environment cannot be made.
     """
     spec = spec or read_spec(config.env, timeout_s=config.actors.step_timeout_s)
-    leaf = spec.observation.sole
     if config.policy.critic == "q" and spec.masked:
         raise ConfigError(
             "policy.critic: q needs the actions that are allowed after an unroll's last step, and "
@@ -51,8 +50,7 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
         )
     return describe_architecture(
         config.policy.architecture,
-        observation_shape=leaf.shape,
-        observation_dtype=leaf.dtype,
+        observation=spec.observation,
         actions=spec.action,
         hidden=config.policy.hidden,
         activation=config.policy.activation,

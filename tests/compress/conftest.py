@@ -9,26 +9,30 @@ import numpy as np
 import pytest
 
 from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
-from aclearn.types import PolicyVersion
+from aclearn.types import ObservationSpec, PolicyVersion
 from compress import Policy
 from tests.support.checked_swaps import swaps_checked
 
 _IMAGES = build_architecture(
     "small-images",
-    (2, 12, 12),
-    "uint8",
+    ObservationSpec.plain((2, 12, 12), "uint8"),
     3,
     (Convolution(5, 4, 2), Convolution(6, 3, 1)),
     (16, 8),
 )
 _FLAT = build_architecture(
-    "small-flat", (5,), "float32", 4, (), (12, 10), activation="tanh", separate_value=True
+    "small-flat",
+    ObservationSpec.plain((5,), "float32"),
+    4,
+    (),
+    (12, 10),
+    activation="tanh",
+    separate_value=True,
 )
 # blocks as wide as their section, wider and narrower; an odd size
 _RESIDUAL = build_architecture(
     "small-residual",
-    (2, 13, 12),
-    "uint8",
+    ObservationSpec.plain((2, 13, 12), "uint8"),
     3,
     (),
     (16, 8),
@@ -52,8 +56,8 @@ def _tensors(architecture, seed):
 def _observations(architecture, count, seed=0):
     """Images of 4 × 4 blocks, which differ more than noise, or normal numbers."""
     rng = np.random.default_rng(seed)
-    shape = architecture.observation_shape
-    if architecture.observation_dtype != "uint8":
+    shape = architecture.observation.sole.shape
+    if architecture.observation.sole.dtype != "uint8":
         return rng.normal(size=(count, *shape)).astype(np.float32)
     channels, height, width = shape
     coarse = rng.integers(0, 256, (count, channels, -(-height // 4), -(-width // 4)), np.uint8)

@@ -9,7 +9,7 @@ import pytest
 
 from aclearn.distributions import distribution_of
 from aclearn.policies import Architecture, build_architecture
-from aclearn.types import ActionSpec, PolicyVersion
+from aclearn.types import OBSERVATION, ActionSpec, ObservationSpec, PolicyVersion
 from aclearn.types.action_spec import ActionPart
 from compress import Artifact, ArtifactRuntime, Context, Policy, PolicyGraph, parse_chain
 from compress.export import export_onnx, run_onnx
@@ -37,7 +37,7 @@ _CHAINS: list[list[object]] = [
 def _architecture(kind: str) -> Architecture:
     parts, from_observations = _KINDS[kind]
     return build_architecture(
-        "small", (5,), "float32", ActionSpec.of(parts), (), (16, 8), "tanh",
+        "small", ObservationSpec.plain((5,), "float32"), ActionSpec.of(parts), (), (16, 8), "tanh",
         std_from_observations=from_observations,
     )  # fmt: skip
 
@@ -80,7 +80,7 @@ def test_an_artifact_acts_like_its_graph_and_measures_its_distance(
     if chain in (["onnx"], []):
         np.testing.assert_allclose(found, original, rtol=1e-4, atol=1e-4)
     if artifact.graph.precision == "int8":
-        exact = integer_parameters(artifact.graph, artifact.tensors, observations)
+        exact = integer_parameters(artifact.graph, artifact.tensors, {OBSERVATION: observations})
         np.testing.assert_allclose(found, exact, atol=0.02 * np.abs(exact).max())
     if "policy.log_std" in policy.tensors and "distill" not in chain:
         log_std = np.tile(policy.tensors["policy.log_std"], (600, 1))
@@ -107,6 +107,6 @@ def test_a_student_comes_nearer_to_what_pruning_left(kind: str) -> None:
 def test_an_exported_model_has_the_deviations() -> None:
     policy, artifact, observations = _compressed("mixed", [{"prune": 0.5}, "int8", "onnx"])
     found = run_onnx(export_onnx(artifact), observations)
-    exact = integer_parameters(artifact.graph, artifact.tensors, observations)
+    exact = integer_parameters(artifact.graph, artifact.tensors, {OBSERVATION: observations})
     np.testing.assert_allclose(found, exact, atol=0.02 * np.abs(exact).max())
     np.testing.assert_array_equal(found[0, -2:], policy.tensors["policy.log_std"])

@@ -130,7 +130,7 @@ class OtherActions(Wider):
 class OtherObservations(Wider):
     def plan(self, graph):
         architecture = graph.architecture
-        dtype = "float32" if architecture.observation_dtype == "uint8" else "uint8"
+        dtype = "float32" if architecture.observation.sole.dtype == "uint8" else "uint8"
         return graph.with_architecture(altered(architecture, observation_dtype=dtype))
 
 

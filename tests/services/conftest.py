@@ -14,7 +14,7 @@ import pytest
 from aclearn.config import Config, EnvConfig, MonitorConfig, RunConfig
 from aclearn.launch import StopFlag
 from aclearn.policies import Architecture, Convolution, build_architecture
-from aclearn.types import OBSERVATION, PolicyOutput, Unroll, UnrollSpec
+from aclearn.types import OBSERVATION, ObservationSpec, PolicyOutput, Unroll, UnrollSpec
 from aclearn.wire import Heartbeat, Peer
 from compress import RefusedTensors
 from services.runtime.role_context import RoleContext
@@ -24,8 +24,12 @@ from tests.support.env_specs import plain_spec
 from tests.support.unrolls import quiet_unroll
 from tests.support.waiting import DEADLINE_S, wait_for
 
-IMAGES = build_architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))
-FLAT = build_architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
+IMAGES = build_architecture(
+    "tiny", ObservationSpec.plain((2, 8, 8), "uint8"), 3, (Convolution(4, 4, 2),), (6,)
+)
+FLAT = build_architecture(
+    "flat", ObservationSpec.plain((3,), "float32"), 4, (), (5,), "tanh", separate_value=True
+)
 
 
 class KnownPeers:

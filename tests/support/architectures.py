@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
-from aclearn.types import ACTIVATIONS
+from aclearn.types import ACTIVATIONS, OBSERVATION, ObservationSpec
 
 
 class Parts(NamedTuple):
     """The arguments of `build_architecture`, read from a list of layers by the layers' names."""
 
     name: str
-    observation_shape: tuple[int, ...]
-    observation_dtype: str
+    observation: ObservationSpec
     actions: int
     convolutions: tuple[Convolution, ...]
     hidden: tuple[int, ...]
@@ -34,8 +34,7 @@ def parts_of(architecture: Architecture) -> Parts:
 
     return Parts(
         architecture.name,
-        architecture.observation_shape,
-        architecture.observation_dtype,
+        architecture.observation,
         architecture.parameter_count,
         tuple(Convolution(c.units, c.kernel, c.stride) for c in numbered("convolutions.{}")),
         tuple(layer.units for layer in numbered("hidden.{}")),
@@ -53,5 +52,9 @@ def parts_of(architecture: Architecture) -> Parts:
 
 
 def altered(architecture: Architecture, **changes) -> Architecture:
-    """The architecture with some arguments replaced."""
+    """The architecture with some arguments, or its sole leaf's shape or dtype, replaced."""
+    if changed := {"observation_shape", "observation_dtype"} & set(changes):
+        leaf = {key.removeprefix("observation_"): changes.pop(key) for key in changed}
+        sole = replace(architecture.observation.sole, **leaf)
+        changes["observation"] = ObservationSpec({OBSERVATION: sole})
     return build_architecture(**(parts_of(architecture)._asdict() | changes))

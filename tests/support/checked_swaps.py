@@ -33,8 +33,8 @@ _STEPS_APART = 3
 def observations_of(architecture):
     """Images of 4 × 4 blocks, bytes, or normal numbers; constant."""
     rng = np.random.default_rng(17)
-    shape = architecture.observation_shape
-    if architecture.observation_dtype != "uint8":
+    shape = architecture.observation.sole.shape
+    if architecture.observation.sole.dtype != "uint8":
         return rng.normal(size=(_OBSERVATIONS, *shape)).astype(np.float32)
     if not architecture.convolves:
         return rng.integers(0, 256, (_OBSERVATIONS, *shape), np.uint8)

@@ -8,7 +8,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 def walk(layers, observations, product, tensors):
     """Each layer's output by name; `product(layer, x)` computes those with weights."""
-    values = {"observation": observations.astype(np.float64)}
+    leaves = observations if isinstance(observations, dict) else {"observation": observations}
+    values = {name: leaf.astype(np.float64) for name, leaf in leaves.items()}
     for layer in layers:
         x, *others = (values[name] for name in layer.reads)
         if layer.is_product:
@@ -63,4 +64,5 @@ _BY_KIND = {
     "elu": lambda layer, x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
     "silu": lambda layer, x: x / (1 + np.exp(-x)),
     "add": lambda layer, x, y: x + y,
+    "concat": lambda layer, *parts: np.concatenate(parts, axis=1),
 }

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from aclearn.policies import Convolution, build_architecture
+from aclearn.types import ObservationSpec
 from compress import Policy
 
-IMAGES = build_architecture("images", (3, 8, 8), "uint8", 3, (Convolution(8, 4, 2),), (20, 12))
+IMAGES = build_architecture(
+    "images", ObservationSpec.plain((3, 8, 8), "uint8"), 3, (Convolution(8, 4, 2),), (20, 12)
+)
 
 
 def moved(tensors, by, seed):

@@ -6,15 +6,22 @@ import numpy as np
 import torch
 
 from aclearn.policies import Convolution, ResidualSection, build_architecture
+from aclearn.types import ObservationSpec
 from compress import Policy
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.units import keep_units, sources
 from tests.support.architectures import altered, parts_of
 
 IMAGES = build_architecture(
-    "images", (2, 9, 9), "uint8", 3, (Convolution(6, 3, 2), Convolution(5, 2, 1)), (10, 7)
+    "images",
+    ObservationSpec.plain((2, 9, 9), "uint8"),
+    3,
+    (Convolution(6, 3, 2), Convolution(5, 2, 1)),
+    (10, 7),
 )
-FLAT = build_architecture("flat", (5,), "float32", 3, (), (12, 9), "tanh", separate_value=True)
+FLAT = build_architecture(
+    "flat", ObservationSpec.plain((5,), "float32"), 3, (), (12, 9), "tanh", separate_value=True
+)
 ARCHITECTURES = {
     "images": IMAGES,
     "images-without-hidden": altered(IMAGES, hidden=()),
@@ -41,7 +48,7 @@ def slow_forward(architecture, tensors, observations, fixed=None):
     fixed, given = fixed or {}, {}
     activate = np.tanh if parts.activation == "tanh" else lambda x: np.maximum(x, 0.0)
     x = observations.astype(np.float64)
-    if architecture.observation_dtype == "uint8":
+    if architecture.observation.sole.dtype == "uint8":
         x = x / 255.0
 
     def weights(name):

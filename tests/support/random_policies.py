@@ -22,8 +22,8 @@ def some_tensors(architecture, seed):
 def some_observations(architecture, count, seed=0):
     """Random pixels, or normal numbers."""
     rng = np.random.default_rng(seed)
-    shape = (count, *architecture.observation_shape)
-    if architecture.observation_dtype == "uint8":
+    shape = (count, *architecture.observation.sole.shape)
+    if architecture.observation.sole.dtype == "uint8":
         return rng.integers(0, 256, shape, np.uint8)
     return rng.normal(size=shape).astype(np.float32)
 

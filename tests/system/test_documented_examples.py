@@ -21,7 +21,7 @@ from aclearn import distributions
 from aclearn.config._yaml import parse_yaml
 from aclearn.policies import describe_architecture
 from aclearn.runs import load_newest
-from aclearn.types import ActionSpec
+from aclearn.types import ActionSpec, ObservationSpec
 from compress import ONNX, CompressorChain, Context, Policy, parse_chain
 from compress.export import export_onnx
 from tests.support.system import CARTPOLE, TOYS, System
@@ -93,7 +93,7 @@ def test_a_link_of_ones_own_keeps_the_contract_and_takes_its_place_in_a_chain(
 def test_an_exported_model_is_run_by_onnx_runtime_alone(tmp_path: Path) -> None:
     _write_files("compression.md", tmp_path)
     architecture = describe_architecture(
-        "accerl-net3", observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
+        "accerl-net3", observation=ObservationSpec.plain((4, 84, 84), "uint8"), actions=6
     )
     # weights of 0: the logits are the biases for any observation
     tensors = {

@@ -11,12 +11,16 @@ import torch
 from aclearn.config import ActorCriticConfig, CorrectorConfig, LossConfig, OptimiserConfig
 from aclearn.learning import Batch, Learner, Objective, make_objective
 from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
-from aclearn.types import OBSERVATION
+from aclearn.types import OBSERVATION, ObservationSpec
 from tests.support.architectures import altered
 
 CPU = torch.device("cpu")
 IMAGES = build_architecture(
-    "tiny", (2, 6, 5), "uint8", 3, (Convolution(4, 3, 2), Convolution(5, 2, 1)), (6,)
+    "tiny",
+    ObservationSpec.plain((2, 6, 5), "uint8"),
+    3,
+    (Convolution(4, 3, 2), Convolution(5, 2, 1)),
+    (6,),
 )
 RESIDUAL = altered(
     IMAGES,
@@ -24,7 +28,9 @@ RESIDUAL = altered(
     convolutions=(),
     sections=(ResidualSection(4, (4, 3)), ResidualSection(3, (3,))),
 )
-FLAT = build_architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
+FLAT = build_architecture(
+    "flat", ObservationSpec.plain((3,), "float32"), 4, (), (5,), "tanh", separate_value=True
+)
 LOSS = ActorCriticConfig(discount=0.9, entropy_cost=0.05, value_cost=0.6)
 #: Of `correctors.vtrace`.
 BARS = {"rho_bar": 1.2, "c_bar": 0.8, "pg_rho_bar": 1.5, "lambda_": 0.7}
@@ -48,8 +54,8 @@ class Make:
     def batch(architecture: Architecture, T: int, B: int, seed: int) -> Batch:
         """Random data with terminated, truncated, reset and masked steps in random places."""
         rng = np.random.default_rng(seed)
-        shape = (T + 1, B, *architecture.observation_shape)
-        if architecture.observation_dtype == "uint8":
+        shape = (T + 1, B, *architecture.observation.sole.shape)
+        if architecture.observation.sole.dtype == "uint8":
             observations = rng.integers(0, 256, shape, np.uint8)
         else:
             observations = rng.normal(size=shape).astype(np.float32)

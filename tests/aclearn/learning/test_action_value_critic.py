@@ -13,11 +13,18 @@ from aclearn.learning import Objective, make_objective
 from aclearn.learning import gradient_worker as gradient_module
 from aclearn.learning.losses import ActorCritic
 from aclearn.policies import build_architecture
-from aclearn.types import OBSERVATION
+from aclearn.types import OBSERVATION, ObservationSpec
 from correctors import importance_sampling, q_lambda, retrace, tree_backup, vtrace
 
 FLAT = build_architecture(
-    "flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True, critic="q"
+    "flat",
+    ObservationSpec.plain((3,), "float32"),
+    4,
+    (),
+    (5,),
+    "tanh",
+    separate_value=True,
+    critic="q",
 )
 FUNCTIONS = {
     "retrace": retrace,

@@ -373,8 +373,8 @@ def test_repeated_updates_on_good_actions_make_them_likely(make, kind) -> None:
     architecture = getattr(make, kind)
     T, B = 8, 4
     rng = np.random.default_rng(18)
-    images = architecture.observation_dtype == "uint8"
-    shape = (T + 1, B, *architecture.observation_shape)
+    images = architecture.observation.sole.dtype == "uint8"
+    shape = (T + 1, B, *architecture.observation.sole.shape)
     observations = torch.full(shape, 200, dtype=torch.uint8) if images else torch.ones(shape)
     learner = Learner(
         architecture,

@@ -20,22 +20,22 @@ from aclearn.policies import (
     describe_architecture,
 )
 from aclearn.policies.layers import output_shapes
-from aclearn.types import ARCHITECTURES, PolicyVersion
+from aclearn.types import ARCHITECTURES, ObservationSpec, PolicyVersion
 from tests.support.architectures import altered, parts_of
 
 
 def _image(name: str, **changes: object) -> Architecture:
-    given = {"observation_shape": (4, 84, 84), "observation_dtype": "uint8", "actions": 6}
+    given = {"observation": ObservationSpec.plain((4, 84, 84), "uint8"), "actions": 6}
     return describe_architecture(name, **{**given, **changes})
 
 
 def _flat(**changes: object) -> Architecture:
-    given = {"observation_shape": (4,), "observation_dtype": "float32", "actions": 2}
+    given = {"observation": ObservationSpec.plain((4,), "float32"), "actions": 2}
     return describe_architecture("mlp", **{**given, **changes})
 
 
 def _flat_shape(architecture: Architecture) -> tuple[int, ...]:
-    return output_shapes(architecture.layers, architecture.observation_shape)["flatten"]
+    return output_shapes(architecture.layers, architecture.observation)["flatten"]
 
 
 # filters, kernel, stride; then the fully connected width (Mnih et al. 2015; AcceRL Table 6)
@@ -112,7 +112,7 @@ def test_the_resnet_has_the_sections_of_its_paper_and_the_parameters_that_follow
     ("size", "left"), [((84, 84), (11, 11)), ((36, 50), (5, 7)), ((8, 9), (1, 2)), ((1, 2), (1, 1))]
 )
 def test_a_section_halves_any_image_and_rounds_up(size, left) -> None:
-    architecture = _image("impala-resnet", observation_shape=(3, *size))
+    architecture = _image("impala-resnet", observation=ObservationSpec.plain((3, *size), "uint8"))
     assert _flat_shape(architecture) == (32 * left[0] * left[1],)
 
 
@@ -139,7 +139,9 @@ def test_tensor_shapes_name_every_weight_in_the_order_in_which_they_travel() -> 
         ("value.bias", (1,)),
     ]
     sections = (ResidualSection(3, (2,)), ResidualSection(4, ()))
-    both = build_architecture("any", (1, 9, 9), "uint8", 2, (Convolution(5, 2, 1),), (), "relu")
+    both = build_architecture(
+        "any", ObservationSpec.plain((1, 9, 9), "uint8"), 2, (Convolution(5, 2, 1),), (), "relu"
+    )
     assert list(altered(both, sections=sections).tensor_shapes().items()) == [
         ("convolutions.0.weight", (5, 1, 2, 2)),
         ("convolutions.0.bias", (5,)),
@@ -235,7 +237,13 @@ def test_digests_differ_when_anything_but_the_name_differs() -> None:
 def test_a_digest_is_the_same_in_every_process_and_release() -> None:
     # checkpoints name it: a change here makes every checkpoint foreign
     architecture = build_architecture(
-        "any", (2,), "float32", 2, (), (3,), activation="tanh", separate_value=True
+        "any",
+        ObservationSpec.plain((2,), "float32"),
+        2,
+        (),
+        (3,),
+        activation="tanh",
+        separate_value=True,
     )
     root, heads = 2**0.5, '"head": true, "kind": "dense"'
     text = (
@@ -252,7 +260,8 @@ def test_a_digest_is_the_same_in_every_process_and_release() -> None:
         '{"kind": "tanh", "name": "value_hidden.0.tanh", "reads": ["value_hidden.0"]}, '
         f'{{"gain": 0.01, {heads}, "name": "policy", "reads": ["hidden.0.tanh"], "units": 2}}, '
         f'{{{heads}, "name": "value", "reads": ["value_hidden.0.tanh"], "units": 1}}], '
-        '"observation_dtype": "float32", "observation_shape": [2]}'
+        '"observation": {"leaves": [{"dtype": "float32", "frame_stack": 1, '
+        '"name": "observation", "shape": [2]}]}}'
     )
     assert architecture.digest() == hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -268,12 +277,12 @@ def test_recurrent_networks_are_refused_by_name_with_the_reason(name: str) -> No
     with pytest.raises(ConfigError, match=reason):
         _image(name)
     with pytest.raises(ConfigError, match=reason):
-        _image(name, observation_shape=(4,), observation_dtype="float32")
+        _image(name, observation=ObservationSpec.plain((4,), "float32"))
 
 
 def test_convolutions_on_flat_observations_are_refused_with_the_way_out() -> None:
     with pytest.raises(ConfigError, match=r"needs images .*\(17,\); use policy.architecture: mlp"):
-        _image("nature", observation_shape=(17,))
+        _image("nature", observation=ObservationSpec.plain((17,), "float32"))
 
 
 @pytest.mark.parametrize(
@@ -284,14 +293,15 @@ def test_images_that_are_too_small_are_refused_with_the_layer_that_fails(
     shape: tuple[int, ...], met: str
 ) -> None:
     with pytest.raises(ConfigError, match=met):
-        _image("nature", observation_shape=shape)
+        _image("nature", observation=ObservationSpec.plain(shape, "uint8"))
 
 
 def test_the_smallest_image_that_fits_leaves_one_pixel() -> None:
     # 3 <- 3x3 stride 1; (3-1)*2+4 = 8 <- 4x4 stride 2; (8-1)*4+8 = 36 <- 8x8 stride 4
-    assert _flat_shape(_image("nature", observation_shape=(1, 36, 36))) == (64,)
+    smallest = _image("nature", observation=ObservationSpec.plain((1, 36, 36), "uint8"))
+    assert _flat_shape(smallest) == (64,)
     with pytest.raises(ConfigError, match="3×3 convolution would meet 2×2"):
-        _image("nature", observation_shape=(1, 35, 35))
+        _image("nature", observation=ObservationSpec.plain((1, 35, 35), "uint8"))
 
 
 def test_versions_are_ordered_by_generation_then_version_after_nothing() -> None:

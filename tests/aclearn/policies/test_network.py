@@ -15,17 +15,22 @@ from aclearn.policies import (
     describe_architecture,
 )
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
-from aclearn.types import ARCHITECTURES
+from aclearn.types import ARCHITECTURES, ObservationSpec
 
 _TINY = build_architecture(
-    "tiny", (2, 7, 6), "uint8", 3, (Convolution(4, 3, 2), Convolution(5, 2, 1)), (6,)
+    "tiny",
+    ObservationSpec.plain((2, 7, 6), "uint8"),
+    3,
+    (Convolution(4, 3, 2), Convolution(5, 2, 1)),
+    (6,),
 )
-_FLAT = build_architecture("flat", (3,), "float32", 2, (), (5, 4), "tanh", separate_value=True)
+_FLAT = build_architecture(
+    "flat", ObservationSpec.plain((3,), "float32"), 2, (), (5, 4), "tanh", separate_value=True
+)
 
 _RESIDUAL = build_architecture(
     "residual",
-    (2, 11, 8),
-    "uint8",
+    ObservationSpec.plain((2, 11, 8), "uint8"),
     3,
     (),
     (6,),
@@ -36,10 +41,10 @@ _RESIDUAL = build_architecture(
 def _preset(name: str) -> Architecture:
     if name == "mlp":
         return describe_architecture(
-            name, observation_shape=(4,), observation_dtype="float32", actions=2
+            name, observation=ObservationSpec.plain((4,), "float32"), actions=2
         )
     return describe_architecture(
-        name, observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
+        name, observation=ObservationSpec.plain((4, 84, 84), "uint8"), actions=6
     )
 
 
@@ -109,7 +114,7 @@ def test_residual_sections_give_what_the_paper_says(architecture, reference_resn
     }
     network = PolicyNetwork(architecture, seed=0)
     load_tensors(network, tensors)
-    shape = (3, *architecture.observation_shape)
+    shape = (3, *architecture.observation.sole.shape)
     observations = np.random.default_rng(22).integers(0, 256, shape, np.uint8)
     with torch.no_grad():
         logits, values = network(torch.from_numpy(observations))

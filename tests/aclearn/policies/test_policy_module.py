@@ -9,7 +9,7 @@ from torch import nn
 from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork
 from aclearn.policies.policy_module import PolicyModule
-from aclearn.types import OBSERVATION, PolicyOutput
+from aclearn.types import OBSERVATION, ObservationSpec, PolicyOutput
 
 T, B, D, H, A = 7, 3, 4, 5, 2
 
@@ -68,7 +68,7 @@ def test_a_recurrent_policy_unrolls_to_what_its_steps_give_with_starts_in_the_mi
 
 def test_an_unroll_of_a_network_without_memory_is_its_steps() -> None:
     architecture = describe_architecture(
-        "mlp", observation_shape=(D,), observation_dtype="float32", actions=A
+        "mlp", observation=ObservationSpec.plain((D,), "float32"), actions=A
     )
     network = PolicyNetwork(architecture, seed=3)
     leaves = {OBSERVATION: torch.randn(T, B, D, generator=torch.Generator().manual_seed(4))}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from aclearn.types import OBSERVATION
 from compress import (
     Context,
     check_tensors,
@@ -89,7 +90,7 @@ def test_torch_says_what_loops_over_int64_say(small, name, per_channel) -> None:
     result = quantise(Quantizer(per_channel=per_channel), policy, context)
     observations = small.observations(architecture, 40, seed=2)
     np.testing.assert_allclose(
-        torch_integers(result.graph, result.tensors, observations),
+        torch_integers(result.graph, result.tensors, {OBSERVATION: observations}),
         integer_parameters(result.graph, result.tensors, observations),
         rtol=1e-12,
         atol=1e-12,

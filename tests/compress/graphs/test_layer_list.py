@@ -12,7 +12,7 @@ from torch import nn
 from aclearn.errors import ConfigError
 from aclearn.policies import Layer, describe_architecture, network
 from aclearn.policies.network import PolicyNetwork, load_tensors
-from aclearn.types import ARCHITECTURES
+from aclearn.types import ARCHITECTURES, ObservationSpec
 from compress import ONNX, ChainError, CompressorChain, OnnxRuntime, PolicyGraph, build_onnx
 from compress.graphs.onnx_graph import KINDS
 from compress.graphs.units import unit_counts
@@ -23,7 +23,7 @@ from tests.support.random_policies import some_observations
 
 def preset(name):
     shape, dtype = ((4,), "float32") if name == "mlp" else ((4, 84, 84), "uint8")
-    return describe_architecture(name, observation_shape=shape, observation_dtype=dtype, actions=6)
+    return describe_architecture(name, observation=ObservationSpec.plain(shape, dtype), actions=6)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

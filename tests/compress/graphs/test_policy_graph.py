@@ -13,7 +13,7 @@ import torch
 
 from aclearn.policies import ResidualSection, describe_architecture
 from aclearn.policies.network import PolicyNetwork
-from aclearn.types import ARCHITECTURES
+from aclearn.types import ARCHITECTURES, ObservationSpec
 from compress import PolicyGraph, RefusedTensors, check_tensors
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.policy_graph import stored_as_float32
@@ -29,7 +29,7 @@ def zeros(graph, *, with_value=False):
 
 def preset(name):
     shape, dtype = ((4,), "float32") if name == "mlp" else ((4, 84, 84), "uint8")
-    return describe_architecture(name, observation_shape=shape, observation_dtype=dtype, actions=6)
+    return describe_architecture(name, observation=ObservationSpec.plain(shape, dtype), actions=6)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -216,9 +216,10 @@ def test_int8_brings_scales_for_what_is_pooled_or_summed_up(small) -> None:
 
 def test_images_are_scaled_unless_the_weights_have_the_scale_in_them(small) -> None:
     images, flat = PolicyGraph(small.images), PolicyGraph(small.flat)
-    assert images.input_scale == 1 / 255
-    assert replace(images, scale_folded=True).input_scale == 1.0
-    assert flat.input_scale == 1.0
+    assert [scale.factor for scale in images.raw_products().values()] == [1 / 255]
+    folded = replace(images, scale_folded=True)
+    assert [scale.factor for scale in folded.raw_products().values()] == [1.0]
+    assert flat.raw_products() == {}
 
 
 EVERYTHING = {
@@ -246,8 +247,7 @@ def test_the_digest_differs_when_anything_but_the_presets_name_does(small) -> No
     others = [replace(plain, **{name: value}) for name, value in EVERYTHING.items()]
     architecture = small.images
     changes = {
-        "observation_shape": (2, 12, 13),
-        "observation_dtype": "float32",
+        "observation": ObservationSpec.plain((2, 12, 13), "uint8"),
         "actions": 4,
         "critic": "q",
         "convolutions": parts_of(architecture).convolutions[:1],

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from aclearn.policies import ResidualSection, describe_architecture
-from aclearn.types import PolicyVersion
+from aclearn.types import ObservationSpec, PolicyVersion
 from compress import (
     ONNX,
     ArtifactRuntime,
@@ -305,7 +305,7 @@ def test_what_actors_run_after_each_swap_is_the_student_of_the_new_version(
 def test_chains_name_students_by_their_presets(item, name, widths) -> None:
 
     policy = describe_architecture(
-        "nature", observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
+        "nature", observation=ObservationSpec.plain((4, 84, 84), "uint8"), actions=6
     )
     chain = parse_chain([item, "onnx"])
     assert chain.id == f"{name}>onnx"

@@ -153,7 +153,7 @@ def test_wrong_settings_are_refused_with_what_was_expected(arguments, reason) ->
 def test_a_student_that_does_not_fit_the_policy_is_refused(small) -> None:
     graph = PolicyGraph(small.images)
     for student, reason in (
-        ("nature", r"cannot see images of shape \(2, 12, 12\)"),
+        ("nature", r"cannot see these images, uint8 \(2, 12, 12\)"),
         (altered(small.images, actions=4), "4 actions, expected those of the policy, .* 3 actions"),
         (altered(small.images, observation_shape=(1, 12, 12)), r"\(1, 12, 12\) → 3 actions"),
         (altered(small.images, observation_dtype="float32"), "the student has float32 "),

@@ -13,7 +13,7 @@ from torch import nn
 
 from aclearn.policies import Convolution, ResidualSection, build_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
-from aclearn.types import PolicyVersion
+from aclearn.types import ObservationSpec, PolicyVersion
 from compress import (
     ONNX,
     ArtifactRuntime,
@@ -35,8 +35,12 @@ from tests.support.acting import Acting
 from tests.support.architectures import altered
 from tests.support.random_policies import some_observations, some_tensors
 
-IMAGES = build_architecture("images", (3, 8, 8), "uint8", 3, (Convolution(6, 4, 2),), (10,))
-BYTES = build_architecture("bytes", (6,), "uint8", 3, (), (9, 8), "tanh", separate_value=True)
+IMAGES = build_architecture(
+    "images", ObservationSpec.plain((3, 8, 8), "uint8"), 3, (Convolution(6, 4, 2),), (10,)
+)
+BYTES = build_architecture(
+    "bytes", ObservationSpec.plain((6,), "uint8"), 3, (), (9, 8), "tanh", separate_value=True
+)
 FLAT = altered(BYTES, observation_dtype="float32")
 ARCHITECTURES = {
     "images": IMAGES,
@@ -72,7 +76,7 @@ def test_raw_pixels_give_the_same_parameters_and_values(name) -> None:
     tensors = some_tensors(architecture, 1)
     result = compress(Fusion(), architecture, tensors)
     assert result.graph == replace(PolicyGraph(architecture), scale_folded=True)
-    assert result.graph.input_scale == 1.0
+    assert all(scale.factor == 1.0 for scale in result.graph.raw_products().values())
     observations = some_observations(architecture, 6)
     expected = reference(architecture, tensors, observations)
     with torch.inference_mode():

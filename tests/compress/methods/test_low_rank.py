@@ -8,7 +8,7 @@ import torch
 
 from aclearn.policies import ResidualSection, build_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
-from aclearn.types import PolicyVersion
+from aclearn.types import ObservationSpec, PolicyVersion
 from compress import (
     ArtifactRuntime,
     ChainError,
@@ -32,7 +32,9 @@ from tests.support.random_policies import some_observations, some_tensors
 RESIDUAL = altered(IMAGES, convolutions=(), sections=(ResidualSection(8, (6,)),), hidden=(20,))
 
 
-FLAT = build_architecture("flat", (6,), "float32", 3, (), (16, 14), "tanh", separate_value=True)
+FLAT = build_architecture(
+    "flat", ObservationSpec.plain((6,), "float32"), 3, (), (16, 14), "tanh", separate_value=True
+)
 
 
 def reference(architecture, tensors, observations):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aclearn.policies import Convolution, build_architecture, describe_architecture
+from aclearn.types import ObservationSpec
 from compress import (
     ChainError,
     Context,
@@ -63,7 +64,9 @@ def test_every_width_and_share_gives_a_policy_without_its_least_important_units(
         hidden = [1]
     convolutions = tuple(Convolution(count, 2, 1) for count in filters)
     shape = (2, 4, 4) if filters else (3,)
-    architecture = build_architecture("any", shape, "float32", 2, convolutions, tuple(hidden))
+    architecture = build_architecture(
+        "any", ObservationSpec.plain(shape, "float32"), 2, convolutions, tuple(hidden)
+    )
     tensors = some_tensors(architecture, seed)
     link = Pruning(sparsity, round_to=round_to)
     pruned = compress(link, architecture, tensors, Context())
@@ -87,7 +90,7 @@ def test_every_width_and_share_gives_a_policy_without_its_least_important_units(
 def test_the_presets_lose_the_share_that_was_asked() -> None:
     def architecture(name):
         return describe_architecture(
-            name, observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
+            name, observation=ObservationSpec.plain((4, 84, 84), "uint8"), actions=6
         )
 
     planned = Pruning(0.5).plan(PolicyGraph(architecture("nature"))).architecture

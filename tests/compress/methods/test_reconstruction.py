@@ -46,8 +46,10 @@ def test_a_corrected_policy_is_nearer_to_its_original_where_it_was_not_fitted(na
     architecture = ARCHITECTURES[name]
     tensors = some_tensors(architecture, 8)
     scene = some_observations(architecture, 1)
-    if architecture.observation_dtype == "uint8":
-        changes = np.random.default_rng(10).integers(-15, 16, (80, *architecture.observation_shape))
+    if architecture.observation.sole.dtype == "uint8":
+        changes = np.random.default_rng(10).integers(
+            -15, 16, (80, *architecture.observation.sole.shape)
+        )
         images = (scene + changes).clip(0, 255).astype(np.uint8)
     else:
         images = scene + 0.3 * some_observations(architecture, 80, seed=10)

@@ -11,6 +11,7 @@ import torch
 from aclearn.distributions.torch_categorical import TorchCategorical
 from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
+from aclearn.types import ObservationSpec
 from compress import PolicyGraph
 from compress.graphs.graph_network import GraphNetwork
 from compress.methods.student import DistillationData, Student, distillation_loss, one_signed_layers
@@ -206,7 +207,7 @@ def units_that_live(student, screens):
 def test_a_student_keeps_its_units_while_its_teacher_s_values_drift() -> None:
     # without centred gradients and an immediate value step only a quarter of them is left
     architecture = describe_architecture(
-        "accerl-net1", observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
+        "accerl-net1", observation=ObservationSpec.plain((4, 84, 84), "uint8"), actions=6
     )
     student = Student(
         PolicyGraph(architecture),

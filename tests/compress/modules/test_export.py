@@ -10,7 +10,7 @@ from torch import nn
 
 from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
-from aclearn.types import ARCHITECTURES
+from aclearn.types import ARCHITECTURES, ObservationSpec
 from compress import ChainError, OnnxRuntime, PolicyGraph, build_onnx
 from compress.export import run_onnx
 from compress.graphs.graph_network import GraphNetwork
@@ -187,12 +187,9 @@ def test_a_dictionary_is_no_output() -> None:
 
 def architectures():
     for name in ARCHITECTURES:
-        flat = name == "mlp"
+        shape, dtype = ((4,), "float32") if name == "mlp" else ((4, 84, 84), "uint8")
         yield describe_architecture(
-            name,
-            observation_shape=(4,) if flat else (4, 84, 84),
-            observation_dtype="float32" if flat else "uint8",
-            actions=6,
+            name, observation=ObservationSpec.plain(shape, dtype), actions=6
         )
 
 
@@ -202,8 +199,8 @@ def test_our_graphs_compute_what_torch_s_exporter_writes(architecture) -> None:
     with torch.no_grad():
         network.policy.weight.mul_(50)
     rng = np.random.default_rng(2)
-    shape = (5, *architecture.observation_shape)
-    images_in = architecture.observation_dtype == "uint8"
+    shape = (5, *architecture.observation.sole.shape)
+    images_in = architecture.observation.sole.dtype == "uint8"
     x = rng.integers(0, 256, shape, np.uint8) if images_in else rng.normal(size=shape)
     x = x if images_in else x.astype(np.float32)
     oracle = export_module(network, torch.from_numpy(x), outputs=["logits", "values"])

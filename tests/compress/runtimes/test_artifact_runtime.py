@@ -130,6 +130,7 @@ _SWAPS = """
 import numpy as np
 import torch
 from aclearn.policies import build_architecture
+from aclearn.types import ObservationSpec
 from compress.graphs.policy_graph import PolicyGraph
 from compress.runtimes.graph_cache import GraphCache
 
@@ -139,7 +140,8 @@ def resident_bytes():
     return 1024 * int(kilobytes)
 
 torch.set_num_threads(1)
-architecture = build_architecture("wide", (8,), "float32", 2, (), (1400, 1400))
+leaf = ObservationSpec.plain((8,), "float32")
+architecture = build_architecture("wide", leaf, 2, (), (1400, 1400))
 graph = PolicyGraph(architecture, runtime="torchscript", static=True)
 specs = graph.tensors()
 graphs, observations = GraphCache(), np.ones((1, 8), np.float32)
@@ -280,4 +282,4 @@ def test_an_int8_graph_is_valid_and_carries_no_weights(architecture, per_channel
     assert "Conv" not in kinds and "Gemm" not in kinds
     assert kinds.count("QGemm") == len(parts_of(architecture).hidden) + 1
     if not parts_of(architecture).sections:
-        assert "QuantizeLinear" not in kinds or architecture.observation_dtype == "float32"
+        assert "QuantizeLinear" not in kinds or architecture.observation.sole.dtype == "float32"

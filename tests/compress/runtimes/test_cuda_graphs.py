@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from aclearn.policies import Convolution, build_architecture
+from aclearn.types import ObservationSpec
 from compress import RefusedTensors
 from compress.runtimes.cuda_graphs import CudaGraphRunnerPool, batch_sizes, padded_size
 from compress.runtimes.cuda_runtime import CudaGraphRuntime
@@ -22,8 +23,12 @@ from compress.runtimes.torch_runtime import TorchRuntime
 from tests.support.acting import Acting, parameters_of
 from tests.support.waiting import DEADLINE_S
 
-IMAGES = build_architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))
-FLAT = build_architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
+IMAGES = build_architecture(
+    "tiny", ObservationSpec.plain((2, 8, 8), "uint8"), 3, (Convolution(4, 4, 2),), (6,)
+)
+FLAT = build_architecture(
+    "flat", ObservationSpec.plain((3,), "float32"), 4, (), (5,), "tanh", separate_value=True
+)
 CPU = torch.device("cpu")
 
 
@@ -108,8 +113,8 @@ def _tensors(architecture, seed):
 
 def _observations(architecture, count, seed=0):
     rng = np.random.default_rng(seed)
-    shape = (count, *architecture.observation_shape)
-    if architecture.observation_dtype == "uint8":
+    shape = (count, *architecture.observation.sole.shape)
+    if architecture.observation.sole.dtype == "uint8":
         return rng.integers(0, 256, shape, np.uint8)
     return rng.normal(size=shape).astype(np.float32)
 
@@ -285,7 +290,7 @@ def test_an_error_leaves_a_runner_that_goes_on_with_the_right_weights() -> None:
 def test_observations_of_another_shape_are_refused_and_not_stretched() -> None:
     policy = Policy()
     policy.runtime.load(_tensors(IMAGES, 1))
-    with pytest.raises(ValueError, match=r"expected \[N, \(2, 8, 8\)\], got \(3, 1, 8, 8\)"):
+    with pytest.raises(ValueError, match=r"expected \[3, \(2, 8, 8\)\], got \(3, 1, 8, 8\)"):
         policy.runtime.parameters(_observations(IMAGES, 3)[:, :1])
 
 

@@ -43,7 +43,7 @@ class EagerLine:
         self._version += 1
         weights = Weights(0, self._version, some_tensors(self._architecture, self._version))
         return weights, {
-            "observation": np.ones((2, *self._architecture.observation_shape), np.float32)
+            "observation": np.ones((2, *self._architecture.observation.sole.shape), np.float32)
         }
 
 

@@ -7,6 +7,7 @@ import torch
 
 from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
+from aclearn.types import ObservationSpec
 from tests.support.system import TOYS
 
 _GROUPS = {
@@ -24,7 +25,7 @@ _STATES = torch.rand(100, 4, generator=torch.Generator().manual_seed(1)) * 0.1 -
 def network_of(run) -> PolicyNetwork:
     network = PolicyNetwork(
         describe_architecture(
-            "mlp", observation_shape=(4,), observation_dtype="float32", actions=2, hidden=(16,)
+            "mlp", observation=ObservationSpec.plain((4,), "float32"), actions=2, hidden=(16,)
         ),
         seed=0,
     )

@@ -19,8 +19,7 @@ _WEIGHTS = 4 * 512 * 3136  # the first hidden layer of nature
 def _check(most_bytes: int, spec: EnvSpec = _IMAGES, **actors: object) -> None:
     architecture = describe_architecture(
         "nature",
-        observation_shape=spec.observation.sole.shape,
-        observation_dtype=spec.observation.sole.dtype,
+        observation=spec.observation,
         actions=spec.action.mask_width,
     )
     given = ActorsConfig(**{"unroll_length": 5, "envs_per_group": 3, **actors})

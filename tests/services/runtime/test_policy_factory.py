@@ -23,7 +23,7 @@ from aclearn.config import (
 from aclearn.errors import ConfigError
 from aclearn.policies import describe_architecture
 from aclearn.telemetry import WaitMeter
-from aclearn.types import ActionSpec, PolicyVersion
+from aclearn.types import ActionSpec, ObservationSpec, PolicyVersion
 from aclearn.types.action_spec import ActionPart
 from compress import CompressorChain, Context, OnnxRuntime, Policy, PolicyGraph
 from compress.methods.quantizer import Quantizer, has_vnni
@@ -46,7 +46,7 @@ def _config(**policy: object) -> Config:
 
 def test_the_architecture_is_the_preset_for_the_environment() -> None:
     expected = describe_architecture(
-        "accerl-net3", observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
+        "accerl-net3", observation=ObservationSpec.plain((4, 84, 84), "uint8"), actions=6
     )
     assert architecture_of(_config(architecture="accerl-net3"), _IMAGES) == expected
 
@@ -75,8 +75,8 @@ def test_a_q_head_is_that_of_discrete_actions_only() -> None:
 
 def test_without_a_spec_the_environment_is_asked() -> None:
     architecture = architecture_of(_config(architecture="mlp"))
-    assert architecture.observation_shape == (4,)
-    assert (architecture.observation_dtype, architecture.parameter_count) == ("float32", 2)
+    assert architecture.observation.sole.shape == (4,)
+    assert (architecture.observation.sole.dtype, architecture.parameter_count) == ("float32", 2)
 
 
 def test_a_preset_that_does_not_fit_is_refused() -> None:
