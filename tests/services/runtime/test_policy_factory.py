@@ -23,7 +23,7 @@ from aclearn.config import (
 from aclearn.errors import ConfigError
 from aclearn.policies import describe_architecture
 from aclearn.telemetry import WaitMeter
-from aclearn.types import ActionSpec, ObservationSpec, PolicyVersion
+from aclearn.types import ActionSpec, PolicyVersion
 from aclearn.types.action_spec import ActionPart
 from compress import CompressorChain, Context, OnnxRuntime, Policy, PolicyGraph
 from compress.methods.quantizer import Quantizer, has_vnni
@@ -45,9 +45,7 @@ def _config(**policy: object) -> Config:
 
 
 def test_the_architecture_is_the_preset_for_the_environment() -> None:
-    expected = describe_architecture(
-        "accerl-net3", observation=ObservationSpec.plain((4, 84, 84), "uint8"), actions=6
-    )
+    expected = describe_architecture("accerl-net3", observation=_IMAGES.observation, actions=6)
     assert architecture_of(_config(architecture="accerl-net3"), _IMAGES) == expected
 
 
