@@ -38,6 +38,17 @@ def _env(config: Config) -> Iterator[str]:
             f"env.frame_stack: {env.id} stacks its frames in the emulator; leave this at 1 and set "
             f"env.atari.frame_stack to {env.frame_stack}"
         )
+    for key, kept in (("squash_actions", False), ("action_mask", None)):
+        if env.is_atari and getattr(env, key) != kept:
+            yield (
+                f"env.{key}: {env.id} is played with discrete actions that are all allowed; "
+                "remove it"
+            )
+    if config.policy.std_from_observations and env.is_atari:
+        yield (
+            f"policy.std_from_observations: {env.id} is played with discrete actions, which have "
+            "no standard deviations; remove it"
+        )
     if not env.is_atari and env.life_loss_ends:
         yield (
             f"env.life_loss_ends: {env.id} is not an Atari game (their ids start with ALE/), and "

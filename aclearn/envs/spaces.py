@@ -39,12 +39,18 @@ def read_actions(space: Any, name: str, *, squash: bool = False) -> ActionSpec:
         squash: numbers of a Box go through tanh.
 
     Raises:
-        EnvironmentFailure: actions that are not supported, or that have no bounds for `squash`.
+        EnvironmentFailure: actions that are not supported, or that have no numbers or no bounds for
+            `squash`.
     """
     parts = tuple(_parts(space, name, ()))
     if not any(part.counts or part.low for part in parts):
         raise EnvironmentFailure(f"environment {name}: its actions {space} have nothing to choose")
     spec = ActionSpec.of(parts, squash=squash)
+    if squash and not spec.numbers:
+        raise EnvironmentFailure(
+            f"environment {name}: env.squash_actions brings the numbers of a Box between bounds, "
+            f"and its actions {space} have no Box; set env.squash_actions: false"
+        )
     bounds = [bound for part in parts for bound in (*part.low, *part.high)]
     if squash and not np.isfinite(bounds).all():
         raise EnvironmentFailure(

@@ -45,6 +45,12 @@ class ActionPart:
         bounded = np.isfinite(half)
         return low, high, np.where(bounded, centre, 0.0), np.where(bounded, half, 1.0)
 
+    @property
+    def sampled_bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The bounds of a Box in sampled numbers."""
+        low, high, centre, half = self._bounds
+        return (low - centre) / half, (high - centre) / half
+
     def to_env(self, sampled: NDArray[Any], squash: bool) -> Sequence[Any]:
         """The environments' form, B actions, of its sampled numbers `[B, n]`."""
         if self.counts:
@@ -142,6 +148,22 @@ class ActionSpec:
         exist = ((choices >= 0) & (choices < self.counts) & whole).all(-1)
         result: NDArray[np.bool_] = exist & (np.abs(numbers) <= LARGEST_ACTION).all(-1)
         return result
+
+    def clipped(self, actions: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which numbers `[…, n]` of sampled actions `[…, *shape]` the bounds clip."""
+        numbers = actions[..., len(self.counts) :]
+        if self.squash:
+            return np.zeros(numbers.shape, np.bool_)
+        low, high = self._sampled_bounds
+        result: NDArray[np.bool_] = (numbers < low) | (numbers > high)
+        return result
+
+    @cached_property
+    def _sampled_bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Least and largest sampled number `[n]` that is not clipped."""
+        bounds = [part.sampled_bounds for part in self.parts if part.low]
+        low, high = (np.concatenate(each) for each in zip(*bounds, strict=True))
+        return low, high
 
     def allow_something(self, masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which masks `[…, A]` leave each choice something to take, `[…]`."""

@@ -6,6 +6,8 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
+import numpy as np
+
 from aclearn.rollout import FinishedEpisode, UnrollCounter
 from aclearn.telemetry import WaitMeter
 from aclearn.types import Unroll, is_compressed, zeroed
@@ -48,6 +50,7 @@ class Actor:
         self._unsent: Unroll | None = None
         self._ended: deque[FinishedEpisode] = deque(maxlen=MOST_EPISODES)
         self._episodes = 0
+        self._numbers = self._clipped = 0
 
     @property
     def env_steps(self) -> int:
@@ -117,6 +120,7 @@ class Actor:
                 return False
             with self._meter.waiting("emulator"):
                 group.env.send(group.choice.actions)
+            self._count_clipped(group)
             return True
         with self._meter.waiting("emulator"):
             step = group.env.recv()
@@ -133,6 +137,13 @@ class Actor:
                 self._unsent = group.builder.take(self._counter)
         return True
 
+    def _count_clipped(self, group: Group) -> None:
+        spec, choice = group.env.spec.action, group.choice
+        if spec.numbers and not spec.squash and choice is not None:
+            clipped = spec.clipped(choice.actions)
+            self._numbers += clipped.size
+            self._clipped += int(np.count_nonzero(clipped))
+
     def heartbeat(self) -> Heartbeat:
         """The actor's numbers and the episodes that ended since the last heartbeat."""
         ended = list(self._ended)
@@ -147,6 +158,9 @@ class Actor:
             counters=counters,
             gauges={
                 "env_faults": float(sum(sum(group.env.faults.values()) for group in self._groups)),
+                **(
+                    {"clipped_action_share": self._clipped / self._numbers} if self._numbers else {}
+                ),
                 **({"compressed_share": self._mixes[0].compressed_share} if self._mixes else {}),
                 **self._sender.gauges(),
                 **self._actions.gauges(),

@@ -48,6 +48,11 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
             "policy.critic: q needs the actions that are allowed after an unroll's last step, and "
             "unrolls do not carry them; set it to v or env.action_mask to null"
         )
+    if config.policy.std_from_observations and not spec.action.numbers:
+        raise ConfigError(
+            "policy.std_from_observations: the environment has no Box actions, and only those have "
+            f"standard deviations ({spec.action}); set it to false"
+        )
     return describe_architecture(
         config.policy.architecture,
         observation=spec.observation,

@@ -26,6 +26,21 @@ def refusal(text: str) -> str:
             "set env.atari.frame_stack to 4",
         ),
         (
+            "env: {id: ALE/Pong-v5, squash_actions: true}",
+            "env.squash_actions: ALE/Pong-v5 is played with discrete actions that are all allowed; "
+            "remove it",
+        ),
+        (
+            "env: {id: ALE/Pong-v5, action_mask: info}",
+            "env.action_mask: ALE/Pong-v5 is played with discrete actions that are all allowed; "
+            "remove it",
+        ),
+        (
+            "env: {id: ALE/Pong-v5}\npolicy: {std_from_observations: true}",
+            "policy.std_from_observations: ALE/Pong-v5 is played with discrete actions, which have "
+            "no standard deviations; remove it",
+        ),
+        (
             "env: {id: CartPole-v1, atari: {frame_skip: 2}}",
             "env.atari: CartPole-v1 is not an Atari game (their ids start with ALE/), so these "
             "keys would have no effect; remove them",

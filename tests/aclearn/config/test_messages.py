@@ -11,7 +11,8 @@ from aclearn.errors import ConfigError
 
 ENV_ID_MEANING = (
     "environment: an Atari game (ALE/Pong-v5), a gymnasium id (CartPole-v1), an id that a module "
-    "registers (module:Name-v0), or a callable that returns a gymnasium.Env (module:factory)"
+    "registers (module:Name-v0), or a callable that returns a gymnasium.Env or a "
+    "pettingzoo.ParallelEnv (module:factory)"
 )
 
 

@@ -76,6 +76,18 @@ def test_squashed_numbers_reach_the_bounds_and_never_pass_them() -> None:
     np.testing.assert_allclose(near, [0.0, 2.0 + np.tanh(0.5)], rtol=1e-6)
 
 
+def test_the_numbers_that_bounds_clip_are_known() -> None:
+    # two bounds stand for -1 and 1; one or none stays as it is
+    boxes = ActionPart((0,), (3,), "float32", low=(2.0, 1.0, -np.inf), high=(6.0, np.inf, np.inf))
+    parts = (ActionPart((1,), counts=(4,), starts=(0,)), boxes)
+    actions = np.array([[3, 1.1, 0.9, -9.0], [0, -1.0, 1.0, 9.0], [1, -1.1, 5.0, 0.0]], np.float32)
+    expected = [[True, True, False], [False] * 3, [True, False, False]]
+    assert ActionSpec.of(parts).clipped(actions).tolist() == expected
+    bounded = (parts[0], ActionPart((0,), (1,), "float32", low=(2.0,), high=(6.0,)))
+    squashed = ActionSpec.of(bounded, squash=True)
+    assert not squashed.clipped(actions[:, :2]).any()
+
+
 @pytest.mark.parametrize("number", [np.nan, np.inf, 2e6])
 def test_numbers_that_are_not_finite_or_too_large_are_no_actions(number: float) -> None:
     spec = ActionSpec.of((ActionPart((), (2,), "float32", low=(-1.0,) * 2, high=(1.0,) * 2),))

@@ -69,7 +69,7 @@ class Scripted:
         return [each for each in self.did if each != ("look",)]
 
     def _group(self, g: int) -> Group:
-        env = SimpleNamespace(at=0, faults={}, num_envs=B, masks=None)
+        env = SimpleNamespace(at=0, faults={}, num_envs=B, masks=None, spec=SPEC)
 
         def shown():
             return {OBSERVATION: np.full((B, 1), 100 * g + env.at, np.float32)}

@@ -54,5 +54,7 @@ def test_most_of_the_best_return_is_learned(tmp_path: Path, env: str, inference:
         run={"max_updates": 500, "target_return": 0.7 * best},
         **groups,
     )
+    clipped = run.heartbeats["actor-0"].gauges.get("clipped_action_share")
+    assert (clipped is not None and 0.0 < clipped < 1.0) == (env == "Reach")
     found = run.summary()
     assert found["reached_target_at_s"] is not None, found

@@ -133,8 +133,9 @@ def test_an_actor_computes_on_its_processor_whatever_gpu_there_is(
         tools.flat,
         WaitMeter(),
         parameters=0,
+        max_batch=12,
     )
-    assert (asked["kind"], asked["device"]) == ("torch", "cpu")
+    assert asked == {"kind": "torch", "threads": 1, "device": "cpu", "max_batch": 12}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -52,6 +52,14 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ("env.id=broken_envs:Unbounded", "env.squash_actions=true"),
         ["Unbounded", "env.squash_actions", "have none"],
     ),
+    "nothing to squash": (
+        ("env.squash_actions=true",),
+        ["CartPole-v1", "env.squash_actions", "have no Box; set env.squash_actions: false"],
+    ),
+    "no deviations": (
+        ("policy.std_from_observations=true",),
+        ["policy.std_from_observations: ", "no Box actions", "(2 actions); set it to false"],
+    ),
     "observations": (("env.id=broken_envs:TwoSenses",), ["TwoSenses", "only Box observations"]),
     "unknown id": (("env.id=CartPol-v1",), ["CartPol-v1", "did you mean CartPole-v1"]),
     "unknown game": (
