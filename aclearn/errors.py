@@ -87,6 +87,7 @@ _EXTRA_OF = {
     "mujoco": "mujoco",
     "minigrid": "minigrid",
     "pettingzoo": "pettingzoo",
+    "wandb": "wandb",
 }
 
 

@@ -78,6 +78,8 @@ def make_extension(
     try:
         made = made_by(**arguments)
     except Exception as failure:
+        if missing := install_hint(failure):
+            raise ConfigError(f"{where}: {missing}") from failure
         takes = ""
         with contextlib.suppress(TypeError, ValueError):  # some callables have no signature
             takes = f"; it takes {', '.join(inspect.signature(made_by).parameters) or 'none'}"

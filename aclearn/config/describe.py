@@ -14,6 +14,7 @@ from aclearn.config import _explain
 from aclearn.config._yaml import dump_yaml
 from aclearn.config.loss import CORRECTORS
 from aclearn.config.model import Config
+from aclearn.config.sinks import SINKS
 from aclearn.config.strategies import STRATEGIES
 
 _HEAD = """# Configuration
@@ -42,6 +43,7 @@ _TABLE = ("| key | type | default | meaning |", "|---|---|---|---|")
 _PARTS: dict[str, Mapping[str, type[BaseModel]]] = {
     "correctors": CORRECTORS,
     "monitor.strategies": STRATEGIES,
+    "metrics.sinks": SINKS,
 }
 
 

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, Strict
 
 from aclearn.config._explain import got
 from aclearn.config._fields import Group, Whole
+from aclearn.config.sinks import SinkConfig
 from aclearn.config.strategies import StrategyConfig
 
 
@@ -77,11 +78,10 @@ class MonitorConfig(Group):
 class MetricsConfig(Group):
     """Where the metrics go, beside the run folder."""
 
-    sinks: list[Annotated[dict[str, dict[str, Any]], BeforeValidator(_named)]] = Field(
-        default_factory=list,
-        description="classes of yours that take each metrics line and decision elsewhere: "
-        "module:Name of subclasses of aclearn.metrics.sinks.MetricsSink, with arguments "
-        "`module:Name: {argument: value}`",
+    sinks: Annotated[tuple[SinkConfig, ...], Strict(False)] = Field(
+        default=(),
+        description="other places that take each metrics line and decision: wandb (Weights & "
+        "Biases), or module:Name of subclasses of aclearn.metrics.sinks.MetricsSink",
     )
     sink_timeout_s: float = Field(
         default=5.0,

@@ -10,12 +10,15 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from aclearn.config.sinks import SinkConfig
 from aclearn.errors import words_of
 from aclearn.extensions import make_extension
 from aclearn.metrics.sinks.sink import MetricsSink, SinkRun
+from aclearn.metrics.sinks.wandb_sink import WandbSink
 
 _LOGGER = logging.getLogger(__name__)
 _KEY: Final = "metrics.sinks"
+_OURS: Final = {"wandb": WandbSink}
 
 #: Calls that wait for a sink; newer ones are dropped. Minutes of a run with usual lines.
 MOST_WAITING: Final = 256
@@ -145,18 +148,18 @@ class SinkSet:
             thread.call(method, argument)
 
 
-def load_sinks(entries: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, MetricsSink]:
+def load_sinks(entries: Iterable[SinkConfig]) -> dict[str, MetricsSink]:
     """The sinks of `metrics.sinks` by name; a repeated name gets a number.
 
     Args:
-        entries: `module:Name` → arguments, one each.
+        entries: one each.
 
     Raises:
         ConfigError: one cannot be imported or made, or is no `MetricsSink`.
     """
     sinks: dict[str, MetricsSink] = {}
     for number, entry in enumerate(entries):
-        [(name, arguments)] = entry.items()
-        sink = make_extension(name, arguments, key=_KEY, expected=MetricsSink)
+        name, arguments = entry.name, entry.arguments.model_dump()
+        sink = make_extension(name, arguments, key=_KEY, expected=MetricsSink, ours=_OURS)
         sinks[name if name not in sinks else f"{name} {number}"] = sink
     return sinks

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from aclearn.config.sinks import SinkConfig
 from aclearn.errors import ConfigError
 from aclearn.metrics.sinks import SinkRun, SinkSet, load_sinks
 from aclearn.metrics.sinks.sink_set import MOST_WAITING
@@ -96,11 +98,11 @@ def test_a_sink_that_hangs_delays_no_call_and_the_end_only_up_to_its_deadline(
 
 
 def test_sinks_are_made_by_name_and_another_class_is_refused() -> None:
-    entries = [{f"{TOY}:ToFile": {"name": "a"}}, {f"{TOY}:ToFile": {"name": "b"}}]
-    sinks = load_sinks(entries)
+    entries: list[Any] = [{f"{TOY}:ToFile": {"name": "a"}}, {f"{TOY}:ToFile": {"name": "b"}}]
+    sinks = load_sinks([SinkConfig.model_validate(entry) for entry in entries])
     assert {name: sink.name for name, sink in sinks.items()} == {
         f"{TOY}:ToFile": "a",
         f"{TOY}:ToFile 1": "b",
     }
     with pytest.raises(ConfigError, match=r"metrics.sinks 'json:JSONDecoder': expected an insta"):
-        load_sinks([{"json:JSONDecoder": {}}])
+        load_sinks([SinkConfig.model_validate("json:JSONDecoder")])

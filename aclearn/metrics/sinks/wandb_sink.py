@@ -1,0 +1,93 @@
+"""Metrics in Weights & Biases."""
+
+from __future__ import annotations
+
+import importlib.util
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from aclearn.metrics.names import CHAIN_STEPS, PART_SECONDS
+from aclearn.metrics.sinks.sink import MetricsSink, SinkRun
+
+#: In the run's folder: the id of the run at Weights & Biases.
+ID_FILE: Final = "wandb_id"
+# Sums since the start, which make no useful curve.
+_LEFT_OUT: Final = frozenset({PART_SECONDS, CHAIN_STEPS})
+
+
+class WandbSink(MetricsSink):
+    """Sends metrics lines, decisions and the summary to Weights & Biases, over `env_steps`.
+
+    Figures have the names of `metrics.jsonl`; those of a mapping have a path, as in
+    `wait_share/actor/emulator`. Decisions have the name of the tuner or strategy in front. The
+    configuration is sent without `env.kwargs`. A resumed run continues its run there. The key of
+    the account comes from `wandb login` or WANDB_API_KEY.
+
+    Args:
+        project, entity, group, tags, mode: as of `wandb.init`.
+
+    Raises:
+        ModuleNotFoundError: wandb is not installed.
+    """
+
+    def __init__(
+        self,
+        project: str = "aclearn",
+        entity: str | None = None,
+        group: str | None = None,
+        tags: tuple[str, ...] = (),
+        mode: str = "online",
+    ) -> None:
+        if importlib.util.find_spec("wandb") is None:  # importing it takes a second
+            raise ModuleNotFoundError("No module named 'wandb'", name="wandb")
+        self._arguments: dict[str, Any] = {
+            "project": project, "entity": entity, "group": group, "tags": tags, "mode": mode,
+        }  # fmt: skip
+        self._run: Any = None
+
+    def open(self, run: SinkRun) -> None:
+        """Begin the run at Weights & Biases, or continue it."""
+        import wandb
+
+        id_path = run.path / ID_FILE
+        if not (run.resumed and id_path.exists()):
+            id_path.write_text(secrets.token_hex(8), encoding="utf-8")
+        config = dict(run.config)
+        config["env"] = {key: value for key, value in config["env"].items() if key != "kwargs"}
+        self._run = wandb.init(
+            id=id_path.read_text("utf-8"),
+            name=run.name,
+            config=config,
+            dir=run.path,
+            resume="allow",
+            reinit="create_new",  # beside a run of wandb's that this process may have
+            settings=wandb.Settings(console="off", silent=True),
+            **self._arguments,
+        )
+        self._run.define_metric("*", step_metric="env_steps")
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Log a metrics line."""
+        kept = {name: value for name, value in line.items() if name not in _LEFT_OUT}
+        self._run.log(dict(_flat("", kept)))
+
+    def write_decision(self, decision: Mapping[str, Any]) -> None:
+        """Log a decision, at the newest line's `env_steps`."""
+        rest = {name: value for name, value in decision.items() if name not in ("by", "env_steps")}
+        self._run.log(dict(_flat(f"{decision['by']}/", rest)))
+
+    def close(self, summary: Mapping[str, Any] | None) -> None:
+        """End the run there; one that failed is marked."""
+        self._run.summary.update(dict(_flat("", summary or {})))
+        reason = str((summary or {}).get("reason", ""))
+        self._run.finish(exit_code=int("failed" in reason))
+
+
+def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float | str]]:
+    """Path → number or text; None and lists are left out."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(f"{path}{name}/", value)
+        elif isinstance(value, int | float | str):
+            yield f"{path}{name}", value
