@@ -39,6 +39,11 @@ class PolicyConfig(Group):
         description="the critic has hidden layers of its own; null: as the architecture, which "
         "for mlp is true. Convolutions are shared in any case",
     )
+    normalise_observations: bool = Field(
+        default=False,
+        description="flat observations of floats are normalised by their running mean and standard "
+        "deviation and bounded by ± 10; for numbers of different sizes",
+    )
     std_from_observations: bool = Field(
         default=False,
         description="Box actions: the network gives their standard deviations; without it they are "

@@ -78,6 +78,11 @@ class Architecture:
         return "q" if any(layer.name == ACTION_VALUES for layer in self.layers) else "v"
 
     @property
+    def normalises_observations(self) -> bool:
+        """Whether it normalises observations, as `policy.normalise_observations`."""
+        return any(layer.kind == "normalise" for layer in self.layers)
+
+    @property
     def normalises_returns(self) -> bool:
         """Whether the critic learns normalised returns, as `loss.normalise_returns`."""
         return any(layer.kind == "denormalise" for layer in self.layers)

@@ -31,6 +31,7 @@ def build_architecture(
     sections: Sequence[ResidualSection] = (),
     critic: str = "v",
     std_from_observations: bool = False,
+    normalise_observations: bool = False,
     normalise_returns: bool = False,
 ) -> Architecture:
     """An encoder for each leaf, hidden layers, then a policy head and a critic.
@@ -56,6 +57,7 @@ def build_architecture(
         critic: "v", one value of a state, or "q", one of each action.
         std_from_observations: the policy head gives the deviations of Box actions too; without it
             they are weights of their own.
+        normalise_observations: observations of "float32" pass a layer "normalise" first.
         normalise_returns: the critic's head gives normalised values, which another layer converts.
     """
     action_spec = ActionSpec.discrete(actions) if isinstance(actions, int) else actions
@@ -73,8 +75,11 @@ def build_architecture(
 
     def encode(leaf: str, of: LeafSpec, prefix: str) -> str:
         """Add a leaf's encoder; returns the name of its last layer."""
-        factor = 1.0 / 255.0 if of.dtype == "uint8" else 1.0
-        add(f"{prefix}input", "scale", leaf, factor=factor)
+        if normalise_observations and of.dtype == "float32":
+            add(f"{prefix}input", "normalise", leaf)
+        else:
+            factor = 1.0 / 255.0 if of.dtype == "uint8" else 1.0
+            add(f"{prefix}input", "scale", leaf, factor=factor)
         for i, (filters, kernel, stride) in enumerate(convolutions if of.is_image else ()):
             layer = f"{prefix}convolutions.{i}"
             add(layer, "convolution", units=filters, kernel=kernel, stride=stride, gain=root)
@@ -137,6 +142,7 @@ def describe_architecture(
     separate_value: bool | None = None,
     critic: str = "v",
     std_from_observations: bool = False,
+    normalise_observations: bool = False,
     normalise_returns: bool = False,
 ) -> Architecture:
     """The preset `name` for these observations and actions.
@@ -150,6 +156,7 @@ def describe_architecture(
         separate_value: replaces the preset's choice whether the critic has its own hidden layers.
         critic: "v", one value of a state, or "q", one of each action.
         std_from_observations: as of `build_architecture`.
+        normalise_observations: as of `build_architecture`.
         normalise_returns: as of `build_architecture`.
 
     Raises:
@@ -175,8 +182,14 @@ def describe_architecture(
     preset |= {
         "critic": critic,
         "std_from_observations": std_from_observations,
+        "normalise_observations": normalise_observations,
         "normalise_returns": normalise_returns,
     }
+    if normalise_observations and all(leaf.dtype == "uint8" for leaf in observation.values()):
+        raise ConfigError(
+            f"policy.normalise_observations: the environment's observations are {observation}; "
+            "those of uint8 are divided by 255 instead; set it to false"
+        )
     if critic == "q" and not isinstance(actions, int) and actions.kind != "discrete":
         raise ConfigError(
             "policy.critic: q has one value for each of some discrete actions, and the "

@@ -161,6 +161,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
                     actions=mine.action_spec,
                     hidden=self.settings.hidden,
                     std_from_observations=mine.std_from_observations,
+                    normalise_observations=mine.normalises_observations,
                     normalise_returns=mine.normalises_returns,
                 )
             except ConfigError as error:

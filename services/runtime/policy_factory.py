@@ -62,6 +62,7 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
         separate_value=config.policy.separate_value,
         critic=config.policy.critic,
         std_from_observations=config.policy.std_from_observations,
+        normalise_observations=config.policy.normalise_observations,
         normalise_returns=config.loss.normalise_returns,
     )
 

@@ -21,6 +21,8 @@ class Parts(NamedTuple):
     separate_value: bool
     sections: tuple[ResidualSection, ...]
     critic: str
+    normalise_observations: bool
+    normalise_returns: bool
 
 
 def parts_of(architecture: Architecture) -> Parts:
@@ -48,6 +50,8 @@ def parts_of(architecture: Architecture) -> Parts:
             for i, section in enumerate(numbered("sections.{}.convolution"))
         ),
         architecture.critic,
+        architecture.normalises_observations,
+        architecture.normalises_returns,
     )
 
 

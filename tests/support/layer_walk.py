@@ -17,6 +17,10 @@ def walk(layers, observations, product, tensors):
         elif layer.kind == "log_std":
             row = tensors[f"{layer.name}.log_std"].astype(np.float64)
             x = np.concatenate([x, np.tile(row, (len(x), 1))], 1)
+        elif layer.kind in ("normalise", "denormalise"):
+            mean, std = (tensors[f"{layer.name}.{of}"].astype(np.float64) for of in ("mean", "std"))
+            inverse = layer.kind == "denormalise"
+            x = x * std + mean if inverse else np.clip((x - mean) / std, -10, 10)
         elif layer.kind == "max_pool":
             x = windows(layer, x, -np.inf).max(axis=(4, 5))
         else:

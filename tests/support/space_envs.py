@@ -102,3 +102,13 @@ class Locks(Match):
 
     def info(self) -> dict[str, Any]:
         return {"action_mask": (np.arange(3) != self.closed, np.ones(2, np.int8))}
+
+
+class Scales(Match):
+    """`Match` with numbers 1000 times larger or smaller than the others, and a constant."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (6,), np.float32)
+
+    def shown(self) -> Any:
+        scaled = super().shown() * [1e-3, 1e3, 1.0, 1e3, 1e-3] + [0.0, 5e3, 0.0, -2e3, 1.0]
+        return np.append(scaled, 7.0).astype(np.float32)

@@ -20,7 +20,7 @@ from aclearn.policies import (
     describe_architecture,
 )
 from aclearn.policies.layers import output_shapes
-from aclearn.types import ARCHITECTURES, ObservationSpec, PolicyVersion
+from aclearn.types import ARCHITECTURES, LeafSpec, ObservationSpec, PolicyVersion
 from tests.support.architectures import altered, parts_of
 
 
@@ -180,6 +180,24 @@ def test_a_q_head_has_a_value_for_each_action_in_place_of_the_one_of_the_state()
     assert again == other
     with pytest.raises(ValueError, match="expected one critic, a layer 'value' or 'q', got both"):
         replace(base, layers=(*base.layers, other.layers[-1]))
+
+
+def test_normalisers_are_the_first_layers_of_float_leaves_and_the_last_one_of_the_critic() -> None:
+    leaves = {"map": LeafSpec((2, 36, 36), "uint8"), "speed": LeafSpec((3,), "float32")}
+    given = {"normalise_observations": True, "normalise_returns": True}
+    made = describe_architecture("nature", observation=ObservationSpec(leaves), actions=2, **given)
+    first = {layer.reads[0]: layer.kind for layer in made.layers if layer.reads[0] in leaves}
+    assert first == {"map": "scale", "speed": "normalise"}
+    assert made.layers[-1].kind == "denormalise" and made.layers[-1].name == "value"
+    shapes = made.tensor_shapes()
+    statistics = {name: shape for name, shape in shapes.items() if "mean" in name or "std" in name}
+    assert statistics == {
+        "speed:input.mean": (3,), "speed:input.std": (3,), "value.mean": (1,), "value.std": (1,)
+    }  # fmt: skip
+    assert made == Architecture.from_dict(json.loads(json.dumps(made.to_dict())))
+    images = ObservationSpec({"map": leaves["map"]})
+    with pytest.raises(ConfigError, match=r"normalise_observations.*uint8 are divided by 255"):
+        describe_architecture("nature", observation=images, actions=2, normalise_observations=True)
 
 
 def test_hidden_widths_of_the_configuration_replace_those_of_the_preset() -> None:

@@ -19,6 +19,11 @@ _CHAIN = {"compressor": {"chain": ["int8", "onnx"], "every_s": 0.125}}
 _PREDICTOR = {
     "actors": {"processes": 2, "envs_per_group": 2, "unroll_length": 4, "inference": "predictor"}
 }
+_NORMALISED = {
+    "policy": {"normalise_observations": True},
+    "loss": {"normalise_returns": True},
+    **_CHAIN,
+}
 _Q = {
     "policy": {"architecture": "mlp", "hidden": [8], "critic": "q"},
     "correctors": ["retrace", "importance_sampling"],
@@ -225,8 +230,8 @@ def test_in_place_of_a_refused_artifact_the_uncompressed_policy_acts(start) -> N
 
 @pytest.mark.parametrize(
     "groups",
-    [{}, _CHAIN, _PREDICTOR, _CHAIN | _PREDICTOR, _Q, _Q | _CHAIN | _PREDICTOR],
-    ids=["local", "compressor", "predictor", "all five", "Q head", "Q head and all five"],
+    [{}, _CHAIN, _PREDICTOR, _CHAIN | _PREDICTOR, _Q, _Q | _CHAIN | _PREDICTOR, _NORMALISED],
+    ids=["local", "compressor", "predictor", "all five", "Q head", "Q head and all five", "norms"],
 )
 def test_the_seed_alone_decides_a_run_also_one_that_is_resumed(tmp_path, groups) -> None:
     ended = []
