@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Protocol, runtime_checkable
 
@@ -110,13 +110,20 @@ class Correction:
 
     def columns(self, columns: slice) -> Correction:
         """The correction of some of the environments."""
+        return self._taken(lambda tensor: tensor[:, columns])
+
+    def steps(self, steps: Tensor) -> Correction:
+        """The correction of single steps, `[1, N]`, by their int64 numbers t · B + b."""
+        return self._taken(lambda tensor: tensor.flatten()[steps].unsqueeze(0))
+
+    def _taken(self, take: Callable[[Tensor], Tensor]) -> Correction:
         return Correction(
-            self.targets[:, columns],
-            self.advantages[:, columns],
-            self.weights[:, columns],
-            None if self.kept is None else self.kept[:, columns],
+            take(self.targets),
+            take(self.advantages),
+            take(self.weights),
+            None if self.kept is None else take(self.kept),
             self.advantage_scale,
-            {name: values[:, columns] for name, values in self.metrics.items()},
+            {name: take(values) for name, values in self.metrics.items()},
         )
 
 

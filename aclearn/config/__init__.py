@@ -14,7 +14,15 @@ from aclearn.config.describe import (
 from aclearn.config.env import AtariConfig, EnvConfig
 from aclearn.config.learning import OptimiserConfig, TrainerConfig
 from aclearn.config.load import config_from_yaml, load_config
-from aclearn.config.loss import ActorCriticConfig, CorrectorConfig, LossConfig
+from aclearn.config.loss import (
+    A2CConfig,
+    ActorCriticConfig,
+    CorrectorConfig,
+    IMPACTConfig,
+    LossConfig,
+    PPOConfig,
+    TargetNetworkConfig,
+)
 from aclearn.config.model import Config, RunConfig
 from aclearn.config.monitor import MetricsConfig, MonitorConfig, TunerConfig
 from aclearn.config.policy import PolicyConfig
@@ -30,6 +38,7 @@ from aclearn.config.shipped import find_config, shipped_config, shipped_configs,
 
 __all__ = [
     "MAX_PROCESSES",
+    "A2CConfig",
     "ActorCriticConfig",
     "ActorsConfig",
     "AtariConfig",
@@ -39,15 +48,18 @@ __all__ = [
     "CorrectorConfig",
     "EnvConfig",
     "Group",
+    "IMPACTConfig",
     "LossConfig",
     "MetricsConfig",
     "MonitorConfig",
     "NetworkConfig",
     "OptimiserConfig",
+    "PPOConfig",
     "PolicyConfig",
     "PredictorConfig",
     "RunConfig",
     "SupervisorConfig",
+    "TargetNetworkConfig",
     "TrainerConfig",
     "TunerConfig",
     "Whole",

@@ -12,7 +12,7 @@ from pydantic_core import PydanticUndefined
 
 from aclearn.config import _explain
 from aclearn.config._yaml import dump_yaml
-from aclearn.config.loss import CORRECTORS
+from aclearn.config.loss import CORRECTORS, LOSSES, ActorCriticConfig
 from aclearn.config.model import Config
 from aclearn.config.sinks import SINKS
 from aclearn.config.strategies import STRATEGIES
@@ -39,11 +39,12 @@ actors: {processes: 4}
 
 
 _TABLE = ("| key | type | default | meaning |", "|---|---|---|---|")
-#: Models of list items, by the key of the list.
-_PARTS: dict[str, Mapping[str, type[BaseModel]]] = {
-    "correctors": CORRECTORS,
-    "monitor.strategies": STRATEGIES,
-    "metrics.sinks": SINKS,
+#: Heading and models of a key whose value names a model, by the key.
+_PARTS: dict[str, tuple[str, Mapping[str, type[BaseModel]]]] = {
+    "loss.kind": ("loss", {name: LOSSES[name] for name in LOSSES if name != "actor_critic"}),
+    "correctors": ("correctors", CORRECTORS),
+    "monitor.strategies": ("strategies", STRATEGIES),
+    "metrics.sinks": ("sinks", SINKS),
 }
 
 
@@ -74,16 +75,17 @@ def configuration_page() -> str:
         lines += [f"\n## {section}\n", *_TABLE]
         for entry in entries:
             lines.append(_row(entry))
-            part = entry.key.rpartition(".")[2]
-            for name, model in _PARTS.get(entry.key, {}).items():
-                parts += [f"\n### {part}: {name}\n", *settings_table(model)]
+            heading, models = _PARTS.get(entry.key, ("", {}))
+            for name, model in models.items():
+                parts += [f"\n### {heading}: {name}\n", *settings_table(model)]
         lines += parts  # below the section's own table
     return "\n".join(lines) + "\n"
 
 
 def settings_table(model: type[BaseModel]) -> list[str]:
-    """The lines of a Markdown table of a model's keys."""
-    return [*_TABLE, *(_row(_described(key, field)) for key, field in _explain.walk(model))]
+    """The lines of a Markdown table of a model's keys, without those that name the model."""
+    fields = _explain.walk(model)
+    return [*_TABLE, *(_row(_described(key, field)) for key, field in fields if key != "kind")]
 
 
 def _described(key: str, field: FieldInfo) -> ConfigKey:
@@ -97,7 +99,9 @@ def _row(entry: ConfigKey) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    value = field.get_default(call_default_factory=True)
+    value = field.get_default(
+        call_default_factory=True, validated_data={"loss": ActorCriticConfig()}
+    )
     if value is PydanticUndefined:
         return "required"
     if isinstance(value, list | tuple):

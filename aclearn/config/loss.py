@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, SerializeAsAny, field_validator
 
-from aclearn.config._fields import Group
+from aclearn.config._fields import Group, Whole
 from aclearn.config._named import NamedArguments, known
 
 #: Largest bound of a ratio, and largest cost: beyond them float32 overflows.
@@ -33,21 +33,32 @@ def _lambda() -> Any:
     )
 
 
-class LossConfig(Group):
-    """Keys of all losses. A subclass is the model of one loss's arguments."""
-
-    kind: str = Field(
-        default="actor_critic",
-        description="loss: actor_critic, or module:Name of yours, whose arguments are the other "
-        "keys of this section",
+def _kind(kind: str) -> Any:
+    return Field(
+        default=kind,
+        description="loss: actor_critic, a2c, ppo, impact, or module:Name of yours, whose "
+        "arguments are the other keys of this section (docs/algorithms.md)",
     )
+
+
+class LossConfig(Group):
+    """Keys of all losses. A subclass is the model of one loss's arguments.
+
+    Attributes:
+        usual_correctors: the list `correctors` of a configuration without one.
+    """
+
+    usual_correctors: ClassVar[tuple[Any, ...]] = ("vtrace", "importance_sampling")
+
+    kind: str = _kind("actor_critic")
     discount: float = Field(
         default=0.99, ge=0.0, le=1.0, description="discount factor γ per agent step"
     )
     normalise_advantages: bool = Field(
         default=False,
-        description="divide advantages by their running root mean square, so that entropy_cost "
-        "does not depend on the size of rewards",
+        description="normalise advantages, so that entropy_cost does not depend on the size of "
+        "rewards: divide them by their running root mean square; with ppo and impact subtract the "
+        "batch's mean and divide by its standard deviation",
     )
     normalise_returns: bool = Field(
         default=False,
@@ -72,20 +83,109 @@ def _loss_of_its_kind(data: Any) -> Any:
     return data if isinstance(data, LossConfig) else LossConfig.model_for(data).model_validate(data)
 
 
-class ActorCriticConfig(LossConfig):
-    """Policy gradient, value regression and entropy bonus."""
-
-    entropy_cost: float = Field(
-        default=0.01,
+def _entropy_cost(default: float) -> Any:
+    return Field(
+        default=default,
         ge=0.0,
         le=_MOST_COST,
         description="weight of the entropy bonus, loss per nat",
     )
-    value_cost: float = Field(
-        default=0.5,
+
+
+def _value_cost(default: float) -> Any:
+    return Field(
+        default=default,
         ge=0.0,
         le=_MOST_COST,
-        description="weight of the value loss relative to the policy loss",
+        description="weight of the value loss, half a squared error, relative to the policy loss",
+    )
+
+
+class ActorCriticConfig(LossConfig):
+    """Policy gradient, value regression and entropy bonus."""
+
+    entropy_cost: float = _entropy_cost(0.01)
+    value_cost: float = _value_cost(0.5)
+
+
+class A2CConfig(ActorCriticConfig):
+    """The actor-critic on the returns of the acting policy, without importance weights."""
+
+    usual_correctors = ("no_correction",)
+
+    kind: str = _kind("a2c")
+    entropy_cost: float = _entropy_cost(0.0)
+
+
+class PPOConfig(LossConfig):
+    """Proximal policy optimisation with clipped ratios."""
+
+    usual_correctors = ({"vtrace": {"lambda": 0.95}}, "importance_sampling")
+
+    kind: str = _kind("ppo")
+    normalise_advantages: bool = Field(
+        default=True,
+        description="subtract the batch's mean advantage and divide by the standard deviation",
+    )
+    clip_range: float = Field(
+        default=0.2,
+        gt=0.0,
+        lt=1.0,
+        description="ε: beyond 1 ± ε a ratio to the policy before the batch gains nothing more",
+    )
+    value_clip: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="largest change of a value in one batch that is rewarded; null: no bound",
+    )
+    entropy_cost: float = _entropy_cost(0.0)
+    value_cost: float = _value_cost(1.0)
+    target_kl: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="mean KL divergence from the policy before the batch, in nats, above which "
+        "the remaining epochs of the batch are left out; null: no bound",
+    )
+
+
+class TargetNetworkConfig(LossConfig):
+    """Keys of a loss whose targets come from a target network."""
+
+    target_update_every: Whole = Field(
+        default=32,
+        ge=1,
+        le=1_000_000,
+        description="updates from one change of the target network to the next",
+    )
+    target_update_rate: float = Field(
+        default=1.0,
+        gt=0.0,
+        le=1.0,
+        description="share of the way to the newest weights that it then goes; 1 copies them",
+    )
+
+
+class IMPACTConfig(PPOConfig, TargetNetworkConfig):
+    """PPO's clip around a target network, which outlives a batch."""
+
+    kind: str = _kind("impact")
+    clip_range: float = Field(
+        default=0.3,
+        gt=0.0,
+        lt=1.0,
+        description="ε: beyond 1 ± ε a ratio to the target network gains nothing more",
+    )
+    ratio_bar: float = Field(
+        default=2.0,
+        ge=1.0,
+        le=_MOST_BAR,
+        description="bound of μ/π_target in the ratio min(bound, μ/π_target) · π/μ",
+    )
+    target_kl: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="mean KL divergence from the target network, in nats, above which the "
+        "remaining epochs of a batch are left out; null: no bound",
     )
 
 
@@ -95,7 +195,12 @@ class UsersLossConfig(LossConfig):
     model_config = ConfigDict(extra="allow")
 
 
-LOSSES: dict[str, type[LossConfig]] = {"actor_critic": ActorCriticConfig}
+LOSSES: dict[str, type[LossConfig]] = {
+    "actor_critic": ActorCriticConfig,
+    "a2c": A2CConfig,
+    "ppo": PPOConfig,
+    "impact": IMPACTConfig,
+}
 """The models of our losses by `loss.kind`."""
 
 
@@ -178,7 +283,6 @@ class CorrectorConfig(NamedArguments):
     table = CORRECTORS
 
 
-def default_correctors() -> tuple[CorrectorConfig, ...]:
-    """V-trace with importance sampling."""
-    names = ("vtrace", "importance_sampling")
-    return tuple(CorrectorConfig.model_validate(name) for name in names)
+def default_correctors(loss: LossConfig) -> tuple[CorrectorConfig, ...]:
+    """The list `correctors` of a configuration that has none."""
+    return tuple(CorrectorConfig.model_validate(each) for each in loss.usual_correctors)

@@ -98,9 +98,10 @@ class Config(Group):
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
     loss: AnyLoss = Field(default_factory=ActorCriticConfig)
     correctors: Annotated[tuple[CorrectorConfig, ...], Strict(False)] = Field(
-        default_factory=default_correctors,
+        default_factory=lambda earlier: default_correctors(earlier["loss"]),
         description="corrections of off-policy data before the loss, in order: names below, or "
-        "module:Name of yours; empty: one-step targets without correction",
+        "module:Name of yours; empty: one-step targets without correction; the default depends on "
+        "loss.kind",
     )
     optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
     tuner: TunerConfig = Field(default_factory=TunerConfig)

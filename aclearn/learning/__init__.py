@@ -6,6 +6,7 @@ from aclearn.learning.batch import Batch, assemble_batch
 from aclearn.learning.frame_stack import chosen_observations, rebuild_observations
 from aclearn.learning.gradient_worker import GradientSums, GradientWorker
 from aclearn.learning.learner import Learner, UpdateReport
+from aclearn.learning.minibatches import Minibatches
 from aclearn.learning.objective import Objective, make_objective
 from aclearn.learning.observation_buffer import RecentObservations
 from aclearn.learning.optimiser import learning_rate, make_optimiser
@@ -21,6 +22,7 @@ __all__ = [
     "GradientWorker",
     "Learner",
     "LedgerError",
+    "Minibatches",
     "Objective",
     "ParameterStore",
     "PinnedStaging",

@@ -25,10 +25,12 @@ class FrozenCorrection:
     Attributes:
         correction: targets, advantages and weights.
         log_probs: `[T, B]` float32, log π(a) of the policy of those weights, no gradient.
+        values: `[T, B]` float32, those that the loss regresses, by the same weights.
     """
 
     correction: Correction
     log_probs: Tensor
+    values: Tensor
 
     def scaled(self, advantage_scale: float) -> FrozenCorrection:
         """The same with another factor of the advantages."""
@@ -36,7 +38,17 @@ class FrozenCorrection:
 
     def columns(self, columns: slice) -> FrozenCorrection:
         """The same of some of the environments."""
-        return FrozenCorrection(self.correction.columns(columns), self.log_probs[:, columns])
+        return FrozenCorrection(
+            self.correction.columns(columns), self.log_probs[:, columns], self.values[:, columns]
+        )
+
+    def steps(self, steps: Tensor) -> FrozenCorrection:
+        """The same of single steps, as `Correction.steps`."""
+        return FrozenCorrection(
+            self.correction.steps(steps),
+            self.log_probs.flatten()[steps].unsqueeze(0),
+            self.values.flatten()[steps].unsqueeze(0),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +57,7 @@ class Batch:
 
     Attributes:
         observations: leaf → `[T+1, B, *shape]`; images in channels-last memory. Step T-1 reached
-            the last row.
+            the last row, which single steps of a frozen batch do not have.
         actions: `[T, B]` int64, or `[T, B, n]` int64 or float32.
         behaviour_log_prob: `[T, B]` float32, log μ(a) recorded when the action was chosen.
         rewards: `[T, B]` float32.
@@ -103,6 +115,31 @@ class Batch:
         state = tuple(tensor[columns] for tensor in self.state)
         frozen = None if self.frozen is None else self.frozen.columns(columns)
         return replace(self, observations=leaves, state=state, frozen=frozen, **changes)
+
+    def single_steps(self, numbers: NDArray[np.int64]) -> Batch:
+        """Copies of single steps, `[1, N]`, for a policy without state; the correction is frozen.
+
+        Args:
+            numbers: t · B + b of each step.
+        """
+        assert self.frozen is not None and not self.state
+        steps = torch.from_numpy(numbers).to(self.actions.device)
+        changes: dict[str, Any] = {
+            name: value.flatten(0, 1)[steps].unsqueeze(0)
+            for name, value in vars(self).items()
+            if isinstance(value, Tensor)
+        }
+        return replace(
+            self,
+            observations={
+                name: leaf[:-1].flatten(0, 1)[steps].unsqueeze(0)
+                for name, leaf in self.observations.items()
+            },
+            versions=self.versions.reshape(-1)[numbers][None],
+            valid_on_host=self.valid_on_host.reshape(-1)[numbers][None],
+            frozen=self.frozen.steps(steps),
+            **changes,
+        )
 
     def cut(self, count: int) -> list[Batch]:
         """At most `count` batches of neighbouring environments, as views of this one."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from aclearn.distributions import TorchDistribution, torch_distribution_of
+from aclearn.learning.advantages import standardised
 from aclearn.learning.batch import Batch, FrozenCorrection, assemble_batch
 from aclearn.learning.critic import Estimates, estimates_of, learned_values
 from aclearn.learning.losses import Outputs
@@ -125,14 +126,18 @@ class GradientWorker:
             for chunk in self._cut(batch):
                 output = self._unroll(chunk)
                 estimates = self._estimates(chunk, output, self._policy(chunk, output.parameters))
-                chunks.append((output.parameters, estimates))
-            parameters, parts = zip(*chunks, strict=True)
+                values = learned_values(output, chunk.actions)
+                chunks.append((output.parameters, values, estimates))
+            parameters, each_values, parts = zip(*chunks, strict=True)
             policy = self._policy(batch, torch.cat(parameters, dim=1))
             log_probs = policy.log_prob(batch.actions)
             correction = self._correct(batch, policy, log_probs, Estimates.side_by_side(parts))
+            if self._objective.config.normalise_advantages:
+                correction = standardised(correction, batch.valid)
+            frozen = FrozenCorrection(correction, log_probs, torch.cat(each_values, dim=1))
             if self._stream is not None:
                 self._stream.synchronize()  # the next `refresh` overwrites the weights
-        return replace(batch, frozen=FrozenCorrection(correction, log_probs))
+        return replace(batch, frozen=frozen)
 
     def differentiate(self, batch: Batch) -> GradientSums:
         """Leave the gradient of the batch's mean loss, times `loss_scale`, in the network.
@@ -212,23 +217,24 @@ class GradientWorker:
         output = self._unroll(batch)
         policy = self._policy(batch, output.parameters)
         log_probs = policy.log_prob(batch.actions)
-        if batch.frozen is not None:
-            proximal, correction = batch.frozen.log_probs, batch.frozen.correction
-        else:
-            proximal = log_probs.detach()
-            estimates = self._estimates(batch, output, policy)
-            correction = self._correct(batch, policy, proximal, estimates)
         values = learned_values(output, batch.actions)
+        frozen = batch.frozen
+        if frozen is None:
+            estimates = self._estimates(batch, output, policy)
+            correction = self._correct(batch, policy, log_probs.detach(), estimates)
+            frozen = FrozenCorrection(correction, log_probs.detach(), values.detach())
+        correction, proximal = frozen.correction, frozen.values
         if self._target_moments is not None:
             # the loss regresses in units of the statistics, whose tensors have no gradient
             mean, std = self._target_moments
-            values = (values - mean) / std
+            values, proximal = (values - mean) / std, (proximal - mean) / std
             correction = replace(correction, targets=(correction.targets - mean) / std)
-        return Outputs(policy, log_probs, values, proximal), correction
+        return Outputs(policy, log_probs, values, frozen.log_probs, proximal), correction
 
     def _unroll(self, batch: Batch) -> PolicyOutput[Tensor]:
         """The network's output for the batch's T steps."""
-        leaves = {name: leaf[:-1] for name, leaf in batch.observations.items()}
+        length = len(batch.actions)
+        leaves = {name: leaf[:length] for name, leaf in batch.observations.items()}
         with self._autocast():
             return self.network.unroll(leaves, batch.state, batch.starts[:-1])
 

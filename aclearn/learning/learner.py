@@ -15,14 +15,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aclearn.config import OptimiserConfig
+from aclearn.config import OptimiserConfig, TargetNetworkConfig
 from aclearn.errors import CheckpointError
 from aclearn.learning.batch import Batch
 from aclearn.learning.device_snapshot import DeviceSnapshot
 from aclearn.learning.gradient_worker import GradientSums, GradientWorker, place
+from aclearn.learning.moments import Moments
 from aclearn.learning.normalisers import Normalisers
 from aclearn.learning.objective import Objective
 from aclearn.learning.optimiser import learning_rate, make_optimiser
+from aclearn.learning.target_network import TargetNetwork
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 from aclearn.telemetry import OTHER_WORKERS, part, waiting
@@ -108,6 +110,11 @@ class Learner:
         if self._scaler.is_enabled():
             # it creates its scale with the first loss, which only workers have
             self._scaler.scale(torch.zeros((), device=device))
+        loss = objective.config
+        self._target: TargetNetwork | None = None
+        if isinstance(loss, TargetNetworkConfig):
+            every, rate = loss.target_update_every, loss.target_update_rate
+            self._target = TargetNetwork(self._parameters, every=every, rate=rate)
         # sum and weight of the squared advantages, older ones decayed
         self._advantage_squares = self._advantage_weight = 0.0
         self.lock = threading.RLock()
@@ -151,7 +158,7 @@ class Learner:
         recomputed = self._objective.loss.recomputes_targets
         if recomputed and not self._normalisers.of_targets:
             return batch
-        self._refresh(worker)
+        self._refresh(worker, target=self._target)
         frozen = worker.freeze(batch)
         assert frozen.frozen is not None
         if not self._normalisers.of_targets:
@@ -159,16 +166,23 @@ class Learner:
         with self.turn():
             self._normalisers.add_targets(frozen.frozen.correction.targets[batch.valid])
             scale = self._advantage_scale
-        return batch if recomputed else replace(frozen, frozen=frozen.frozen.scaled(scale))
+        if recomputed:
+            return batch
+        if self._objective.config.normalise_advantages:
+            return frozen  # by themselves
+        return replace(frozen, frozen=frozen.frozen.scaled(scale))
 
-    def note_learned(self, batches: Iterable[Batch]) -> None:
+    def observed(self, batch: Batch) -> dict[str, Moments]:
+        """The moments of the observations of learned steps, for `note_learned`."""
+        return self._normalisers.moments_of(batch)
+
+    def note_learned(self, observed: Iterable[Mapping[str, Moments]]) -> None:
         """Take the observations of learned steps into the statistics that the next version has.
 
         Not before their updates: the target policy would differ from the policy that acted.
         """
-        for batch in batches:
-            moments = self._normalisers.moments_of(batch)
-            with self.turn():
+        with self.turn():
+            for moments in observed:
                 self._normalisers.add_observations(moments)
 
     def differentiate(self, batch: Batch, worker: GradientWorker) -> GradientSums:
@@ -176,10 +190,15 @@ class Learner:
         self._refresh(worker)
         return worker.differentiate(batch)
 
-    def _refresh(self, worker: GradientWorker) -> None:
+    def ends_batch(self, report: UpdateReport) -> bool:
+        """Whether the loss leaves out the remaining epochs of a batch after this update of it."""
+        return self._objective.loss.ends_batch(report.metrics, self._objective.config)
+
+    def _refresh(self, worker: GradientWorker, target: TargetNetwork | None = None) -> None:
+        """Copy the newest weights, or those of the target network, to `worker`."""
         with self.turn(), part("refresh"):
             worker.refresh(
-                self._parameters,
+                self._parameters if target is None else target.weights,
                 advantage_scale=self._advantage_scale,
                 loss_scale=self._scaler.get_scale(),
             )
@@ -219,6 +238,8 @@ class Learner:
             finite = bool(torch.isfinite(norm))
             if finite:
                 self._scaler.step(self._optimiser)
+                if self._target is not None:
+                    self._target.follow(self._parameters)
             self._scaler.update()
             # an overflowed sum would stay in the mean for ever and make each scale 0
             if finite and math.isfinite(sums.advantage_squares):
@@ -260,6 +281,11 @@ class Learner:
                     # contiguous: moments of channels-last weights have their memory order
                     array = value.detach().cpu().contiguous().numpy().copy()
                     saved[f"optimiser/{name}/{key}"] = array
+            if self._target is not None:
+                names = [name for name, _ in self.network.named_parameters()]
+                for name, weight in zip(names, self._target.weights, strict=True):
+                    saved[f"target/{name}"] = weight.cpu().contiguous().numpy().copy()
+                saved["target_updates"] = np.array(self._target.updates, np.int64)
             advantages = [self._advantage_squares, self._advantage_weight]
             saved["normaliser/advantages"] = np.array(advantages, np.float64)
             saved |= self._normalisers.state()
@@ -269,7 +295,7 @@ class Learner:
             return saved
 
     def load_state_tensors(self, saved: dict[str, NDArray[Any]]) -> None:
-        """Restore the tensors of `state_tensors`.
+        """Restore the tensors of `state_tensors`; a missing target network begins at the weights.
 
         Raises:
             CheckpointError: the tensors do not fit this architecture or this optimiser.
@@ -283,6 +309,8 @@ class Learner:
             load_tensors(self.network, weights)
         except ValueError as error:
             raise CheckpointError(f"the checkpoint is of another architecture: {error}") from error
+        if self._target is not None:
+            self._load_target(self._target, saved)
         squares, weight = saved.get("normaliser/advantages", np.zeros(2)).tolist()
         self._advantage_squares, self._advantage_weight = squares, weight
         self._normalisers.load_state(saved)
@@ -317,6 +345,13 @@ class Learner:
             if state:
                 self._optimiser.state[parameter] = state
 
+    def _load_target(self, target: TargetNetwork, saved: Mapping[str, NDArray[Any]]) -> None:
+        target.set(self._parameters)
+        if "target_updates" in saved:
+            names = [name for name, _ in self.network.named_parameters()]
+            weights = [torch.from_numpy(np.array(saved[f"target/{name}"])) for name in names]
+            target.set(weights, updates=int(saved["target_updates"]))
+
     def _unscale(self, used: float) -> None:
         """Remove the loss scale; another worker's update may have changed it since."""
         newest = self._scaler.get_scale()
@@ -329,10 +364,11 @@ class Learner:
     def _advantage_scale(self) -> float:
         """1 / root mean square of the advantages up to the last update; 1 before the first.
 
-        Where they are not normalised, 1 / standard deviation of normalised returns, or 1.
+        Frozen ones are normalised by their batch instead. Where they are not normalised, 1 /
+        standard deviation of normalised returns, or 1.
         """
         if not self._objective.config.normalise_advantages:
             return 1.0 / self._normalisers.target_std
-        if self._advantage_squares <= 0.0:
+        if not self._objective.loss.recomputes_targets or self._advantage_squares <= 0.0:
             return 1.0
         return float((self._advantage_weight / self._advantage_squares) ** 0.5)

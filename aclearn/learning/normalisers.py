@@ -59,7 +59,7 @@ class Normalisers:
     def moments_of(self, batch: Batch) -> dict[str, Moments]:
         """The moments of a batch's observations on which valid steps acted, by layer."""
         return {
-            name: Moments.of(batch.observations[leaf][:-1][batch.valid])
+            name: Moments.of(batch.observations[leaf][: len(batch.valid)][batch.valid])
             for name, leaf in self._leaves.items()
         }
 

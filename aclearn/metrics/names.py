@@ -17,6 +17,7 @@ EPISODES_FOR_TARGET = 100
 #: Counts of the trainer that a line has under the same names.
 TRAINER_COUNTS: Final = (
     "updates",
+    "ended_batches",
     "generation",
     "policy_version",
     "checkpoint_failures",
@@ -98,6 +99,7 @@ TRAINER_FIGURES: Final = (
     *("policy_loss", "value_loss", "entropy", "gradient_norm", "learning_rate"),
     *("rho_mean", "behaviour_kl", "behaviour_kl_estimate", "effective_sample_share"),
     *("clipped_rho_share", "clipped_c_share", "kl_dropped_share"),
+    *("proximal_kl", "clipped_ratio_share"),
     *("batch_steps", "compressed_share", "checkpoint_age_s", *_WORKER_FIGURES),
 )
 

@@ -8,7 +8,10 @@ from typing import Any, Final
 from aclearn.metrics.names import CHAIN_STEPS, GAP_FIGURES, PART_SECONDS, SLOPE_FIGURES
 
 _TAGS: Final = {
-    **{name: f"run/{name}" for name in ("time_s", "updates", "generation", "policy_version")},
+    **{
+        name: f"run/{name}"
+        for name in ("time_s", "updates", "ended_batches", "generation", "policy_version")
+    },
     "return_mean_100": "return/mean_100",
     "best_return": "return/best",
     "target_return": "return/target",
@@ -40,6 +43,8 @@ _TAGS: Final = {
             "clipped_rho_share",
             "clipped_c_share",
             "kl_dropped_share",
+            "proximal_kl",
+            "clipped_ratio_share",
         )
     },
     **{

@@ -17,6 +17,7 @@ from aclearn.learning import (
     Batch,
     GradientWorker,
     Learner,
+    Minibatches,
     ParameterStore,
     StepLedger,
     UpdateReport,
@@ -103,6 +104,7 @@ class Trainer:
             compiled=trainer.compile,
             seed=config.run.seed,
         )
+        self._order = torch.Generator().manual_seed(config.run.seed)  # of minibatches
         self.generation = 0
         self.counters = TrainerCounters()
         self.admission = self._make_admission(StepLedger())
@@ -121,6 +123,7 @@ class Trainer:
         self.generation = int(state["generation"]) + 1
         self.counters = TrainerCounters(**state["counters"])
         torch.set_rng_state(torch.from_numpy(tensors["random/torch"].copy()))
+        self._order.set_state(torch.from_numpy(tensors["random/minibatches"].copy()))
         self.learner.load_state_tensors(dict(tensors))
         self.admission = self._make_admission(StepLedger.from_state(state["ledger"]))
         self._look_at_bound()
@@ -143,6 +146,7 @@ class Trainer:
         finally:
             lock.release()
         tensors["random/torch"] = np.array(torch.get_rng_state().numpy())
+        tensors["random/minibatches"] = np.array(self._order.get_state().numpy())
         return Snapshot(tensors, state | {"return_mean_100": return_mean})
 
     def publish(self) -> None:
@@ -156,9 +160,10 @@ class Trainer:
     def learn(self, unrolls: list[Unroll], worker: GradientWorker | None = None) -> None:
         """Learn from admitted unrolls, then publish.
 
-        The batch is cut into `trainer.minibatches` along B; `trainer.epochs` passes go over it, and
-        each minibatch of each pass is one update, up to `run.max_updates`. Steps that have not
-        entered an update by then, or by an error, count as dropped.
+        The batch is split into `trainer.minibatches` (see `Minibatches`); `trainer.epochs` passes
+        go over it, fewer if the loss ends them, and each minibatch of each pass is one update, up
+        to `run.max_updates`. Steps that have not entered an update by then, or by an error, count
+        as dropped.
 
         Args:
             unrolls: of one batch.
@@ -183,28 +188,34 @@ class Trainer:
         with part("batch"):
             batch = worker.assemble(unrolls, self._spec.observation)
         batch = self.learner.prepare(batch, worker)
-        minibatches = [m for m in batch.cut(self._config.trainer.minibatches) if m.steps > 0]
-        if not minibatches:
+        if batch.steps == 0:
             return
         lags = self.counters.policy_version - batch.versions[batch.valid_on_host]
-        reports, learned = [], []
-        passes = range(self._config.trainer.epochs)
-        for index, minibatch in ((i, m) for i in passes for m in list(minibatches)):
+        reports, observed = [], []
+        trainer = self._config.trainer
+        minibatches = Minibatches(
+            batch, count=trainer.minibatches, passes=trainer.epochs, generator=self._order
+        )
+        for index, minibatch in minibatches:
             report = self._update(minibatch, worker, first_pass=index == 0)
             if report is None:
                 break
             if index == 0:
                 yield minibatch.steps
-            if report.applied:
-                reports.append(report)
-                learned += [minibatch] if index == 0 else []
-            else:
-                minibatches.remove(minibatch)
+            if not report.applied:
+                minibatches.refuse(minibatch)
                 self._refuse(report)
-        self.learner.note_learned(learned)
+                continue
+            reports.append(report)
+            if index == 0:
+                observed.append(self.learner.observed(minibatch))
+            if self.learner.ends_batch(report):
+                minibatches.end()
+        self.learner.note_learned(observed)
         steps = steps_by_chain(unrolls)
         with self.learner.turn():
             self.counters.batches += 1
+            self.counters.ended_batches += minibatches.ended
             self._chain_steps.add(steps)
             if not reports:
                 return

@@ -22,12 +22,14 @@ class TrainerCounters:
         updates: optimiser steps.
         batches: learned batches.
         refused_updates: updates with a non-finite gradient.
+        ended_batches: batches of which the loss left out epochs.
     """
 
     policy_version: int = 0
     updates: int = 0
     batches: int = 0
     refused_updates: int = 0
+    ended_batches: int = 0
 
 
 def mean_gauges(reports: Sequence[UpdateReport]) -> dict[str, float]:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from aclearn.learning.losses.actor_critic import ActorCritic
+from aclearn.learning.losses.impact import IMPACT
 from aclearn.learning.losses.loss import Loss, LossSums, Outputs
+from aclearn.learning.losses.ppo import PPO
 
-#: Our losses by `loss.kind`.
-LOSSES: dict[str, type[Loss]] = {"actor_critic": ActorCritic}
+#: Our losses by `loss.kind`. A2C has the sums of the actor-critic and correctors of its own.
+LOSSES: dict[str, type[Loss]] = {
+    "actor_critic": ActorCritic,
+    "a2c": ActorCritic,
+    "ppo": PPO,
+    "impact": IMPACT,
+}
 
-__all__ = ["LOSSES", "ActorCritic", "Loss", "LossSums", "Outputs"]
+__all__ = ["IMPACT", "LOSSES", "PPO", "ActorCritic", "Loss", "LossSums", "Outputs"]

@@ -26,13 +26,15 @@ class Outputs:
             be regressed on the correction's targets. With `loss.normalise_returns` both are in
             units of the returns' running mean and standard deviation.
         proximal_log_probs: log π(a), no gradient, by the weights of the correction: those of this
-            update, or with frozen targets those of the batch's first pass.
+            update, or with frozen targets those of the batch's first pass or of the target network.
+        proximal_values: `values` by the same weights, no gradient.
     """
 
     distribution: TorchDistribution
     log_probs: Tensor
     values: Tensor
     proximal_log_probs: Tensor
+    proximal_values: Tensor
 
 
 class LossSums(NamedTuple):
@@ -51,9 +53,11 @@ class Loss(ABC):
     """A loss; made without arguments.
 
     Attributes:
-        config_model: of the section `loss` with the loss's own keys.
-        recomputes_targets: True: each update computes targets and advantages by its weights. False:
-            they are computed once per batch, before its first update.
+        config_model: of the section `loss` with the loss's own keys. One that extends
+            `TargetNetworkConfig` makes the trainer keep a target network, which freezes targets.
+        recomputes_targets: True: each update computes targets and advantages by its weights, and
+            minibatches are environments. False: targets are computed once per batch, before its
+            first update, and minibatches are single steps in random order, `[1, N]`.
         needs: the fields of `Correction` that it reads, and `behaviour_parameters` where it reads
             those of the batch.
     """
@@ -75,3 +79,12 @@ class Loss(ABC):
             correction: targets, advantages and weights; may be NaN where steps are not valid.
             config: an instance of `config_model`.
         """
+
+    def ends_batch(self, metrics: Mapping[str, float], config: Any) -> bool:
+        """Whether the remaining epochs of a batch are left out after one of its updates.
+
+        Args:
+            metrics: of the update, means over its steps.
+            config: an instance of `config_model`.
+        """
+        return False

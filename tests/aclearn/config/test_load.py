@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from aclearn.config import ActorCriticConfig, Config, EnvConfig, config_from_yaml, load_config
+from aclearn.errors import ConfigError
 from tests.support.waiting import run_python
 
 Write = Callable[[str], Path]
@@ -83,6 +84,25 @@ def test_a_name_alone_is_a_corrector_with_its_defaults() -> None:
 
     assert bare == config_from_yaml("env: {id: a}")
     assert [corrector.name for corrector in bare.correctors] == ["vtrace", "importance_sampling"]
+
+
+def test_a_loss_has_its_own_keys_and_usual_correctors(write: Write) -> None:
+    def loaded(text: str) -> Config:
+        return load_config(write("env: {id: a}\n" + text))
+
+    def correctors(text: str) -> list[object]:
+        return [each.name for each in loaded(text).correctors]
+
+    assert correctors("") == ["vtrace", "importance_sampling"]
+    assert correctors("loss: {kind: a2c}") == ["no_correction"]
+    ppo = loaded("loss: {kind: ppo, clip_range: 0.1}")
+    assert (ppo.loss.kind, ppo.loss.clip_range, ppo.loss.normalise_advantages) == ("ppo", 0.1, True)
+    assert ppo.correctors[0].arguments.lambda_ == 0.95
+    assert config_from_yaml(ppo.to_yaml()) == ppo
+    assert correctors("loss: {kind: ppo}\ncorrectors: [no_correction]") == ["no_correction"]
+    assert loaded("loss: {kind: impact}").loss.target_update_every == 32
+    with pytest.raises(ConfigError, match="clip_range"):
+        loaded("loss: {clip_range: 0.1}")
 
 
 def test_a_loss_and_a_corrector_of_ones_own_keep_their_arguments(write: Write) -> None:

@@ -124,8 +124,8 @@ def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
         (
             "loss.kind",
             "actor-critic",
-            "'actor-critic' is unknown; expected one of actor_critic, or module:Name of yours; did "
-            "you mean actor_critic?",
+            "'actor-critic' is unknown; expected one of actor_critic, a2c, ppo, impact, or "
+            "module:Name of yours; did you mean actor_critic?",
         ),
         ("correctors", "vtrace", "expected list of names or `name: {arguments}`, got 'vtrace' "),
         ("loss.entropy_cost", "1e39", "expected number ≥ 0 and ≤ 1e+06, got 1e+39 (number);"),

@@ -140,7 +140,7 @@ def test_the_first_update_is_the_same_both_ways_and_the_metrics_are_the_batchs(m
     assert clipped == [pytest.approx(first["clipped_rho_share"])] * 3
 
 
-def test_the_scale_of_normalised_advantages_is_frozen_with_them(make) -> None:
+def test_frozen_advantages_are_normalised_by_their_own_batch(make) -> None:
     spy = Spy(recomputes_targets=False)
     ours = make.objective(make.loss.model_copy(update={"normalise_advantages": True}))
     learner = make.learner(make.flat, objective=Objective(spy, ours.config, ours.chain))
@@ -150,5 +150,9 @@ def test_the_scale_of_normalised_advantages_is_frozen_with_them(make) -> None:
         for _ in range(2):
             learner.update(prepared, learned_steps=0, worker=worker)
     scales = [seen.correction.advantage_scale for seen in spy.seen]
-    assert scales[0] == scales[1] == 1.0
-    assert scales[2] == scales[3] != 1.0
+    assert scales[0] == scales[1] != 1.0
+    assert scales[2] == scales[3] not in (1.0, scales[0])
+    for seen in spy.seen:
+        learned = seen.correction.weighted_advantages / seen.correction.weights
+        assert float(learned[seen.batch.valid].mean()) == pytest.approx(0.0, abs=1e-5)
+        assert float(learned[seen.batch.valid].std(correction=0)) == pytest.approx(1.0, rel=1e-4)

@@ -379,7 +379,8 @@ def test_repeated_updates_on_good_actions_make_them_likely(make, kind) -> None:
     learner = Learner(
         architecture,
         objective=make_objective(
-            ActorCriticConfig(discount=0.0, entropy_cost=0.0), default_correctors()
+            ActorCriticConfig(discount=0.0, entropy_cost=0.0),
+            default_correctors(ActorCriticConfig()),
         ),
         optimiser=OptimiserConfig(learning_rate=0.03),
         device=make.cpu,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,11 @@ T, B = 5, 4
 
 
 def make_trainer(
-    *, deterministic: bool = False, max_updates: int | None = None, **trainer
+    *,
+    deterministic: bool = False,
+    max_updates: int | None = None,
+    loss: dict[str, Any] | None = None,
+    **trainer,
 ) -> Trainer:
     trainer = {"device": "cpu", **trainer}
     config = Config(
@@ -35,6 +40,7 @@ def make_trainer(
         policy={"architecture": "mlp", "hidden": [16]},
         actors={"unroll_length": T},
         trainer=TrainerConfig(amp="off", **trainer),
+        **({} if loss is None else {"loss": loss}),
     )
     spec = read_spec(config.env)
     trainer = Trainer(config, spec, architecture_of(config, spec), ParameterStore())
@@ -170,6 +176,42 @@ def test_what_was_learned_before_a_failure_is_not_dropped_too(fails_at) -> None:
     half = T * B // 2
     lost = max(0, 2 - fails_at) * half
     check_account(trainer, admitted=1, dropped={"worker_failed": lost} if lost else {})
+
+
+@pytest.mark.parametrize("kind", ["ppo", "impact"])
+@pytest.mark.parametrize("stops", [True, False])
+def test_the_loss_may_end_a_batch_after_its_first_pass(kind, stops) -> None:
+    target_kl = 1e-9 if stops else 100.0
+    loss = {"kind": kind, "target_kl": target_kl}
+    trainer = make_trainer(loss=loss, minibatches=2, epochs=5)
+    for number in range(3):
+        trainer.learn([admit(trainer, number)])
+    # every step is learned once, and the second minibatch has moved from the first policy
+    assert trainer.counters.updates == (3 * 2 if stops else 3 * 2 * 5)
+    assert trainer.counters.ended_batches == (3 if stops else 0)
+    check_account(trainer, admitted=3, dropped={})
+
+
+@pytest.mark.parametrize("kind", ["ppo", "impact", "a2c", "actor_critic"])
+def test_a_trainer_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(kind) -> None:
+    def make() -> Trainer:
+        return make_trainer(loss={"kind": kind}, minibatches=2, epochs=3)
+
+    whole = make()
+    for number in range(6):
+        whole.learn([admit(whole, number)])
+        if number == 2:
+            snapshot = whole.snapshot()
+    expected = whole.learner.state_tensors()
+
+    again = make()
+    again.restore(snapshot)
+    for number in range(3, 6):
+        again.learn([admit(again, number)])
+    found = again.learner.state_tensors()
+    assert set(found) == set(expected)
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
 
 
 @pytest.mark.parametrize(("most", "dropped_halves"), [(1, 3), (2, 2), (3, 2), (5, 1)])

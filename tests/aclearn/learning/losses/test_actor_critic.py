@@ -28,7 +28,7 @@ def actor_critic(
     )  # fmt: skip
     return ActorCritic()(
         batch,
-        Outputs(policy, log_probs, values, log_probs.detach()),
+        Outputs(policy, log_probs, values, log_probs.detach(), values.detach()),
         Correction(targets, advantages, torch.ones_like(advantages)),
         ActorCriticConfig(value_cost=value_cost, entropy_cost=entropy_cost),
     )

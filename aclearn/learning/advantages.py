@@ -1,0 +1,33 @@
+"""Advantages of one batch with mean 0 and standard deviation 1."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from correctors import Correction
+
+#: Added to the standard deviation, as in other implementations of PPO.
+_EPSILON = 1e-8
+
+
+def standardised(correction: Correction, valid: Tensor) -> Correction:
+    """`correction` with advantages less their mean, and the scale 1 / their standard deviation.
+
+    Over a whole batch, not over each minibatch as some do: then all its updates, and minibatches of
+    any size, weigh a step alike.
+
+    Args:
+        correction: of a batch.
+        valid: `[T, B]` bool, the steps that count, as far as the correction keeps them.
+    """
+    learned = valid if correction.kept is None else valid & correction.kept
+    # in double precision equal advantages have no deviation
+    advantages = correction.advantages.double()
+    counted = advantages[learned]
+    if counted.numel() == 0:
+        return correction
+    scale = 1.0 / (float(counted.std(correction=0)) + _EPSILON)
+    centred = (advantages - counted.mean()).float()
+    return replace(correction, advantages=centred, advantage_scale=scale)

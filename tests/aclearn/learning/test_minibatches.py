@@ -1,0 +1,121 @@
+"""Minibatches: every step once in a pass, in a new order; refusals; the early end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from aclearn.learning import Minibatches
+from aclearn.learning.batch import FrozenCorrection
+from aclearn.types import OBSERVATION
+from correctors import Correction
+
+T, B = 5, 4
+
+
+def numbered(make, architecture, *, frozen: bool):
+    """A batch whose reward, and whatever is frozen, is the step's number t · B + b."""
+    numbers = torch.arange(T * B, dtype=torch.float32).view(T, B)
+    batch = make.replace(make.batch(architecture, T, B, seed=1), rewards=numbers)
+    if frozen:
+        correction = Correction(numbers, numbers + 100, numbers + 200, numbers > 3, 0.5)
+        shared = FrozenCorrection(correction, numbers + 300, numbers + 400)
+        batch = make.replace(batch, frozen=shared)
+    return batch
+
+
+def split(batch, *, count: int, passes: int, seed: int = 7) -> Minibatches:
+    generator = torch.Generator().manual_seed(seed)
+    return Minibatches(batch, count=count, passes=passes, generator=generator)
+
+
+def numbers_of(minibatches) -> list[int]:
+    return [int(n) for m in minibatches for n in m.rewards[m.valid]]
+
+
+@pytest.mark.parametrize("kind", ["flat", "images"])
+def test_steps_of_a_frozen_batch_are_shuffled_anew_and_keep_what_belongs_to_them(make, kind):
+    batch = numbered(make, getattr(make, kind), frozen=True)
+    pixels = batch.observations[OBSERVATION]
+    if kind == "images":  # as an assembled batch has them
+        pixels = pixels.flatten(0, 1).to(memory_format=torch.channels_last).unflatten(0, (T + 1, B))
+        batch = make.replace(batch, observations={OBSERVATION: pixels})
+    made = list(split(batch, count=3, passes=2))
+    valid = sorted(np.flatnonzero(batch.valid_on_host).tolist())
+    passes = [[m for index, m in made if index == wanted] for wanted in (0, 1)]
+    orders = [numbers_of(each) for each in passes]
+    assert [sorted(order) for order in orders] == [valid, valid]
+    assert orders[0] != orders[1] and orders[0] != valid
+    assert [len(each) for each in passes] == [3, 3]
+    sizes = [m.steps for m in passes[0]]
+    assert max(sizes) - min(sizes) <= 1
+    for _, minibatch in made:
+        numbers = minibatch.rewards
+        steps = numbers.long().flatten()
+        t, b = steps // B, steps % B
+        assert minibatch.actions.shape == (1, len(steps)) == minibatch.versions.shape
+        assert torch.equal(minibatch.actions[0], batch.actions[t, b])
+        observed = minibatch.observations[OBSERVATION][0]
+        assert torch.equal(observed, pixels[t, b])
+        if kind == "images":
+            assert observed.is_contiguous(memory_format=torch.channels_last)
+        frozen, correction = minibatch.frozen, minibatch.frozen.correction
+        assert torch.equal(correction.targets, numbers)
+        assert torch.equal(correction.advantages, numbers + 100)
+        assert torch.equal(correction.weights, numbers + 200)
+        assert torch.equal(correction.kept, numbers > 3)
+        assert correction.advantage_scale == 0.5
+        assert torch.equal(frozen.log_probs, numbers + 300)
+        assert torch.equal(frozen.values, numbers + 400)
+    assert numbers_of(m for _, m in split(batch, count=3, passes=2)) == orders[0] + orders[1]
+
+
+def test_traces_keep_their_environments_together(make) -> None:
+    batch = numbered(make, make.flat, frozen=False)
+    for _, minibatch in split(batch, count=2, passes=2):
+        assert minibatch.actions.shape == (T, B // 2)
+        assert minibatch.rewards._base is not None  # a view: images are not copied
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_steps_of_a_refused_minibatch_are_not_in_later_passes(make, frozen) -> None:
+    batch = numbered(make, make.flat, frozen=frozen)
+    refused: list[int] = []
+    later: list[int] = []
+    minibatches = split(batch, count=2, passes=3)
+    for at, (index, minibatch) in enumerate(minibatches):
+        if at == 1:
+            refused = numbers_of([minibatch])
+            minibatches.refuse(minibatch)
+        later += numbers_of([minibatch]) if index else []
+    kept = sorted(set(np.flatnonzero(batch.valid_on_host)) - set(refused))
+    assert sorted(later) == sorted(2 * kept)
+    assert refused and kept
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_an_end_leaves_out_what_follows_the_first_pass(make, frozen) -> None:
+    batch = numbered(make, make.flat, frozen=frozen)
+
+    def passes_until(end_at: int, passes: int = 3) -> tuple[list[int], bool]:
+        minibatches = split(batch, count=2, passes=passes)
+        seen = []
+        for at, (index, _) in enumerate(minibatches):
+            seen.append(index)
+            if at == end_at:
+                minibatches.end()
+        return seen, minibatches.ended
+
+    assert passes_until(0) == ([0, 0], True)
+    assert passes_until(2) == ([0, 0, 1], True)
+    # nothing was left out
+    assert passes_until(5) == ([0, 0, 1, 1, 2, 2], False)
+    assert passes_until(1, passes=1) == ([0, 0], False)
+
+
+def test_fewer_steps_than_minibatches_are_a_minibatch_each(make) -> None:
+    batch = numbered(make, make.flat, frozen=True)
+    assert [m.steps for _, m in split(batch, count=1000, passes=1)] == [1] * batch.steps
+    nothing = make.replace(batch, valid=torch.zeros_like(batch.valid))
+    assert list(split(nothing, count=2, passes=2)) == []

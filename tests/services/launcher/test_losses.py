@@ -1,0 +1,50 @@
+"""Whole runs with each loss: their seed decides them, they continue, and they learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.whole_run import WholeRun
+
+_PASSES = {"minibatches": 2, "epochs": 4}
+
+
+def _run(folder: Path, kind: str, updates: int, *, resume: bool = False) -> WholeRun:
+    folder.mkdir(exist_ok=True)
+    return WholeRun(
+        folder,
+        resume=resume,
+        run={"max_updates": updates},
+        policy={"architecture": "mlp", "hidden": [16]},
+        actors={"processes": 1, "envs_per_group": 8, "unroll_length": 16},
+        trainer={"unrolls_per_batch": 1} | ({} if kind == "a2c" else _PASSES),
+        loss={"kind": kind},
+        optimiser={"learning_rate": 0.01 if kind == "a2c" else 0.004},
+        monitor={"heartbeat_every_s": 0.25},
+    )
+
+
+@pytest.mark.parametrize("kind", ["ppo", "impact", "a2c"])
+def test_a_seed_decides_a_run_which_continues_and_learns(tmp_path: Path, kind: str) -> None:
+    part = 10 if kind == "a2c" else 60
+    weights = []
+    for name in ("one", "other"):
+        run = _run(tmp_path / name, kind, part)
+        run.run()
+        tensors = run.checkpoint().tensors
+        weights.append({k: v for k, v in tensors.items() if k.startswith(("weights", "target"))})
+    assert len(weights[0]) == len(weights[1]) > 0
+    for name, array in weights[0].items():
+        np.testing.assert_array_equal(array, weights[1][name])
+    assert any(name.startswith("target") for name in weights[0]) == (kind == "impact")
+
+    summary = _run(tmp_path / "one", kind, 5 * part, resume=True).run()
+    assert (summary["updates"], summary["generation"]) == (5 * part, 1)
+    # a random policy balances the pole for some 22 steps
+    assert summary["return_mean_100"] > 30.0
+    assert summary["entropy"] < 0.69
+    assert ("proximal_kl" in summary) == (kind != "a2c")
+    assert summary["ended_batches"] == 0
