@@ -1,0 +1,96 @@
+"""Rollouts of a policy: inside the kernel on a GPU, in torch between steps on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from aclearn.policies import Architecture
+from aclearn.policies.architecture import POLICY
+from aclearn.policies.network import LayerNetwork
+from aclearn.resident import kernels
+from aclearn.resident.engine import ResidentEnvs, Rollout
+from aclearn.resident.network import (
+    fits_in_kernel,
+    network_chooser,
+    policy_layers,
+    weight_names,
+)
+from aclearn.resident.slices import Slice
+from aclearn.resident.warp_setup import wp
+
+
+class PolicyRollout:
+    """Fills the buffers with steps of a policy, T at a time.
+
+    The rollout reads its own copy of the weights, which `refresh` writes.
+
+    Args:
+        envs: the environments.
+        architecture: of the policy; only what the actions depend on is computed.
+        in_kernel: compute the policy in the kernel; None: on a GPU, if it is small enough.
+        dtype: of the copy; bfloat16 halves its memory and is rounded.
+    """
+
+    def __init__(
+        self,
+        envs: ResidentEnvs,
+        architecture: Architecture,
+        *,
+        in_kernel: bool | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self._envs, self._dtype = envs, dtype
+        if in_kernel is None:
+            in_kernel = envs.device.type == "cuda" and fits_in_kernel(architecture)
+        self._names = weight_names(architecture)
+        self._flat: Tensor | None = None
+        if in_kernel:
+            shapes = architecture.tensor_shapes()
+            size = sum(torch.Size(shapes[name]).numel() for name in self._names)
+            self._flat = torch.zeros(size, device=envs.device)
+            chooser = network_chooser(envs.env, envs.sampler, architecture)
+            source = chooser.source()
+            source.weights = wp.from_torch(self._flat)
+        else:
+            network = LayerNetwork(policy_layers(architecture), architecture.observation_shape)
+            self._network = network.to(envs.device).requires_grad_(False)
+            self._weights = dict(self._network.named_parameters())
+            width = architecture.parameter_count
+            self._parameters = torch.zeros(envs.num_envs, width, device=envs.device)
+            chooser = kernels.parameters_chooser(envs.env, envs.sampler)
+            source = chooser.source()
+            source.parameters = wp.from_torch(self._parameters, dtype=envs.sampler.parameters)
+        self._rollout = Rollout(envs, chooser, source)
+
+    @torch.no_grad()
+    def refresh(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy these weights, by name; others than the policy's are ignored."""
+        if self._flat is not None:
+            flat = torch.cat([weights[name].reshape(-1) for name in self._names])
+            self._flat.copy_(flat.to(self._dtype))
+            return
+        for name, tensor in self._weights.items():
+            tensor.copy_(weights[name].to(self._dtype))
+
+    def run(self) -> None:
+        """T steps of every environment; the first observations are the last ones of before."""
+        envs = self._envs
+        steps = len(envs.buffers.rewards)
+        if envs.steps:
+            envs.buffers.observations[0].copy_(envs.buffers.observations[steps])
+        if self._flat is not None:
+            self._rollout.run(steps)
+            return
+        envs.slices.run(self._run_slice)
+        envs.steps += steps
+
+    @torch.inference_mode()
+    def _run_slice(self, part: Slice) -> None:
+        seen, parameters = self._envs.buffers.observations, self._parameters
+        rows = slice(part.first, part.first + part.size)
+        for t in range(len(seen) - 1):
+            parameters[rows] = self._network.outputs(seen[t, rows])[POLICY]
+            self._rollout.run_slice(part, 1, row=t, ahead=t)

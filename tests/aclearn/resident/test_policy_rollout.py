@@ -1,0 +1,68 @@
+"""Rollouts of a policy: in torch between steps, and inside the kernel."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aclearn.distributions import torch_distribution_of
+from aclearn.policies import build_architecture
+from aclearn.policies.network import PolicyNetwork
+
+resident = pytest.importorskip("aclearn.resident")
+from aclearn.resident.network import fits_in_kernel  # noqa: E402
+from aclearn.resident.policy_rollout import PolicyRollout  # noqa: E402
+
+_T, _N = 24, 2500
+
+
+@pytest.mark.parametrize(
+    ("name", "activation"), [("CartPole", "relu"), ("Pendulum", "tanh")], ids=("choice", "number")
+)
+def test_the_kernel_and_torch_take_the_same_actions(name: str, activation: str) -> None:
+    env = resident.find_env(name)
+    size = env.observation_size
+    action = env.spec().action
+    architecture = build_architecture(
+        "mlp", (size,), "float32", action, hidden=(32, 17), activation=activation
+    )
+    network = PolicyNetwork(architecture, seed=4)
+    for parameter in network.parameters():  # a policy that is far from uniform
+        parameter.data.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    weights = dict(network.named_parameters())
+    records = []
+    for in_kernel in (False, True):
+        envs = resident.ResidentEnvs(env, envs=_N, device="cpu", steps=_T, seed=5, threads=2)
+        envs.reset()
+        rollout = PolicyRollout(envs, architecture, in_kernel=in_kernel)
+        rollout.refresh(weights)
+        for _ in range(2):  # the second begins where the first ended
+            last = envs.buffers.observations[_T].clone()
+            rollout.run()
+        assert torch.equal(envs.buffers.observations[0], last)
+        records.append(envs.buffers)
+        envs.close()
+    torch_, kernel = records
+    # rounding may tip an action and with it the rest of an episode: of a few in 2500 at most
+    same = (torch_.actions.reshape(_T, _N, -1) - kernel.actions.reshape(_T, _N, -1)).abs() < 1e-3
+    whole = same.all(-1).all(0)
+    assert whole.float().mean() > 0.995
+    for field in ("log_probs", "rewards", "observations"):
+        both = (getattr(each, field)[:, whole] for each in records)
+        torch.testing.assert_close(*both, atol=2e-3, rtol=1e-3)
+
+    # and their log-probabilities are those of the learner
+    for record in records:
+        with torch.no_grad():
+            parameters, _ = network(record.observations[:-1].flatten(0, 1))
+        policy = torch_distribution_of(action)(parameters.unflatten(0, (_T, _N)))
+        log_probs = policy.log_prob(record.actions)
+        torch.testing.assert_close(log_probs, record.log_probs, atol=1e-4, rtol=1e-4)
+
+
+def test_what_the_kernel_cannot_compute_is_left_to_torch() -> None:
+    action = resident.find_env("CartPole").spec().action
+    wide = build_architecture("mlp", (4,), "float32", action, hidden=(65,))
+    smooth = build_architecture("mlp", (4,), "float32", action, hidden=(8,), activation="elu")
+    small = build_architecture("mlp", (4,), "float32", action, hidden=(64, 64), separate_value=True)
+    assert [fits_in_kernel(each) for each in (wide, smooth, small)] == [False, False, True]
