@@ -96,6 +96,12 @@ def _no_predictor(config: Config) -> str | None:
     return "no predictor is needed: actors choose their actions (actors.inference is local)"
 
 
+def _no_actors(config: Config) -> str | None:
+    if config.resident.envs is None:
+        return None
+    return "no actor is needed: the trainer steps the environments (resident.envs)"
+
+
 def _no_compressor(config: Config) -> str | None:
     if config.compressor.rungs:
         return None
@@ -130,7 +136,7 @@ MONITOR: RoleSpec = RoleSpec(
 )
 TRAINER: RoleSpec = RoleSpec(
     "trainer",
-    "services.trainer.main:TrainerRole",
+    "services.trainer.main:make_trainer",
     endpoints=("unrolls", "weights", "shared_weights"),
     needs_folder=True,
     check="services.runtime.preflight:check_trainer",
@@ -163,6 +169,7 @@ ACTOR: RoleSpec = RoleSpec(
     "actor",
     "services.actor.main:make_actor",
     processes_key="actors.processes",
+    unused=_no_actors,
     needs=_needed_by_actors,
     environments=lambda config: config.actors.groups * config.actors.envs_per_group,
     nice=lambda config: config.actors.nice,

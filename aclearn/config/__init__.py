@@ -32,6 +32,7 @@ from aclearn.config.roles import (
     CompressorConfig,
     NetworkConfig,
     PredictorConfig,
+    ResidentConfig,
     SupervisorConfig,
 )
 from aclearn.config.shipped import find_config, shipped_config, shipped_configs, summary_of
@@ -57,6 +58,7 @@ __all__ = [
     "PPOConfig",
     "PolicyConfig",
     "PredictorConfig",
+    "ResidentConfig",
     "RunConfig",
     "SupervisorConfig",
     "TargetNetworkConfig",

@@ -23,6 +23,7 @@ def contradictions(config: Config) -> Iterator[str]:
         _learning,
         _deterministic,
         _roles,
+        _resident,
         _compressor,
         _strategies,
         _tuner,
@@ -157,6 +158,25 @@ def _roles(config: Config) -> Iterator[str]:
             f"a step, which may take actors.step_timeout_s = {actors.step_timeout_s} s; "
             "set it to more"
         )
+
+
+def _resident(config: Config) -> Iterator[str]:
+    if config.resident.envs is None:
+        return
+    why = "with resident.envs the trainer acts itself"
+    if config.actors.inference != "local":
+        yield f"actors.inference: {why}, and no predictor is asked; set it to local"
+    if config.compressor.rungs:
+        yield (
+            f"compressor.chain: {why}, by its own policy; leave it empty, and compress the trained "
+            "policy with `aclearn compress`"
+        )
+    if config.actors.behaviour_parameters:
+        yield f"actors.behaviour_parameters: {why}, and records log-probabilities; set it to false"
+    if config.env.action_mask is not None:
+        yield f"env.action_mask: {why}, and resident environments have no masks; set it to null"
+    if config.tuner.enabled:
+        yield f"tuner.enabled: {why}, so that there is nothing to tune; set it to false"
 
 
 def _compressor(config: Config) -> Iterator[str]:

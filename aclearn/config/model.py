@@ -19,6 +19,7 @@ from aclearn.config.roles import (
     CompressorConfig,
     NetworkConfig,
     PredictorConfig,
+    ResidentConfig,
     SupervisorConfig,
 )
 
@@ -93,6 +94,7 @@ class Config(Group):
     env: EnvConfig
     policy: PolicyConfig = Field(default_factory=PolicyConfig)
     actors: ActorsConfig = Field(default_factory=ActorsConfig)
+    resident: ResidentConfig = Field(default_factory=ResidentConfig)
     predictor: PredictorConfig = Field(default_factory=PredictorConfig)
     compressor: CompressorConfig = Field(default_factory=CompressorConfig)
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)

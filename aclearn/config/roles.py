@@ -88,6 +88,41 @@ class ActorsConfig(Group):
     )
 
 
+class ResidentConfig(Group):
+    """Environments on the device of the policy, instead of actors (docs/resident.md)."""
+
+    envs: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=10_000_000,
+        description="number of environments that the trainer steps on its device; null: actors "
+        "step environments. Each batch has actors.unroll_length steps of all",
+    )
+    env: str | None = Field(
+        default=None,
+        description="resident environment: CartPole, Acrobot, Pendulum, MountainCar, "
+        "MountainCarContinuous, or module:NAME of yours; null: the one of env.id. The policy is "
+        "evaluated in env.id",
+    )
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
+        description="device of environments and trainer: auto (a GPU if there is one), cpu, cuda "
+        "or cuda:N",
+    )
+    threads: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=256,
+        description="threads of the CPU that step environments; null: one for each core",
+    )
+    policy: Literal["fp32", "bf16"] = Field(
+        default="fp32",
+        description="number format of the copy of the policy that acts; with bf16 the correctors "
+        "make up for the rounding",
+    )
+
+
 class PredictorConfig(Group):
     """The processes that answer actors in batches; used if actors.inference is predictor."""
 

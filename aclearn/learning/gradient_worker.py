@@ -24,8 +24,8 @@ from aclearn.types import ObservationSpec, PolicyOutput, Unroll
 from correctors import Correction, CorrectionInput, importance_weights
 from correctors.importance import MAX_LOG_RHO
 
-#: Samples that are differentiated at a time. Larger chunks exceed the cache, smaller ones pay the
-#: framework's overhead per call.
+#: Samples that are differentiated at a time, of images. Larger chunks exceed the cache, smaller
+#: ones pay the framework's overhead per call.
 CHUNK_SAMPLES = 320
 
 
@@ -62,6 +62,7 @@ class GradientWorker:
         amp_dtype: autocast dtype, None for fp32.
         channels_last: memory layout of the convolutions.
         compiled: run the network through torch.compile.
+        chunk_samples: samples that are differentiated at a time on a CPU.
 
     Attributes:
         network: the copy, with the gradients of the last batch.
@@ -77,12 +78,14 @@ class GradientWorker:
         amp_dtype: torch.dtype | None = None,
         channels_last: bool = True,
         compiled: bool = False,
+        chunk_samples: int = CHUNK_SAMPLES,
     ) -> None:
         self._objective, self._device, self._amp_dtype = objective, device, amp_dtype
         self._distribution = torch_distribution_of(architecture.action_spec)
         self.network = place(PolicyNetwork(architecture, seed=0), device, channels_last)
         if compiled:
             self.network.compile()
+        self._chunk_samples = chunk_samples
         self._parameters: list[Tensor] = list(self.network.parameters())
         self._target_moments = target_moments(self.network)
         self._stream: torch.cuda.Stream | None = None
@@ -165,7 +168,7 @@ class GradientWorker:
     def _cut(self, batch: Batch) -> list[Batch]:
         """The batch in chunks on a CPU, whole on a GPU."""
         samples = batch.actions.shape[0] * batch.width
-        return batch.cut(-(-samples // CHUNK_SAMPLES)) if self._stream is None else [batch]
+        return batch.cut(-(-samples // self._chunk_samples)) if self._stream is None else [batch]
 
     def _differentiate_chunk(self, chunk: Batch, steps: int) -> tuple[list[str], Tensor]:
         """The names of the metrics, and their sums followed by the three sums of `GradientSums`."""

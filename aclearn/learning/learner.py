@@ -19,7 +19,7 @@ from aclearn.config import OptimiserConfig, TargetNetworkConfig
 from aclearn.errors import CheckpointError
 from aclearn.learning.batch import Batch
 from aclearn.learning.device_snapshot import DeviceSnapshot
-from aclearn.learning.gradient_worker import GradientSums, GradientWorker, place
+from aclearn.learning.gradient_worker import CHUNK_SAMPLES, GradientSums, GradientWorker, place
 from aclearn.learning.moments import Moments
 from aclearn.learning.normalisers import Normalisers
 from aclearn.learning.objective import Objective
@@ -76,6 +76,7 @@ class Learner:
         amp_dtype: autocast dtype, None for fp32.
         channels_last: memory layout of the convolutions.
         compiled: run the network through torch.compile.
+        chunk_samples: as of `GradientWorker`.
         seed: of the first weights.
 
     Attributes:
@@ -94,12 +95,14 @@ class Learner:
         amp_dtype: torch.dtype | None = None,
         channels_last: bool = True,
         compiled: bool = False,
+        chunk_samples: int = CHUNK_SAMPLES,
         seed: int | None = None,
     ) -> None:
         self.architecture = architecture
         self._objective, self._optimiser_config = objective, optimiser
         self._device, self._amp_dtype = device, amp_dtype
         self._channels_last, self._compiled = channels_last, compiled
+        self._chunk_samples = chunk_samples
         self.network = place(PolicyNetwork(architecture, seed=seed), device, channels_last)
         self._parameters: list[Tensor] = list(self.network.parameters())
         named = dict(self.network.named_parameters())
@@ -133,6 +136,7 @@ class Learner:
             amp_dtype=self._amp_dtype,
             channels_last=self._channels_last,
             compiled=self._compiled,
+            chunk_samples=self._chunk_samples,
         )
 
     def update(

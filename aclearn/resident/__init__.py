@@ -43,6 +43,11 @@ def find_env(name: str) -> ResidentEnv:
     return found
 
 
+def named_by_gymnasium(id: str) -> ResidentEnv | None:
+    """Our environment with the rules of gymnasium's `id`; None if there is none."""
+    return next((env for env in ENVIRONMENTS.values() if env.gymnasium_id == id), None)
+
+
 def make(
     name: str | ResidentEnv,
     *,
@@ -95,4 +100,5 @@ __all__ = [
     "check_resident",
     "find_env",
     "make",
+    "named_by_gymnasium",
 ]

@@ -21,7 +21,7 @@ from aclearn.resident.slices import Slice, Slices
 from aclearn.resident.warp_setup import wp
 
 #: Bytes of an environment besides its state: length, return and end of its episode, and an action.
-_BYTES = 32
+_BYTES = 40
 #: Share of the free memory that environments may take.
 _MOST_MEMORY = 0.8
 
@@ -101,6 +101,8 @@ class ResidentEnvs:
             "lengths": torch.zeros(envs, dtype=torch.int32, device=self.device),
             "returns": torch.zeros(envs, device=self.device),
             "ended": torch.zeros(envs, dtype=torch.bool, device=self.device),
+            "episodes": torch.zeros(envs, dtype=torch.int32, device=self.device),
+            "last_returns": torch.zeros(envs, device=self.device),
         }
         self._statistics = torch.zeros(
             len(self.slices.all), kernels.STATISTICS, dtype=torch.float64, device=self.device
@@ -113,12 +115,12 @@ class ResidentEnvs:
         """First observations `[N, D]` of a new episode in every environment."""
         for tensor in self._running.values():
             tensor.zero_()
-        self._observe(begins=True, row=0)
-        return self.buffers.observations[0]
+        self._observe(begins=True)
+        return self.buffers.observations[-1]
 
-    def observe(self) -> None:
-        """Write the present observations into the first row of the buffers."""
-        self._observe(begins=False, row=0)
+    def carry_over(self) -> None:
+        """Copy the last row of the observations to the first, where the next rollout begins."""
+        self.buffers.observations[0].copy_(self.buffers.observations[-1])
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """One step; returns observations, rewards, terminated and truncated.
@@ -176,6 +178,11 @@ class ResidentEnvs:
             int(total[kernels.RESETS]),
         )
 
+    def last_returns(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Number of ended episodes of each environment, and the return of its last one; copies."""
+        ended, returns = (self._running[name].cpu() for name in ("episodes", "last_returns"))
+        return ended.numpy().copy(), returns.numpy().copy()
+
     def state(self) -> NDArray[Any]:
         """A copy of the state of every environment `[N]`, a structured array."""
         copied: NDArray[Any] = self._states.numpy().copy()
@@ -204,13 +211,15 @@ class ResidentEnvs:
         for name, tensor in self._running.items():
             tensor.copy_(torch.from_numpy(np.array(saved[name])))
         self.steps = int(saved["steps"])
-        self.observe()
+        self._observe(begins=False)
 
     def close(self) -> None:
         """End the threads."""
         self.slices.close()
 
-    def _observe(self, *, begins: bool, row: int) -> None:
+    def _observe(self, *, begins: bool) -> None:
+        """Write the present observations into the last row of the buffers."""
+        row = len(self.buffers.rewards)
         given = [self._states, self.params, self._arrays[0], self.seed, self.steps, begins, row]
         self._launch(self._reset, self.num_envs, given).launch(self._stream())
 
@@ -239,7 +248,7 @@ class Rollout:
     def __init__(
         self, envs: ResidentEnvs, chooser: kernels.Chooser, source: Any, *, recorded: bool = True
     ) -> None:
-        self._envs = envs
+        self._envs, self._recorded = envs, recorded
         kernel = envs._load(
             kernels.rollout_kernel(envs.env, envs.sampler, chooser, recorded=recorded)
         )
@@ -252,9 +261,11 @@ class Rollout:
             for part in envs.slices.all
         ]
 
-    def run(self, count: int, *, row: int = 0) -> None:
-        """`count` steps of every environment, from this row of the buffers."""
-        self._envs.slices.run(lambda part: self.run_slice(part, count, row=row))
+    def run(self, count: int) -> None:
+        """`count` steps of every environment, recorded from the first row of the buffers."""
+        if self._recorded:
+            self._envs.carry_over()
+        self._envs.slices.run(lambda part: self.run_slice(part, count, row=0))
         self._envs.steps += count
 
     def run_slice(self, part: Slice, count: int, *, row: int, ahead: int = 0) -> None:

@@ -84,10 +84,11 @@ def parameters_chooser(env: ResidentEnv, sampler: Sampler) -> Chooser:
 def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, recorded: bool) -> Any:
     """A kernel of K steps, the state in registers.
 
-    Arguments: state, steps and returns of the running episodes, whether the last step ended one
-    (each `[N]`); statistics `[slices, STATISTICS]`; params; source; observations `[T+1, N]`,
-    actions, log-probabilities, rewards, terminated, truncated and valid `[T, N]`; seed; the first
-    step's number since the start; K; its row; the slice's first environment and number.
+    Arguments: state, steps and returns of the running episodes, whether the last step ended one,
+    number of ended episodes and return of the last (each `[N]`); statistics `[slices, 8]`; params;
+    source; observations `[T+1, N]`, actions, log-probabilities, rewards, terminated, truncated and
+    valid `[T, N]`; seed; the first step's number since the start; K; its row; the slice's first
+    environment and number.
     """
     observation = env.observation_type
     env_reset, env_step, env_observe, limit = env.reset, env.step, env.observe, env.time_limit
@@ -107,6 +108,8 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         lengths: wp.array(dtype=wp.int32),
         returns: wp.array(dtype=wp.float32),
         ended: wp.array(dtype=wp.bool),
+        episodes: wp.array(dtype=wp.int32),
+        last_returns: wp.array(dtype=wp.float32),
         statistics: wp.array2d(dtype=wp.float64),
         params: params_type,
         source: source_type,
@@ -157,6 +160,8 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
                 statistics[part, BAD_ENV] = wp.float64(i)
                 statistics[part, BAD_STEP] = wp.float64(now)
             if over:
+                episodes[i] = episodes[i] + 1
+                last_returns[i] = total
                 wp.atomic_add(statistics, part, EPISODES, wp.float64(1.0))
                 wp.atomic_add(statistics, part, RETURNS, wp.float64(total))
                 wp.atomic_add(statistics, part, SQUARES, wp.float64(total) * wp.float64(total))

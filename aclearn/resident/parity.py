@@ -201,6 +201,9 @@ def check_resident(
             actions = choose(rng, envs) if choose else _uniform(made, rng)
             seen, rewards, terminated, truncated = made.step(torch.from_numpy(actions))
             live = np.flatnonzero(~ended)
+            ended = (terminated | truncated).cpu().numpy()
+            if not len(live):
+                continue
             check.compare(
                 at,
                 live,
@@ -211,7 +214,6 @@ def check_resident(
                 rewards.cpu().numpy()[live],
                 terminated.cpu().numpy()[live],
             )
-            ended = (terminated | truncated).cpu().numpy()
         episodes = made.take_sums().episodes
     finally:
         made.close()
@@ -243,8 +245,6 @@ class _Check:
         terminated: Arrays,
     ) -> None:
         """Compare one step of the environments `live`, whose rows all arrays have."""
-        if not len(live):
-            return
         expected = self._reference.step(before, actions)
         same = np.asarray(expected.terminated, bool) == terminated
         for row in np.flatnonzero(~same):

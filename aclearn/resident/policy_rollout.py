@@ -79,11 +79,10 @@ class PolicyRollout:
         """T steps of every environment; the first observations are the last ones of before."""
         envs = self._envs
         steps = len(envs.buffers.rewards)
-        if envs.steps:
-            envs.buffers.observations[0].copy_(envs.buffers.observations[steps])
         if self._flat is not None:
             self._rollout.run(steps)
             return
+        envs.carry_over()
         envs.slices.run(self._run_slice)
         envs.steps += steps
 

@@ -6,6 +6,7 @@ its own part.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import pkgutil
@@ -14,7 +15,7 @@ import zmq
 
 from aclearn.config import Config
 from aclearn.control.strategies.load import check_strategies
-from aclearn.errors import EndpointError
+from aclearn.errors import ConfigError, EndpointError
 from aclearn.launch import StopFlag
 from aclearn.metrics.indicators import load_indicators
 from aclearn.metrics.sinks import load_sinks
@@ -56,6 +57,7 @@ def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> 
         RunFolder.check_free(config.run.dir, str(config.run.name))
     if not config.run.deterministic:
         check_address(config, monitor)
+    check_resident_extra(config)
     load_indicators(config.monitor.indicators)
     load_sinks(config.metrics.sinks)
     check_strategies(config, roles_of(config))
@@ -114,6 +116,19 @@ def check_trainer(context: RoleContext) -> None:
 def check_predictor(context: RoleContext) -> None:
     """Check a predictor's GPU on this machine."""
     check_predictor_device(context.config)
+
+
+def check_resident_extra(config: Config) -> None:
+    """Check that Warp is there if `resident.envs` needs it.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if config.resident.envs is not None and importlib.util.find_spec("warp") is None:
+        raise ConfigError(
+            "resident.envs: environments on the trainer's device need NVIDIA Warp, which is not "
+            'installed; install it with pip install "aclearn[resident]", or set this to null'
+        )
 
 
 def check_address(config: Config, monitor: str) -> None:

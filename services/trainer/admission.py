@@ -88,6 +88,28 @@ class UnrollAdmission:
             self._look_at_bound()
             return reason
 
+    def produced(self, incarnation: str, sequence: int, env_steps: int, steps: int) -> None:
+        """Put steps in flight that this process itself produced.
+
+        Args:
+            incarnation: of this process.
+            sequence: number of the batch, growing.
+            env_steps: of this process before them.
+            steps: their number.
+        """
+        with self._lock:
+            refusal = self._ledger.admit(
+                incarnation, sequence, env_steps, env_steps + steps, {}, steps
+            )
+            assert refusal is None, refusal
+            self._look_at_bound()
+
+    def close_all(self) -> None:
+        """Close every incarnation of before: its steps after the checkpoint do not exist."""
+        with self._lock:
+            for incarnation in list(self._ledger.opened):
+                self._ledger.close(incarnation)
+
     def learned(self, steps: int) -> None:
         """Count steps that entered an update."""
         with self._lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from aclearn.learning import (
     UpdateReport,
     make_objective,
 )
+from aclearn.learning.gradient_worker import CHUNK_SAMPLES
 from aclearn.policies import Architecture
 from aclearn.policies.devices import choose_amp, choose_device
 from aclearn.shared_weights import SeqlockBuffer
@@ -65,6 +66,7 @@ class Trainer:
         spec: of the environments.
         architecture: of the policy.
         store: gets published weights.
+        chunk_samples: as of `GradientWorker`.
 
     Attributes:
         architecture: of the policy.
@@ -80,6 +82,8 @@ class Trainer:
         spec: EnvSpec,
         architecture: Architecture,
         store: ParameterStore,
+        *,
+        chunk_samples: int = CHUNK_SAMPLES,
     ) -> None:
         self._config, self._spec, self._store = config, spec, store
         self.architecture = architecture
@@ -102,6 +106,7 @@ class Trainer:
             amp_dtype=choose_amp(trainer.amp, self.device),
             channels_last=trainer.channels_last,
             compiled=trainer.compile,
+            chunk_samples=chunk_samples,
             seed=config.run.seed,
         )
         self._order = torch.Generator().manual_seed(config.run.seed)  # of minibatches
@@ -169,9 +174,20 @@ class Trainer:
             unrolls: of one batch.
             worker: of the calling thread; None if there is only one thread.
         """
-        unaccounted = sum(int(unroll.valid.sum()) for unroll in unrolls)
+        worker = self.learner.own_worker if worker is None else worker
+        self._account(
+            sum(int(unroll.valid.sum()) for unroll in unrolls), self._learn(unrolls, worker)
+        )
+
+    def learn_batch(self, batch: Batch) -> None:
+        """The same of a batch whose steps are admitted and of one thread."""
+        steps = {"none": batch.steps}
+        self._account(batch.steps, self._learn_batch(batch, self.learner.own_worker, steps))
+
+    def _account(self, unaccounted: int, learning: Iterator[int]) -> None:
+        """Learn; steps that were neither learned nor dropped count as dropped."""
         try:
-            for steps in self._learn(unrolls, worker):
+            for steps in learning:
                 unaccounted -= steps
         except BaseException:
             if unaccounted > 0:
@@ -180,13 +196,19 @@ class Trainer:
         if unaccounted > 0:
             self.admission.dropped("max_updates", unaccounted)
 
-    def _learn(self, unrolls: list[Unroll], worker: GradientWorker | None) -> Iterator[int]:
+    def _learn(self, unrolls: list[Unroll], worker: GradientWorker) -> Iterator[int]:
+        if self._finished:
+            return
+        with part("batch"):
+            batch = worker.assemble(unrolls, self._spec.observation)
+        yield from self._learn_batch(batch, worker, steps_by_chain(unrolls))
+
+    def _learn_batch(
+        self, batch: Batch, worker: GradientWorker, chain_steps: Mapping[str, int]
+    ) -> Iterator[int]:
         """Yields the number of steps each time some are learned or dropped."""
         if self._finished:
             return
-        worker = self.learner.own_worker if worker is None else worker
-        with part("batch"):
-            batch = worker.assemble(unrolls, self._spec.observation)
         batch = self.learner.prepare(batch, worker)
         if batch.steps == 0:
             return
@@ -212,11 +234,10 @@ class Trainer:
             if self.learner.ends_batch(report):
                 minibatches.end()
         self.learner.note_learned(observed)
-        steps = steps_by_chain(unrolls)
         with self.learner.turn():
             self.counters.batches += 1
             self.counters.ended_batches += minibatches.ended
-            self._chain_steps.add(steps)
+            self._chain_steps.add(chain_steps)
             if not reports:
                 return
             self.counters.policy_version += 1
@@ -227,7 +248,7 @@ class Trainer:
                 "lag_mean": float(lags.mean()),
                 "lag_max": float(lags.max()),
                 "batch_steps": float(batch.steps),
-                "compressed_share": compressed_share(steps),
+                "compressed_share": compressed_share(chain_steps),
             }
 
     @property

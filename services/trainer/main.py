@@ -11,6 +11,7 @@ from aclearn.telemetry import WaitMeter
 from aclearn.types import Unroll
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
+from services.runtime.role_loop import Role
 from services.runtime.worker_pool import WORKER_WAITS_S, Step, WantedWorkers, WorkerPool
 from services.trainer.checkpoint_record import lost_learning
 from services.trainer.checkpoints import TrainerCheckpoints
@@ -42,6 +43,15 @@ def make_step(
         return bool(unrolls)
 
     return step
+
+
+def make_trainer(context: RoleContext) -> Role:
+    """The trainer's role: with environments of its own, or with actors."""
+    if context.config.resident.envs is None:
+        return TrainerRole(context)
+    from services.trainer.resident import ResidentRole  # needs Warp
+
+    return ResidentRole(context)
 
 
 class TrainerRole:

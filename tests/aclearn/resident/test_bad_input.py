@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
+import importlib.util
 import sys
 
 import numpy as np
@@ -11,24 +11,25 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from aclearn.config import Config, EnvConfig, ResidentConfig
 from aclearn.errors import ConfigError, EnvironmentFailure
+from services.runtime.preflight import check_resident_extra
 
 resident = pytest.importorskip("aclearn.resident")
 from aclearn.resident.environments import cartpole  # noqa: E402
-from aclearn.resident.warp_setup import wp  # noqa: E402
+from aclearn.resident.warp_setup import import_warp, wp  # noqa: E402
 
 CARTPOLE = resident.find_env("CartPole")
 
 
-def test_without_warp_the_message_names_the_extra() -> None:
-    program = (
-        "import sys; sys.modules['warp'] = None\n"
-        "from aclearn.errors import ConfigError\n"
-        "try:\n    import aclearn.resident\n"
-        "except ConfigError as error:\n    print(error)"
-    )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert 'pip install "aclearn[resident]"' in told.stdout, told.stderr
+def test_without_warp_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "warp", None)
+    with pytest.raises(ConfigError, match=r'pip install "aclearn\[resident\]"'):
+        import_warp()
+    config = Config(env=EnvConfig(id="CartPole-v1"), resident=ResidentConfig(envs=4))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r'resident.envs: .* "aclearn\[resident\]"'):
+        check_resident_extra(config)
 
 
 @wp.func

@@ -28,7 +28,9 @@ def test_the_kernel_and_torch_take_the_same_actions(name: str, activation: str) 
     )
     network = PolicyNetwork(architecture, seed=4)
     for parameter in network.parameters():  # a policy that is far from uniform
-        parameter.data.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+        parameter.data.add_(
+            0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+        )
     weights = dict(network.named_parameters())
     records = []
     for in_kernel in (False, True):

@@ -1,0 +1,242 @@
+"""The trainer whose environments are on its own device: rollout and update in turns.
+
+With an on-policy loss this is the high-throughput A2C of Sha & Lan (2024), algorithm 1.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from aclearn.config import Config
+from aclearn.errors import ConfigError
+from aclearn.learning import Batch, ParameterStore
+from aclearn.metrics import EPISODES_FOR_TARGET
+from aclearn.policies import Architecture
+from aclearn.resident import ResidentEnv, ResidentEnvs, find_env, named_by_gymnasium
+from aclearn.resident.policy_rollout import PolicyRollout
+from aclearn.telemetry import WaitMeter, measure_here, part
+from aclearn.types import OBSERVATION, EnvSpec
+from services.runtime.policy_factory import architecture_of
+from services.runtime.role_context import RoleContext
+from services.runtime.role_metrics import RoleMetrics
+from services.trainer.checkpoints import TrainerCheckpoints
+from services.trainer.core import Snapshot, Trainer
+
+#: Samples that are differentiated at a time on a CPU: of flat observations in small networks.
+_CHUNK_SAMPLES = 8192
+_PREFIX = "resident/"
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+class ResidentTrainer(Trainer):
+    """A trainer and its environments. One thread.
+
+    Args:
+        config: of the run, with `resident.envs`.
+        spec: of the environments.
+        architecture: of the policy.
+        incarnation: of this process, for the account of agent steps.
+        threads: of the CPU that step environments; None: as configured.
+
+    Attributes:
+        episodes: that have ended in this process.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        spec: EnvSpec,
+        architecture: Architecture,
+        *,
+        incarnation: str,
+        threads: int | None = None,
+    ) -> None:
+        resident = config.resident
+        assert resident.envs is not None
+        on_device = config.trainer.model_copy(update={"device": resident.device})
+        config = config.model_copy(update={"trainer": on_device})
+        super().__init__(config, spec, architecture, ParameterStore(), chunk_samples=_CHUNK_SAMPLES)
+        env = resident_env_of(config)
+        self.envs = ResidentEnvs(
+            env,
+            envs=resident.envs,
+            device=str(self.device),
+            seed=config.run.seed,
+            threads=threads or resident.threads,
+            squash=config.env.squash_actions,
+            steps=config.actors.unroll_length,
+            config=config.env.kwargs,
+        )
+        if self.envs.spec != spec:
+            raise ConfigError(
+                f"resident.env: {env.name} has observations and actions of another kind than "
+                f"env.id {config.env.id}: {self.envs.spec}, expected {spec}"
+            )
+        self._rollout = PolicyRollout(
+            self.envs, architecture, dtype=_DTYPES[config.resident.policy]
+        )
+        self.envs.reset()
+        self._incarnation, self._batches, self._produced = incarnation, 0, 0
+        self.episodes = 0
+        self._reported, _ = self.envs.last_returns()
+
+    @property
+    def over(self) -> bool:
+        """Whether a bound is reached, so that nothing more is learned."""
+        return self.admission.reached is not None
+
+    def play_and_learn(self) -> None:
+        """One batch: T steps of every environment by the newest policy, and its updates.
+
+        Raises:
+            EnvironmentFailure: a reward or an observation is not finite.
+        """
+        with part("rollout"):
+            self._rollout.refresh(dict(self.learner.network.named_parameters()))
+            self._rollout.run()
+            sums = self.envs.take_sums()
+        self.episodes += sums.episodes
+        batch = self._batch()
+        self.admission.produced(self._incarnation, self._batches, self._produced, batch.steps)
+        self._batches += 1
+        self._produced += batch.steps
+        self.learn_batch(batch)
+
+    def _batch(self) -> Batch:
+        """The buffers as a batch, without a copy but of clipped rewards."""
+        b = self.envs.buffers
+        rewards = b.rewards.clamp(-1.0, 1.0) if self._config.env.clip_rewards else b.rewards
+        version = np.int64(self.counters.policy_version)
+        return Batch(
+            observations={OBSERVATION: b.observations},
+            actions=b.actions,
+            behaviour_log_prob=b.log_probs,
+            rewards=rewards,
+            terminated=b.terminated,
+            truncated=b.truncated,
+            valid=b.valid,
+            versions=np.broadcast_to(version, tuple(b.valid.shape)),
+            valid_on_host=b.valid.cpu().numpy(),
+        )
+
+    def new_returns(self) -> list[float]:
+        """The last returns of at most 100 environments in which episodes ended since the last call.
+
+        They are spread over all environments, so that early ends, of short episodes, do not count
+        more than late ones.
+        """
+        ended, returns = self.envs.last_returns()
+        changed = np.flatnonzero(ended != self._reported)
+        self._reported = ended
+        count = min(len(changed), EPISODES_FOR_TARGET)
+        chosen = changed[np.arange(count) * len(changed) // max(1, count)]
+        return [float(value) for value in returns[chosen]]
+
+    def snapshot(self, return_mean: float | None = None) -> Snapshot:
+        """As `Trainer.snapshot`, with every environment's state."""
+        snapshot = super().snapshot(return_mean)
+        for name, array in self.envs.snapshot().items():
+            snapshot.tensors[f"{_PREFIX}{name}"] = array
+        return snapshot
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """As `Trainer.restore`; with another number of environments these begin anew."""
+        super().restore(snapshot)
+        self.admission.close_all()
+        saved = {
+            name.removeprefix(_PREFIX): array
+            for name, array in snapshot.tensors.items()
+            if name.startswith(_PREFIX)
+        }
+        if len(saved["lengths"]) == self.envs.num_envs:
+            self.envs.restore(saved)
+            self._reported, _ = self.envs.last_returns()
+
+
+def resident_env_of(config: Config) -> ResidentEnv:
+    """The resident environment of `resident.env` or `env.id`.
+
+    Raises:
+        ConfigError: there is none for `env.id`.
+        EnvironmentFailure: there is none of this name.
+    """
+    if config.resident.env is not None:
+        return find_env(config.resident.env)
+    prefix, _, name = config.env.id.partition(":")
+    if prefix == "resident":
+        return find_env(name)
+    found = named_by_gymnasium(config.env.id)
+    if found is None:
+        raise ConfigError(
+            f"resident.env: there is no resident environment for env.id {config.env.id}; set it to "
+            "one with the same rules, module:NAME"
+        )
+    return found
+
+
+class ResidentRole:
+    """Runs a `ResidentTrainer` until it is stopped; at the end it writes a checkpoint."""
+
+    def __init__(self, context: RoleContext) -> None:
+        config, folder, spec = context.config, context.folder, context.env_spec
+        if folder is None or spec is None:
+            raise ValueError("the trainer needs a run folder and the spec of the environments")
+        self._trainer = ResidentTrainer(
+            config,
+            spec,
+            architecture_of(config, spec),
+            incarnation=context.incarnation,
+            threads=1 if context.inline else None,
+        )
+        self._checkpoints = TrainerCheckpoints(
+            self._trainer, folder, config.run, clock=context.wall_clock
+        )
+        self._checkpoints.resume()
+        self._checkpoints.claim_generation()
+        self._inline = context.inline
+        self._meter = WaitMeter()
+        self._metrics = RoleMetrics(None if context.inline else self._meter)
+        self._monitor = context.join(self._heartbeat)
+        self._stopped = False
+
+    @property
+    def exit_status(self) -> int:
+        """0 if the monitor ended the run, else the signal's."""
+        return self._monitor.exit_status
+
+    def step(self, timeout_s: float) -> bool:
+        """As `Role.step`: play and learn for about `timeout_s`, and write due checkpoints."""
+        self._stopped = not self._monitor.goes_on(self._meter)
+        if self._stopped:
+            return False
+        measure_here(self._meter)
+        until = time.monotonic() + timeout_s
+        while not self._trainer.over:
+            self._trainer.play_and_learn()
+            if self._inline or time.monotonic() >= until:
+                break
+        else:
+            time.sleep(timeout_s)
+        if (mean := self._monitor.take_best_mean()) is not None:
+            self._checkpoints.offer_best(mean)
+        self._checkpoints.write_if_due()
+        return True
+
+    def close(self) -> None:
+        """Write the last checkpoint, send the last heartbeat."""
+        if self._stopped:
+            self._checkpoints.write()
+            self._monitor.leave()
+        self._trainer.envs.close()
+
+    def _heartbeat(self) -> Any:
+        fields = self._checkpoints.heartbeat_fields()
+        counters = fields.pop("counters")
+        counters |= {"episodes": self._trainer.episodes, "predictions": counters["env_steps"]}
+        return self._metrics.heartbeat(
+            counters=counters, episode_returns=self._trainer.new_returns(), **fields
+        )

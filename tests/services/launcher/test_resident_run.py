@@ -1,0 +1,94 @@
+"""A whole run whose trainer steps the environments itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from aclearn.config import config_from_yaml
+from aclearn.errors import AclearnError, ConfigError
+from services.evaluator.evaluate import evaluate
+from services.runtime.policy_factory import architecture_of
+from services.trainer.main import TrainerRole
+from tests.support.whole_run import WholeRun
+
+find_env = pytest.importorskip("aclearn.resident").find_env
+from services.trainer.resident import ResidentTrainer  # noqa: E402
+
+_RESIDENT: dict[str, Any] = {
+    "resident": {"envs": 64, "device": "cpu"},
+    "actors": {"unroll_length": 8},
+    "trainer": {"device": "cpu", "amp": "off", "minibatches": 2, "epochs": 2},
+    "loss": {"normalise_advantages": True},
+}
+
+
+def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one(tmp_path: Path) -> None:
+    whole = WholeRun(tmp_path / "whole", **_RESIDENT, run={"max_updates": 48})
+    assert set(whole.roles) == {"monitor-0", "trainer-0"}
+    assert not isinstance(whole.roles["trainer-0"], TrainerRole)
+    summary = whole.run()
+    # 12 batches of 64 × 8 steps, less one invalid step after each end
+    assert summary["updates"] == 48
+    assert summary["env_steps"] == summary["learned_steps"]
+    assert summary["dropped_steps"] == {}
+    assert 0 <= 12 * 64 * 8 - summary["learned_steps"] <= summary["episodes"]
+    assert summary["episodes"] > 100
+    # an untrained policy balances the pole for about 20 steps
+    assert 12.0 < summary["return_mean_100"] < 40.0
+
+    broken = tmp_path / "broken"
+    WholeRun(broken, **_RESIDENT, run={"max_updates": 20}).run()
+    resumed = WholeRun(broken, resume=True, **_RESIDENT, run={"max_updates": 48})
+    again = resumed.run()
+    assert again["generation"] == 1
+    assert again["learned_steps"] == summary["learned_steps"]
+    expected, found = whole.checkpoint().tensors, resumed.checkpoint().tensors
+    assert expected.keys() == found.keys()
+    for name in expected:
+        if name != "random/torch":
+            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+    # and it is evaluated in gymnasium's own environment
+    result = evaluate(whole.path, episodes=20)
+    assert 8.0 < result.mean < 60.0
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ({"actors": {"inference": "predictor"}}, "actors.inference: with resident.envs"),
+        ({"compressor": {"chain": ["onnx"]}}, "compressor.chain: with resident.envs"),
+        ({"actors": {"behaviour_parameters": True}}, "actors.behaviour_parameters: with"),
+        ({"env": {"id": "CartPole-v1", "action_mask": "info"}}, "env.action_mask: with"),
+        ({"tuner": {"enabled": True}}, "tuner.enabled: with resident.envs"),
+        ({"resident": {"envs": 0}}, "resident.envs: expected "),
+        ({"resident": {"envs": 2, "device": "tpu"}}, "resident.device: expected"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_settings_that_contradict_resident_environments(groups: dict[str, Any], words: str) -> None:
+    settings = {"env": {"id": "CartPole-v1"}, "resident": {"envs": 4}} | groups
+    with pytest.raises(ConfigError, match=words):
+        config_from_yaml(yaml.safe_dump(settings))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"resident": {"envs": 4, "env": "Pendulum"}}, "resident.env: Pendulum has observations"),
+        ({"env": {"id": "Taxi-v3"}}, "there is no resident environment for env.id Taxi-v3"),
+        ({"resident": {"envs": 4, "env": "Cartpole"}}, "did you mean CartPole"),
+    ],
+    ids=("other spaces", "not resident", "unknown"),
+)
+def test_an_environment_that_does_not_fit(changes: dict[str, Any], words: str) -> None:
+    settings = {"env": {"id": "CartPole-v1"}, "policy": {"architecture": "mlp"}}
+    config = config_from_yaml(yaml.safe_dump(settings | _RESIDENT | changes))
+    spec = find_env("CartPole").spec()
+    with pytest.raises(AclearnError, match=words):
+        ResidentTrainer(config, spec, architecture_of(config, spec), incarnation="a")
