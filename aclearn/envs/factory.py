@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pkgutil
 from typing import TYPE_CHECKING
 
 from aclearn.envs.lookup import maker
@@ -32,13 +33,14 @@ def make_vector_env(
     """A group of `num_envs` environments that step together, not reset yet.
 
     Args:
-        env: names the environment: `ALE/…-v5`, `module:factory`, or an id of gymnasium.
+        env: names the environment: `ALE/…-v5`, `resident:Name`, `module:factory`, or an id of
+            gymnasium.
         num_envs: size B of the group.
         seed: environment b starts from seed + b.
         step_timeout_s: time limit of a step of the group, and of making or resetting one
             environment; see StepDeadline, and Watchdog for Atari games.
         max_faults: faults that the group survives within an hour; an Atari game survives none.
-        threads: worker threads of the emulator; Atari only.
+        threads: worker threads of the emulator, or of resident environments.
 
     Raises:
         EnvironmentFailure: it cannot be made or is of an unsupported kind.
@@ -52,6 +54,17 @@ def make_vector_env(
         return AtariEnvs(
             env, num_envs=num_envs, seed=seed, threads=threads, step_timeout_s=step_timeout_s
         )
+    if env.id.startswith("resident:"):
+        # a layer above, and Warp is imported only for its environments
+        made: VectorEnv = pkgutil.resolve_name("aclearn.resident.vector_env:ResidentVectorEnv")(
+            env.id.partition(":")[2],
+            num_envs=num_envs,
+            seed=seed,
+            threads=threads,
+            squash=env.squash_actions,
+            config=env.kwargs,
+        )
+        return made
     group = RestartingEnvs(
         maker(env),
         name=env.id,

@@ -20,6 +20,7 @@ from aclearn.resident.parity import (
     ResidentReference,
     check_resident,
 )
+from aclearn.resident.warp_setup import wp
 
 
 def find_env(name: str) -> ResidentEnv:
@@ -55,6 +56,7 @@ def make(
     device: str = "auto",
     seed: int = 0,
     threads: int | None = None,
+    squash: bool = False,
     time_limit: int | None = None,
     **config: Any,
 ) -> ResidentEnvs:
@@ -70,6 +72,7 @@ def make(
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
         seed: of everything that is drawn.
         threads: of the CPU; None: one for each core.
+        squash: as `env.squash_actions`.
         time_limit: agent steps after which episodes are truncated; None: the environment's own.
         config: of the environment's parameters.
 
@@ -80,7 +83,15 @@ def make(
     env = find_env(name) if isinstance(name, str) else name
     if time_limit is not None:
         env = replace(env, time_limit=time_limit)
-    return ResidentEnvs(env, envs=envs, device=device, seed=seed, threads=threads, config=config)
+    return ResidentEnvs(
+        env,
+        envs=envs,
+        device=device,
+        seed=seed,
+        threads=threads,
+        squash=squash,
+        config=config,
+    )
 
 
 __all__ = [
@@ -101,4 +112,5 @@ __all__ = [
     "find_env",
     "make",
     "named_by_gymnasium",
+    "wp",
 ]

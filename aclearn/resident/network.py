@@ -28,7 +28,7 @@ def fits_in_kernel(architecture: Architecture) -> bool:
     chain = all(len(layer.reads) == 1 for layer in layers)
     scaled = any(layer.kind == "scale" and layer.factor != 1.0 for layer in layers)
     widths = [layer.units for layer in layers if layer.kind == "dense"]
-    flat = len(architecture.observation_shape) == 1
+    flat = [len(leaf.shape) for leaf in architecture.observation.values()] == [1]
     return (
         chain
         and flat
@@ -52,7 +52,7 @@ def network_chooser(env: ResidentEnv, sampler: Sampler, architecture: Architectu
 
     Its source has one array: the weights of `weight_names`, flat.
     """
-    shapes = output_shapes(architecture.layers, architecture.observation_shape)
+    shapes = output_shapes(architecture.layers, architecture.observation)
     forward, at, size = None, 0, env.observation_size
     for layer in policy_layers(architecture):
         if layer.kind in _SAME:

@@ -55,7 +55,7 @@ class PolicyRollout:
             source = chooser.source()
             source.weights = wp.from_torch(self._flat)
         else:
-            network = LayerNetwork(policy_layers(architecture), architecture.observation_shape)
+            network = LayerNetwork(policy_layers(architecture), architecture.observation)
             self._network = network.to(envs.device).requires_grad_(False)
             self._weights = dict(self._network.named_parameters())
             width = architecture.parameter_count

@@ -21,10 +21,9 @@ _T, _N = 24, 2500
 )
 def test_the_kernel_and_torch_take_the_same_actions(name: str, activation: str) -> None:
     env = resident.find_env(name)
-    size = env.observation_size
     action = env.spec().action
     architecture = build_architecture(
-        "mlp", (size,), "float32", action, hidden=(32, 17), activation=activation
+        "mlp", env.spec().observation, action, hidden=(32, 17), activation=activation
     )
     network = PolicyNetwork(architecture, seed=4)
     for parameter in network.parameters():  # a policy that is far from uniform
@@ -63,8 +62,10 @@ def test_the_kernel_and_torch_take_the_same_actions(name: str, activation: str) 
 
 
 def test_what_the_kernel_cannot_compute_is_left_to_torch() -> None:
-    action = resident.find_env("CartPole").spec().action
-    wide = build_architecture("mlp", (4,), "float32", action, hidden=(65,))
-    smooth = build_architecture("mlp", (4,), "float32", action, hidden=(8,), activation="elu")
-    small = build_architecture("mlp", (4,), "float32", action, hidden=(64, 64), separate_value=True)
+    spec = resident.find_env("CartPole").spec()
+    wide = build_architecture("mlp", spec.observation, spec.action, hidden=(65,))
+    smooth = build_architecture("mlp", spec.observation, spec.action, hidden=(8,), activation="elu")
+    small = build_architecture(
+        "mlp", spec.observation, spec.action, hidden=(64, 64), separate_value=True
+    )
     assert [fits_in_kernel(each) for each in (wide, smooth, small)] == [False, False, True]

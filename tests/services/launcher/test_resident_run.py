@@ -58,6 +58,13 @@ def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one(tmp_path: Path) -> 
     assert 8.0 < result.mean < 60.0
 
 
+def test_actors_step_resident_environments(tmp_path: Path) -> None:
+    bridged = {"env": {"id": "resident:CartPole"}, "run": {"max_updates": 6}}
+    summary = WholeRun(tmp_path, **bridged, actors={"processes": 1, "envs_per_group": 300}).run()
+    assert summary["updates"] == 6
+    assert summary["learned_steps"] > 6 * 2 * 300 * 3
+
+
 @pytest.mark.parametrize(
     ("groups", "words"),
     [

@@ -1,0 +1,84 @@
+"""A resident environment as a group of environments for actors: `env.id: resident:CartPole`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aclearn.resident import make
+from aclearn.types import OBSERVATION, EnvStep
+from aclearn.types.env_spec import Observations
+
+
+class ResidentVectorEnv:
+    """As `VectorEnv`, on the CPU; thousands of environments in one actor.
+
+    Args:
+        name: of ours, or `module:NAME`.
+        num_envs: size B of the group.
+        seed: of everything that is drawn.
+        threads: of the CPU.
+        squash: as `env.squash_actions`.
+        config: of the environment's parameters, and `time_limit`.
+
+    Raises:
+        AclearnError: as of `make`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        num_envs: int,
+        seed: int,
+        threads: int,
+        squash: bool,
+        config: Mapping[str, Any],
+    ) -> None:
+        self._envs = make(
+            name, envs=num_envs, device="cpu", seed=seed, threads=threads, squash=squash, **config
+        )
+        self.spec, self.num_envs = self._envs.spec, num_envs
+        self.masks: NDArray[np.bool_] | None = None
+        self.faults: dict[str, int] = {}
+        self.between_attempts: Callable[[], None] = lambda: None
+        self._dtype = torch.float32 if self.spec.action.numbers else torch.int64
+        self._reached: tuple[Tensor, ...] = ()
+
+    def reset(self) -> Observations:
+        """As `VectorEnv.reset`."""
+        return {OBSERVATION: self._envs.reset().numpy().copy()}
+
+    def send(self, actions: NDArray[Any]) -> None:
+        """As `VectorEnv.send`; the step is made at once."""
+        expected = (self.num_envs, *self.spec.action.shape)
+        if actions.shape != expected:
+            raise ValueError(f"actions: expected shape {expected}, got {actions.shape}")
+        if not self.spec.action.contains(actions).all():
+            raise ValueError(f"actions: expected {self.spec.action}, got {actions.tolist()}")
+        self._reached = self._envs.step(torch.from_numpy(actions).to(self._dtype))
+
+    def recv(self) -> EnvStep:
+        """As `VectorEnv.recv`; raises where a number is not finite."""
+        self._envs.take_sums()
+        observations, rewards, terminated, truncated = (t.numpy().copy() for t in self._reached)
+        reset = ~self._envs.buffers.valid[0].numpy()
+        none = np.zeros(self.num_envs, np.bool_)
+        return EnvStep(
+            observations={OBSERVATION: observations},
+            rewards=rewards,
+            terminated=terminated,
+            truncated=truncated,
+            life_lost=none,
+            reset=reset,
+            faulted=none.copy(),
+        )
+
+    def close(self) -> None:
+        """As `VectorEnv.close`."""
+        self._envs.close()
