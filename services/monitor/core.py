@@ -38,7 +38,7 @@ from services.monitor.claims import (
     without_too_much,
 )
 from services.monitor.directive_channel import DirectiveChannel
-from services.monitor.ending import Ending, Phase
+from services.monitor.ending import GOODBYE_WITHIN_S, Ending, Phase
 from services.monitor.indicator_collector import IndicatorCollector
 from services.monitor.line_maker import LineMaker
 from services.monitor.plugins import Plugins
@@ -102,6 +102,7 @@ class MonitorState:
         self._observed_at = float("-inf")
         #: The process that asks for the status; it receives directives too.
         self._supervisor: Member | None = None
+        self._in_haste = False
         self._sent_revision = 0
         self._active_clock = ActiveClock(_AWAY_SHARE * registry.silent_after_s)
         self._claims = HeartbeatClaims()
@@ -184,8 +185,15 @@ class MonitorState:
             self.stop(reason, now)
         return self.line
 
-    def stop(self, reason: str, now: float) -> None:
-        """End the run in order."""
+    def stop(self, reason: str, now: float, *, in_haste: bool = False) -> None:
+        """End the run in order.
+
+        Args:
+            reason: for the summary; the first one stays.
+            now: seconds.
+            in_haste: do not wait for a role that is busy.
+        """
+        self._in_haste |= in_haste
         if self._ending.begin(reason[:MOST_EVENT], now):
             self.report.event(f"run ends: {reason}")
 
@@ -307,7 +315,12 @@ class MonitorState:
             self._channel.issue(offer, by="monitor")
 
     def _end(self, now: float) -> None:
-        before, phase = self.phase, self._ending.advance(self._registry.members, now)
+        # A role that misses its stop works for ever, unless a supervisor ends it; one that is busy
+        # answers late, and one that is silent for too long is no member.
+        in_haste = self._in_haste or self._supervisor is not None
+        within_s = GOODBYE_WITHIN_S if in_haste else self._registry.silent_after_s
+        before = self.phase
+        phase = self._ending.advance(self._registry.members, now, within_s=within_s)
         if before is Phase.STOPPING_ACTORS and phase is Phase.STOPPING_ALL:
             # before the trainer stops: its last checkpoint may be the best
             self._offer_best()

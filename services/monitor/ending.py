@@ -8,7 +8,7 @@ from services.monitor.registry import Member
 from services.roles import ROLES
 
 #: Seconds for the last heartbeats: of the roles that stop first, then of all others.
-_GOODBYE_WITHIN_S = 3.0
+GOODBYE_WITHIN_S = 3.0
 
 
 class Phase(Enum):
@@ -43,12 +43,19 @@ class Ending:
         """End the monitor alone; the other roles continue, and the next monitor finds them."""
         self.phase, self.reason = Phase.OVER, reason
 
-    def advance(self, members: list[Member], now: float) -> Phase:
-        """The phase at `now`: the next one once all roles of this one have left or are late."""
-        late = now - self._since > _GOODBYE_WITHIN_S
+    def advance(self, members: list[Member], now: float, *, within_s: float) -> Phase:
+        """The phase at `now`: the next one once all roles of this one have left or are late.
+
+        Args:
+            members: the roles that have not left.
+            now: seconds.
+            within_s: time for all roles to leave, at least `GOODBYE_WITHIN_S`.
+        """
+        took_s = now - self._since
         if self.phase is Phase.STOPPING_ACTORS:
+            late = took_s > GOODBYE_WITHIN_S
             if late or not any(ROLES[member.role].stops_first for member in members):
                 self.phase, self._since = Phase.STOPPING_ALL, now
-        elif self.phase is Phase.STOPPING_ALL and (late or not members):
+        elif self.phase is Phase.STOPPING_ALL and (took_s > within_s or not members):
             self.phase = Phase.OVER
         return self.phase

@@ -131,7 +131,7 @@ class MonitorRole:
             if self._context.contained:
                 state.leave(str(stop.reason))
             else:
-                state.stop(str(stop.reason), now)
+                state.stop(str(stop.reason), now, in_haste=True)
         before = state.phase
         messages = state.observe_time(now)
         if (directives := state.directives)["standing"] != self._directives:

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import zmq
@@ -50,6 +51,7 @@ _PR_SET_DUMPABLE = 4  # <linux/prctl.h>
 #: Seconds for the last message to the monitor.
 _LAST_WORD_WITHIN_S = 5.0
 _MONITOR_GONE = "the monitor has ended before its first answer"
+_RUN_OVER = "the run is over, and the monitor has ended before this role"
 #: Environment variable with this container's address for other machines.
 ANNOUNCE_VARIABLE = "ACLEARN_ANNOUNCE_HOST"
 #: Settings of every container; docker-compose.machines.yml publishes these ports.
@@ -129,11 +131,12 @@ def run_contained(
             if time.monotonic() - died.at < config.monitor.silent_after_s:
                 name = died.name  # later the monitor may give its number to another process
         if here and spec is not MONITOR:
-            threading.Thread(target=_watch_monitor, args=(_directory(), stop), daemon=True).start()
+            watch = (_directory(), stop, partial(_is_over, config))
+            threading.Thread(target=_watch_monitor, args=watch, daemon=True).start()
         status = run_role(spec, name, config, monitor, stop, contained=True, note=note)
-        if stop.reason != _MONITOR_GONE:
+        if stop.reason not in (_MONITOR_GONE, _RUN_OVER):
             return stop.exit_status if stop and spec is MONITOR else status
-        print(f"aclearn: {_MONITOR_GONE}; see its log", file=sys.stderr)
+        print(f"aclearn: {stop.reason}; see the log of the monitor", file=sys.stderr)
         return 0
     except AclearnError as error:
         print(f"aclearn: {error}", file=sys.stderr)
@@ -252,13 +255,22 @@ def _end_run(config: Config, monitor: str, reason: str) -> None:
         client.close(linger_s=1.0)
 
 
-def _watch_monitor(directory: Path, stop: StopFlag) -> None:
-    """Set `stop` if the monitor's container is away and the monitor never answered.
+def _is_over(config: Config) -> bool:
+    """Whether the run has reached a bound or its target, by its folder."""
+    try:
+        return finished(config) is not None
+    except AclearnError:  # the monitor or trainer reports it
+        return False
 
-    A container that does not run has no address under its name.
+
+def _watch_monitor(directory: Path, stop: StopFlag, run_is_over: Callable[[], bool]) -> None:
+    """Set `stop` once the monitor's container is away, if nothing is left to wait for.
+
+    That is so if the monitor never answered, or has ended the run: a role that was starting may
+    have missed that. A container that does not run has no address under its name.
     """
     away_since: float | None = None
-    while not any(r.heard_from_monitor for r in read_reports(directory)):
+    while not stop:
         time.sleep(_LOOK_EVERY_S)
         now = time.monotonic()
         try:
@@ -267,5 +279,7 @@ def _watch_monitor(directory: Path, stop: StopFlag) -> None:
         except OSError:
             away_since = now if away_since is None else away_since
             if now - away_since > _MONITOR_AWAY_S:
-                stop.set(_MONITOR_GONE)
-                return
+                if not any(report.heard_from_monitor for report in read_reports(directory)):
+                    stop.set(_MONITOR_GONE)
+                elif run_is_over():
+                    stop.set(_RUN_OVER)

@@ -8,7 +8,7 @@ import re
 import signal
 import time
 
-from tests.support.compose import ROLES, Cluster
+from tests.support.compose import ROLES, Cluster, docker
 from tests.support.metrics_lines import check_lines
 from tests.support.waiting import patience, wait_for
 
@@ -78,5 +78,27 @@ def test_a_cluster_outlives_kills_scaling_and_a_restart_and_goes_on_after_a_stop
     cluster.compose("up", "--detach", ARGS=ENDLESS)
     cluster.wait_until_learned(saved + 1000)
     cluster.compose("stop")
+
+    # a role that is not heard while the run ends, ends when it is back
+    quick = "monitor.silent_after_s=6 actors.step_timeout_s=5"
+    ending = f"{ENDLESS} {quick} run.max_updates={cluster.last('updates') + 300}"
+    cluster.compose("up", "--detach", ARGS=ending)
+    cluster.wait_until_learned(cluster.last("learned_steps"))
+    [compressor] = cluster.containers("compressor")
+    docker("pause", compressor)
+    [monitor] = cluster.containers("monitor")
+    wait_for(
+        lambda: not cluster.state(monitor)["Running"],
+        "the monitor has ended without the compressor",
+        within_s=90.0,
+        context=cluster.report,
+    )
+    docker("unpause", compressor)
+    wait_for(
+        lambda: not cluster.state(compressor)["Running"],
+        "the compressor has ended by itself",
+        context=cluster.report,
+    )
+    assert cluster.exit_codes() == {role: [0] * (1 + (role == "actor")) for role in ROLES}
     check_lines(cluster.lines())
     assert "Traceback" not in cluster.logs()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from aclearn.config import RunConfig
 from aclearn.wire import (
     SaveBest,
+    StatusRequest,
     StopRole,
     StopRun,
 )
@@ -48,11 +51,14 @@ def test_reminders_come_every_half_second(monitor) -> None:
     assert monitor.told_to_stop(0.2) == ["a"]
 
 
-def test_no_role_can_hold_up_the_end_longer_than_its_two_deadlines(monitor) -> None:
+@pytest.mark.parametrize("ended_by", ["signal", "supervisor"])
+def test_a_role_delays_an_end_in_haste_by_two_deadlines_at_most(monitor, ended_by) -> None:
     monitor.hello("actor-0", "a")
     monitor.hello("trainer-0", "t")
     monitor.tick()
-    monitor.state.stop("x", monitor.now)
+    if ended_by == "supervisor":  # it kills roles that stay
+        monitor.take("parent", StatusRequest())
+    monitor.state.stop("x", monitor.now, in_haste=ended_by == "signal")
     monitor.tick()
     assert monitor.told_to_stop(2.9) == ["a"]
     assert monitor.told_to_stop(0.2) == ["a", "t"]
@@ -60,6 +66,32 @@ def test_no_role_can_hold_up_the_end_longer_than_its_two_deadlines(monitor) -> N
     monitor.tick(2.9)
     assert monitor.state.phase is Phase.STOPPING_ALL
     monitor.tick(0.2)
+    assert monitor.state.phase is Phase.OVER
+
+
+def test_without_a_supervisor_the_monitor_reminds_a_busy_role_until_it_counts_as_dead(
+    monitor,
+) -> None:
+    monitor.hello("compressor-0", "c")
+    monitor.hello("trainer-0", "t")
+    monitor.tick()
+    monitor.state.stop("max_updates", monitor.now)
+    monitor.tick()
+    monitor.heartbeat("t", final=True)
+    monitor.look(10.0)
+    assert {message.message for message in monitor.look(9.0)} == {StopRole("max_updates", 1)}
+    assert monitor.state.phase is Phase.STOPPING_ALL
+    monitor.look(2.0)
+    assert monitor.state.phase is Phase.OVER
+
+
+def test_a_role_that_lives_but_does_not_leave_cannot_delay_the_end_for_ever(monitor) -> None:
+    monitor.hello("compressor-0", "c")
+    monitor.tick()
+    monitor.state.stop("max_updates", monitor.now)
+    for _ in range(30):
+        monitor.heartbeat("c")
+        monitor.tick(1.0)
     assert monitor.state.phase is Phase.OVER
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -101,3 +102,32 @@ def test_what_a_restart_cannot_mend_is_one_line_and_a_status_that_starts_nothing
     )
     [line] = capsys.readouterr().err.splitlines()
     assert (status, words in line) == (0, True), line
+
+
+@pytest.mark.parametrize(
+    ("heard", "is_over", "reason"),
+    [
+        (False, False, "the monitor has ended before its first answer"),
+        (True, True, "the run is over, and the monitor has ended before this role"),
+        (True, False, None),
+    ],
+)
+def test_a_role_ends_without_its_monitor_only_if_nothing_is_left_to_wait_for(
+    monkeypatch, tmp_path, heard, is_over, reason
+) -> None:
+    looks = iter(range(1000))
+
+    def no_address(*_: object) -> None:
+        if next(looks) >= 100:
+            stop.set("the test")
+        raise OSError
+
+    monkeypatch.setattr(container.socket, "getaddrinfo", no_address)
+    monkeypatch.setattr(container, "_LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(container, "_MONITOR_AWAY_S", 0.02)
+    monkeypatch.setattr(
+        container, "read_reports", lambda _: [SimpleNamespace(heard_from_monitor=heard)]
+    )
+    stop = StopFlag()
+    container._watch_monitor(tmp_path, stop, lambda: is_over)
+    assert stop.reason == (reason or "the test")
