@@ -255,8 +255,9 @@ def test_the_digest_differs_when_anything_but_the_presets_name_does(small) -> No
         "activation": "tanh",
         "separate_value": True,
         "sections": (ResidualSection(6, (5,)),),
+        "normalise_returns": True,
     }
-    assert set(changes) == set(Parts._fields) - {"name"}
+    assert set(changes) == set(Parts._fields) - {"name", "normalise_observations"}  # not of images
     others += [
         plain.with_architecture(altered(architecture, **{name: value}))
         for name, value in changes.items()
