@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from aclearn.distributions import distribution_of
-from aclearn.learning import ParameterStore
+from aclearn.learning import GradientWorker, ParameterStore
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import PolicyVersion, Unroll
 from aclearn.wire import decode
@@ -52,6 +53,7 @@ def test_every_step_was_acted_with_the_statistics_of_its_version(
     published: dict[PolicyVersion, dict[str, np.ndarray]] = {}
     learned: list[np.ndarray] = []
     publish, learn = ParameterStore.publish, Trainer.learn
+    differentiate = GradientWorker.differentiate
 
     def keep(store: ParameterStore, at: PolicyVersion, tensors: Any) -> None:
         published[at] = dict(tensors)
@@ -70,6 +72,13 @@ def test_every_step_was_acted_with_the_statistics_of_its_version(
         std = np.sqrt(seen.var(0) + 1e-8)
         np.testing.assert_allclose(newest["input.std"], std, rtol=1e-6)
 
+    def differentiate_published(worker: GradientWorker, batch: Any) -> Any:
+        # no batch changes the policy that it is compared with
+        mean = worker.network.get_parameter("input.mean").numpy()
+        np.testing.assert_array_equal(mean, published[max(published)]["input.mean"])
+        return differentiate(worker, batch)
+
+    monkeypatch.setattr(GradientWorker, "differentiate", differentiate_published)
     monkeypatch.setattr(ParameterStore, "publish", keep)
     monkeypatch.setattr(Trainer, "learn", take)
     asks = {"inference": "predictor"} if inference == "predictor" else {}
@@ -80,7 +89,8 @@ def test_every_step_was_acted_with_the_statistics_of_its_version(
         actors={"behaviour_parameters": True, "unroll_length": 8} | asks,
         **_GROUPS | ({"compressor": _INT8} if inference == "int8" else {}),
     )
-    run.run()
+    with closing(run):
+        run.run()
     saved = load_policy(run.path)
     distribution = distribution_of(saved.architecture.action_spec)
     distances, versions, chains = [], set(), set()
