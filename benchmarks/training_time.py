@@ -20,10 +20,11 @@ import argparse
 import json
 import re
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from turns import seconds, train
 
 from aclearn.runs import read_metrics
 
@@ -48,8 +49,6 @@ SETTINGS = {
     ),
 }
 GAMES = {"breakout": 20.0, "pong": 18.0}
-#: Seconds for the processes to end after the training time.
-_ENDS_WITHIN_S = 120.0
 
 
 def variants(chain: str, *, onnx: bool) -> dict[str, tuple[str, ...]]:
@@ -61,48 +60,11 @@ def variants(chain: str, *, onnx: bool) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def train(game: str, overrides: tuple[str, ...], folder: Path, until_s: float) -> None:
-    """Train, or resume, until the score or `until_s` seconds; the output goes beside the folder.
-
-    Raises:
-        subprocess.CalledProcessError: the training failed, or a signal ended it.
-    """
-    begun_s = seconds(folder)
-    command = [
-        sys.executable,
-        "-m",
-        "services.cli",
-        "train",
-        str(_ROOT / "configs" / f"{game}.yaml"),
-        *_NETWORK,
-        *overrides,
-        f"run.name={folder.name}",
-        f"run.dir={folder.parent}",
-        f"run.max_wall_s={until_s}",
-        f"run.target_return={GAMES[game]}",
-        *(["--resume"] if begun_s else []),
-    ]
-    with folder.with_name(f"{folder.name}.log").open("a") as log:
-        process = subprocess.Popen(
-            command, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-        )
-        try:
-            status = process.wait(timeout=until_s - begun_s + _ENDS_WITHIN_S)
-        except KeyboardInterrupt:
-            process.wait(timeout=_ENDS_WITHIN_S)  # it got the signal too and saves a checkpoint
-            raise
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-    if status:
-        raise subprocess.CalledProcessError(status, command)
-
-
-def seconds(folder: Path) -> float:
-    """Training time of a run so far; 0 before its first learned step."""
-    metrics = folder / "metrics.jsonl"
-    lines = read_metrics(metrics) if metrics.exists() else []
-    return float(lines[-1]["time_s"]) if lines and lines[-1]["learned_steps"] else 0.0
+def train_game(game: str, overrides: tuple[str, ...], folder: Path, until_s: float) -> None:
+    """Train, or resume, until the score or `until_s` seconds."""
+    target = f"run.target_return={GAMES[game]}"
+    config = _ROOT / "configs" / f"{game}.yaml"
+    train(config, (*_NETWORK, *overrides, target), folder, until_s)
 
 
 def is_over(folder: Path, limit_s: float) -> bool:
@@ -164,7 +126,7 @@ def main() -> None:
         while waiting := [job for job in waiting if not is_over(job[0], options.limit_s)]:
             folder, together = min(waiting, key=lambda job: seconds(job[0]))
             until_s = seconds(folder) + (options.turn_s or options.limit_s)
-            train(options.game, together, folder, min(until_s, options.limit_s))
+            train_game(options.game, together, folder, min(until_s, options.limit_s))
         common = min(figures(folder)["steps"] for folder in folders.values())
         for name, folder in folders.items():
             line = {"variant": name, "seed": seed, **figures(folder)}

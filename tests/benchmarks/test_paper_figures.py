@@ -1,0 +1,131 @@
+"""The programs of AcceRL's Table 4 and GA3C's figures, on runs whose figures are known."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+import ga3c
+import table4
+import turns
+
+#: Learned steps per second, and milliseconds of an actor's step.
+_SPEEDS = {"fp32": (100, 8.0), "int8": (150, 5.0)}
+
+
+class Machine:
+    """Trainings in the place of real ones: five seconds of start, then a line each second."""
+
+    def __init__(self) -> None:
+        self.trained: list[tuple[str, float]] = []
+
+    def train(self, config: Path, overrides: Sequence[str], folder: Path, until_s: float) -> None:
+        assert config.exists()
+        assert "env.id=ALE/Pong-v5" in overrides and "actors.processes=2" in overrides
+        self.trained.append((folder.name, until_s))
+        per_s, milliseconds = _SPEEDS[folder.name.rpartition("-")[2]]
+        before = turns.lines_of(folder)
+        last = before[-1] if before else {"time_s": 0.0, "learned_steps": 0}
+        folder.mkdir(exist_ok=True)
+        with folder.with_name(f"{folder.name}.turns").open("a") as file:
+            file.write(f"{len(before)}\n")
+        with (folder / "metrics.jsonl").open("a") as file:
+            for second in range(int(until_s - last["time_s"]) + 1):
+                steps = per_s * max(0, second - 5)
+                # of this turn's processes
+                parts = {"inference": steps * milliseconds / 1000 - steps * 0.002}
+                parts |= {"emulator": steps * 0.002, "waiting for training queue": 9.0 * second}
+                line = {
+                    "time_s": last["time_s"] + second,
+                    "learned_steps": last["learned_steps"] + steps,
+                    "env_steps": last["learned_steps"] + steps,
+                    "return_mean_100": (last["learned_steps"] + steps) / 100,
+                    "part_seconds": {"actor": parts},
+                }
+                file.write(json.dumps(line) + "\n")
+
+
+def test_table_4_is_of_the_steps_after_each_start_and_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = Machine()
+    monkeypatch.setattr(turns, "train", machine.train)
+    arguments = ["--out", str(tmp_path), "--games", "Pong", "--actors", "2", "--turn-s", "20"]
+    table4.main([*arguments, "--turns", "1"])
+    table4.main([*arguments, "--turns", "2"])
+    assert machine.trained == [
+        *(("pong-fp32", 20.0), ("pong-int8", 20.0)),
+        *(("pong-fp32", 40.0), ("pong-int8", 40.0)),
+    ]
+    out, error = capsys.readouterr()
+    found = list(csv.DictReader(out.splitlines()))[-1]
+    # each of two turns has 14 s between its first learned line and its last
+    assert int(found["steps"]) == 2 * 14 * 100
+    assert float(found["saved"]) == pytest.approx(1 - 100 / 150, abs=1e-3)
+    assert [float(found[f"{name}_actor_ms"]) for name in _SPEEDS] == [8.0, 5.0]
+    assert [float(found[f"{name}_steps_per_s"]) for name in _SPEEDS] == [100.0, 150.0]
+    assert "| median | | | 33.3%; paper 29.8–40.3 % |" in error
+
+
+def test_the_time_to_a_step_lies_between_two_lines() -> None:
+    points = [(0.0, 0, None), (2.0, 0, None), (4.0, 100, 1.0), (5.0, 300, 2.0)]
+    assert table4.time_to(points, 50) == 3.0
+    assert table4.time_to(points, 200) == 4.5
+    with pytest.raises(ValueError, match="at most 300"):
+        table4.time_to(points, 301)
+
+
+def test_every_game_and_variant_of_table_4_is_a_configuration() -> None:
+    from aclearn.config import load_config
+
+    assert len(set(table4.GAMES)) == 12
+    for config, overrides in table4.VARIANTS.values():
+        loaded = load_config(config, ["env.id=ALE/Seaquest-v5", *overrides])
+        assert loaded.policy.architecture == "accerl-original"
+        assert loaded.trainer.unrolls_per_batch * loaded.actors.unroll_length == 160
+    for network in ga3c.NETWORKS.values():
+        for inference in ga3c.WAYS.values():
+            load_config(ga3c._CONFIG, [*network, inference, "tuner.enabled=false"])
+
+
+def _line(time_s: float, **figures: Any) -> dict[str, Any]:
+    usual = {"tps": 4.04, "pps": 20.0, "learned_steps": 0, "return_mean_100": None}
+    return {"time_s": time_s, **usual, **figures}
+
+
+def test_the_curve_has_a_row_each_few_seconds_and_the_last() -> None:
+    lines = [_line(t, tuner_predictors=1.0, tuner_trainers=t) for t in (0.5, 2.5, 10.5, 12.5)]
+    rows = list(ga3c.curve(lines, 10.0))
+    assert [(row["time_s"], row["trainers"], row["tps"]) for row in rows] == [
+        *((0.5, 0.5, 4.0), (10.5, 10.5, 4.0), (12.5, 12.5, 4.0))
+    ]
+
+
+def test_networks_are_compared_by_the_median_of_their_rounds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    speeds = {"predictor": iter([30.0, 10.0, 20.0]), "local": iter([8.0, 10.0, 99.0])}
+
+    def measure(overrides: Sequence[str], seconds: float) -> dict[str, float]:
+        assert "policy.hidden=[4096]" in overrides and seconds == 60.0
+        way = next(name for name, key in ga3c.WAYS.items() if key in overrides)
+        first = {"time_s": 5.0, "policy_version": 7, "learned_steps": 100}
+        versions = 7 + int(10 * next(speeds[way]))
+        last = {"time_s": 15.0, "policy_version": versions, "learned_steps": 600, "lag_mean": 0.25}
+        return ga3c.rates(first, last)
+
+    monkeypatch.setattr(ga3c, "measure", measure)
+    ga3c.main(["sizes", "--networks", "wider"])
+    out, error = capsys.readouterr()
+    rows = list(csv.DictReader(out.splitlines()))
+    assert [float(row["tps"]) for row in rows] == [30.0, 8.0, 10.0, 10.0, 20.0, 99.0]
+    assert {(row["steps_per_s"], row["lag_mean"]) for row in rows} == {("50.0", "0.2")}
+    assert "| wider | 20.0 | 10.0 | 2.00 |" in error
