@@ -5,6 +5,8 @@ AclearnError
 ├── EnvironmentFailure   an environment that cannot be made or has failed too often
 ├── WireError            a message from outside that is refused; carries a countable reason
 ├── CheckpointError      a checkpoint that cannot be written or read
+├── ArgumentError        an argument of a Python function that cannot be used
+├── HiddenPackage        a module of the user's that hides a package of aclearn
 ├── LearningLost         a run that ended and whose last checkpoint or summary is missing
 ├── RunFolderError       a run folder that exists already, is missing, or is no run folder
 ├── EndpointError        an address that cannot be bound or reached
@@ -46,6 +48,14 @@ class WireError(AclearnError):
 
 class CheckpointError(AclearnError):
     """A checkpoint that cannot be written, is damaged, or belongs to another architecture."""
+
+
+class ArgumentError(AclearnError, ValueError):
+    """An argument of a Python function that cannot be used."""
+
+
+class HiddenPackage(AclearnError, ImportError):
+    """A module of the user's that hides a package of aclearn."""
 
 
 class LearningLost(AclearnError):

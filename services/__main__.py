@@ -1,21 +1,8 @@
-"""`aclearn` before its imports: an early Ctrl-C ends it without a traceback."""
+"""`python -m services`: the command line, as `aclearn`."""
 
 from __future__ import annotations
 
-import os
-import signal
-from typing import NoReturn
-
-
-def main() -> NoReturn:
-    """Run the command line; before that, only the standard library is loaded."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a script's background
-        # Nothing needs cleaning up yet, and an import might swallow an exception.
-        signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
-    from services.cli import main as run
-
-    run()
-
+from aclearn.__main__ import main
 
 if __name__ == "__main__":
     main()

@@ -73,6 +73,12 @@ _EXTENSIONS: Final = (
         "aclearn.metrics.indicators",
     ),
     _Part(
+        "A metrics sink",
+        "An entry of `metrics.sinks`; [an example](../architecture.md#a-metrics-sink).",
+        "aclearn.metrics.sinks",
+        ("MetricsSink", "SinkRun"),
+    ),
+    _Part(
         "A strategy",
         "An entry of `monitor.strategies`; [an example](../architecture.md#a-strategy).",
         "aclearn.control",

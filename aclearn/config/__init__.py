@@ -13,7 +13,7 @@ from aclearn.config.describe import (
 )
 from aclearn.config.env import AtariConfig, EnvConfig
 from aclearn.config.learning import OptimiserConfig, TrainerConfig
-from aclearn.config.load import config_from_yaml, load_config
+from aclearn.config.load import config_from_yaml, load_config, with_overrides
 from aclearn.config.loss import (
     A2CConfig,
     ActorCriticConfig,
@@ -76,4 +76,5 @@ __all__ = [
     "shipped_configs",
     "summary_of",
     "validated",
+    "with_overrides",
 ]

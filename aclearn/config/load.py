@@ -63,14 +63,16 @@ class _Origins:
         return self.source
 
 
-def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """The configuration in a YAML file, with `overrides` like "trainer.amp=off" applied.
+def load_config(path: str | Path, overrides: Mapping[str, Any] | Sequence[str] = ()) -> Config:
+    """The configuration in a YAML file, with `overrides` applied.
+
+    These are a mapping like `{"trainer.amp": "off"}`, or texts like "trainer.amp=off".
 
     `path` is as in `find_config`. A file with `base: other` is applied on top of that one, which is
     named in the same way, or by a path from the file's folder. Sections are merged key by key; all
     other values, including lists, are replaced.
 
-    The value of an override is read as YAML; a later one wins. A run without a name is called
+    The value in a text is read as YAML; a later override wins. A run without a name is called
     `<name of the file>-<seed>`. Folders become absolute. In the `config.yaml` of a run, which may
     have been moved, `run.dir` and `run.name` are those of its folder.
 
@@ -81,7 +83,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """
     path = find_config(path)
     data, places = _read_with_bases(path)
-    parsed = [_parse_override(text) for text in overrides]
+    parsed = _parse_overrides(overrides)
     for override in [*_place_of_run(path.absolute()), *parsed]:
         _put(data, override)
     config = _validate(data, _Origins(str(path), places, parsed))
@@ -98,6 +100,21 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     named = shipped_name(path) or path.stem
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", named).lstrip("._-")[:80] or "run"
     return config.with_run(name=f"{stem}-{config.run.seed}")
+
+
+def with_overrides(config: Config, overrides: Mapping[str, Any] | Sequence[str]) -> Config:
+    """A configuration with `overrides` applied, which are those of `load_config`.
+
+    Raises:
+        ConfigError: as `load_config`.
+    """
+    parsed = _parse_overrides(overrides)
+    if not parsed:
+        return config
+    data = config.model_dump(by_alias=True)
+    for override in parsed:
+        _put(data, override)
+    return _validate(data, _Origins("configuration", {}, parsed))
 
 
 def _place_of_run(path: Path) -> list[_Override]:
@@ -186,11 +203,30 @@ def _mapping(text: str, source: str) -> Document:
     return document
 
 
+def _parse_overrides(overrides: Mapping[str, Any] | Sequence[str]) -> list[_Override]:
+    if isinstance(overrides, Mapping):
+        items = [(f"override {key!r:.200}", str(key), value) for key, value in overrides.items()]
+        return [_Override(source, _override_key(key, source), v) for source, key, v in items]
+    if isinstance(overrides, str):
+        raise ConfigError(
+            f"overrides: expected a mapping or a list of texts, got the text {overrides!r:.200}"
+        )
+    return [_parse_override(text) for text in overrides]
+
+
 def _parse_override(text: str) -> _Override:
     source = f'override "{text if len(text) <= 200 else text[:200] + "…"}"'
     key, equals, value = text.partition("=")
-    key = key.strip()
-    if not equals or not all(key.split(".")):
+    key = _override_key(key.strip() if equals else "", source)
+    try:
+        return _Override(source, key, parse_yaml(value, keys=_KEYS, at=key).value)
+    except YamlError as exc:
+        raise ConfigError(f"{source}: the value is wrong: {exc}") from exc
+
+
+def _override_key(key: str, source: str) -> str:
+    """The dotted key, if it can be overridden."""
+    if not all(key.split(".")):
         raise ConfigError(f"{source}: expected section.key=value, for instance run.seed=3")
     if key.count(".") >= DEEPEST:
         raise ConfigError(f"{source}: nested more than {DEEPEST} deep")
@@ -199,10 +235,7 @@ def _parse_override(text: str) -> _Override:
         raise ConfigError(
             f"{source}: {key} is a section, whose keys are set one by one, for instance {first}=…"
         )
-    try:
-        return _Override(source, key, parse_yaml(value, keys=_KEYS, at=key).value)
-    except YamlError as exc:
-        raise ConfigError(f"{source}: the value is wrong: {exc}") from exc
+    return key
 
 
 def _put(data: dict[str, Any], override: _Override) -> None:

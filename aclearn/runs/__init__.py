@@ -13,6 +13,7 @@ from aclearn.runs.checkpoint import (
     saved_labels,
 )
 from aclearn.runs.lock import FolderLock, lock_all, lock_role, lock_run
+from aclearn.runs.metrics_columns import metrics_columns
 from aclearn.runs.metrics_file import MetricsTail, MetricsWriter, is_metrics_line, read_metrics
 from aclearn.runs.run_folder import STRATEGIES_FILE, TUNER_FILE, RunFolder
 from aclearn.runs.summary import read_summary, write_summary
@@ -34,6 +35,7 @@ __all__ = [
     "lock_all",
     "lock_role",
     "lock_run",
+    "metrics_columns",
     "read_metrics",
     "read_summary",
     "save_checkpoint",

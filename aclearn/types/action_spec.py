@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 #: Largest magnitude of a sampled number: squared distances of such numbers are finite in float32.
 LARGEST_ACTION = 1e6
+_TANH_BOUNDS = (-1 + 1e-12, 1 - 1e-12)
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,16 @@ class ActionPart:
             taken = np.clip(centre + half * (np.tanh(wide) if squash else wide), low, high)
         shaped = taken.astype(self.dtype).reshape(-1, *self.shape)
         return list(shaped) if self.counts else [np.asarray(row) for row in shaped]
+
+    def from_env(self, actions: Sequence[Any], squash: bool) -> NDArray[Any]:
+        """Its sampled numbers `[B, n]`, of which `to_env` makes `actions`."""
+        given = np.array([_at(action, self.path) for action in actions]).reshape(len(actions), -1)
+        if self.counts:
+            return given - np.array(self.starts, np.int64)
+        _, _, centre, half = self._bounds
+        inside = (given.astype(np.float64) - centre) / np.where(half > 0.0, half, 1.0)
+        # tanh reaches its bounds for infinite numbers only; this rounds to them in float32
+        return np.arctanh(np.clip(inside, *_TANH_BOUNDS)) if squash else inside
 
 
 @dataclass(frozen=True)
@@ -207,6 +218,18 @@ class ActionSpec:
             _nested({path: part[b] for path, part in parts.items()}) for b in range(len(actions))
         ]
 
+    def from_env(self, actions: Sequence[Any]) -> NDArray[Any]:
+        """Sampled actions `[B, *shape]` of which `to_env` makes these; integers or float64.
+
+        Args:
+            actions: of the environment's space, one for each of B environments.
+        """
+        parts = [part.from_env(actions, self.squash) for part in self.parts]
+        choices = [part for part, of in zip(parts, self.parts, strict=True) if of.counts]
+        numbers = [part for part, of in zip(parts, self.parts, strict=True) if not of.counts]
+        sampled = np.concatenate([*choices, *numbers], axis=1)
+        return sampled[:, 0] if self.kind == "discrete" else sampled
+
     def _discrete_to_env(self, actions: NDArray[Any]) -> Sequence[Any]:
         if actions.dtype.kind not in "iu":
             raise ValueError(f"actions: expected integers, got {actions.dtype}")
@@ -218,6 +241,12 @@ class ActionSpec:
         start = part.starts[0]
         taken = [action + start for action in listed] if start else listed
         return [_nested({part.path: action}) for action in taken] if part.path else taken
+
+
+def _at(action: Any, path: tuple[str | int, ...]) -> Any:
+    for key in path:
+        action = action[key]
+    return action
 
 
 def _nested(values: Mapping[tuple[str | int, ...], Any]) -> Any:

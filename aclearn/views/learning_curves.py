@@ -6,11 +6,14 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aclearn.errors import AclearnError, RunFolderError
 from aclearn.views.decision_marks import Mark, draw_marks, read_marks
 from aclearn.views.line_files import read_lines, unusable_line
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Style of a line that marks a value.
 DASHED: Final[Mapping[str, Any]] = {"color": "0.35", "linestyle": "--", "linewidth": 1.0}
@@ -78,14 +81,23 @@ def plot_runs(run_dirs: Sequence[Path], out: Path) -> None:
         RunFolderError: a run is missing or has no metrics, or no run has ended an episode yet.
         AclearnError: the picture cannot be written.
     """
+    check_picture(out)
+    write_picture(figure_of_runs(run_dirs), out)
+
+
+def figure_of_runs(run_dirs: Sequence[Path]) -> Figure:
+    """A figure with the curves of all runs, which a notebook shows.
+
+    Raises:
+        RunFolderError: as `plot_runs`.
+    """
     if not run_dirs:
         raise RunFolderError("no run to plot; name at least one run folder")
-    check_picture(out)
     curves = [read_curve(run_dir) for run_dir in run_dirs]
     if not any(curve.returns for curve in curves):
         names = ", ".join(curve.name for curve in curves)
         raise RunFolderError(f"no episode has ended yet in {names}: there is nothing to draw")
-    write_picture(_draw(curves, _labels(run_dirs, curves)), out)
+    return _draw(curves, _labels(run_dirs, curves))
 
 
 def check_picture(out: Path) -> None:
@@ -115,14 +127,15 @@ def time_unit(longest_s: float) -> tuple[str, float]:
     return next((n, s) for n, s, since_s in _TIME_UNITS if longest_s >= since_s)
 
 
-def _draw(curves: Sequence[Curve], labels: Sequence[str]) -> Any:
+def _draw(curves: Sequence[Curve], labels: Sequence[str]) -> Figure:
     # Imported here for its 0.3 s. pyplot would need a display and keep every figure.
-    from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
+
+    from aclearn.views.notebook_figure import NotebookFigure
 
     longest_s = max((curve.time_s[-1] for curve in curves if curve.time_s), default=0.0)
     unit, unit_s = time_unit(longest_s)
-    figure = Figure(figsize=(11.0, 4.5), layout="constrained")
+    figure = NotebookFigure(figsize=(11.0, 4.5), layout="constrained")
     over_time, over_steps = figure.subplots(1, 2, sharey=True)
     for curve, label in zip(curves, labels, strict=True):
         style: dict[str, Any] = {"label": label, "linewidth": 1.6}

@@ -21,7 +21,6 @@ from compress import (
     Context,
     Distiller,
     Fidelity,
-    OnnxRuntime,
     Policy,
     PolicyGraph,
     parse_chain,
@@ -87,8 +86,7 @@ class _Visited(NamedTuple):
 
 def visit_run(saved: SavedPolicy) -> _Visited:
     """Observations that the policy visits, for links and for comparisons."""
-    policy = OnnxRuntime(saved.architecture).load(saved.tensors)
-    visited = visit(saved, policy, count=2 * _OBSERVATIONS, seed=SEED)
+    visited = visit(saved, saved.executable(), count=2 * _OBSERVATIONS, seed=SEED)
     # environments take turns, and their number is even
     return _Visited(visited[::2], visited[1::2])
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from aclearn.config import Config, load_config
 from aclearn.errors import LearningLost
-from aclearn.launch import install_stop_signals
+from aclearn.launch import StopFlag, install_stop_signals
 from aclearn.runs import RunFolder, check_file
 from services.commands.options import ConfigArgument, ForceOption, OverridesArgument
 from services.runtime.run_clock import STARTED_AT_VARIABLE, moment
@@ -28,29 +29,48 @@ def train(
     """Train on this machine: start every role, show the run, end every role."""
     os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     with install_stop_signals() as stop:
-        # imported here: it takes a while
-        from services.launcher.local_run import train as run
-        from services.runtime.run_end import closing_words, why_over
-
         loaded = load_config(config, overrides or [])
         if resume:
             loaded = resumed_config(config, loaded, overrides or [])
-            if (words := why_over(loaded)) is not None:
-                typer.echo(words)
-                return
-        ending = run(loaded, resume=resume, stop=stop)
-        if ending is not None:
-            if (summary := ending.summary()) is not None:
-                typer.echo(closing_words(loaded, summary))
-            try:
-                ending.checked_summary()
-            except LearningLost as lost:
-                if summary is not None or not stop:
-                    raise
-                for text in getattr(lost, "__notes__", ()):
-                    typer.echo(f"aclearn: {text}", err=True)
+        train_and_tell(loaded, resume=resume, stop=stop)
         if stop:
             raise typer.Exit(stop.exit_status)
+
+
+def train_and_tell(config: Config, *, resume: bool, stop: StopFlag) -> None:
+    """Run `config` on this machine until it is over; print how it ended and what comes next.
+
+    Args:
+        config: of the run.
+        resume: continue the existing run; one that is over is not started.
+        stop: set by signals; ends the run.
+
+    Raises:
+        AclearnError: the run cannot be started, a role died too often, or learning is lost.
+    """
+    # imported here: it takes a while
+    from services.launcher.local_run import train as run
+    from services.runtime.run_end import closing_words, next_commands, why_over
+
+    if resume and (words := why_over(config)) is not None:
+        typer.echo(words)
+        return
+    ending = run(config, resume=resume, stop=stop)
+    if ending is None:
+        return
+    summary = ending.summary()
+    if summary is not None:
+        typer.echo(closing_words(config, summary))
+    try:
+        ending.checked_summary()
+    except LearningLost as lost:
+        if summary is not None or not stop:
+            raise
+        for text in getattr(lost, "__notes__", ()):
+            typer.echo(f"aclearn: {text}", err=True)
+        return
+    if summary is not None:
+        typer.echo(next_commands(config, summary))
 
 
 def profile(
@@ -81,7 +101,9 @@ def profile(
         write_json(profile, json_file)
 
 
-def resumed_config(path: str, given: Config, overrides: list[str]) -> Config:
+def resumed_config(
+    path: str, given: Config, overrides: Mapping[str, Any] | Sequence[str]
+) -> Config:
     """The configuration of the existing run, with this command's overrides.
 
     Prints the keys of the file at `path` with other values than the run's: they are ignored.

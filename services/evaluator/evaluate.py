@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from compress import OnnxRuntime
 from services.evaluator.play import play
 from services.evaluator.saved_policy import load_policy
 
@@ -57,6 +56,5 @@ def evaluate(
         AclearnError: the run, its checkpoint or its environment cannot be used.
     """
     saved = load_policy(path, best=best)
-    policy = OnnxRuntime(saved.architecture).load(saved.tensors)
-    returns, lengths = play(saved, policy, episodes=episodes, greedy=greedy, seed=seed)
+    returns, lengths = play(saved, saved.executable(), episodes=episodes, greedy=greedy, seed=seed)
     return Evaluation(returns, lengths, saved.checkpoint.path, saved.updates, saved.return_mean)

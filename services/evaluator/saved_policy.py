@@ -12,8 +12,10 @@ from aclearn.config import Config, config_from_yaml
 from aclearn.errors import CheckpointError
 from aclearn.metrics import EPISODES_FOR_TARGET
 from aclearn.policies import Architecture
+from aclearn.rollout import Executable
 from aclearn.runs import Checkpoint, RunFolder, load_best, load_newest
-from aclearn.types import PolicyVersion
+from aclearn.types import EnvSpec, PolicyVersion
+from compress import OnnxRuntime
 from services.runtime.policy_factory import architecture_of
 from services.runtime.probe import probe_environment
 
@@ -24,12 +26,14 @@ class SavedPolicy:
 
     Attributes:
         config: of the run.
+        spec: of its environment.
         architecture: of the policy.
         tensors: all weights, including those of the value.
         checkpoint: their source.
     """
 
     config: Config
+    spec: EnvSpec
     architecture: Architecture
     tensors: dict[str, NDArray[np.float32]]
     checkpoint: Checkpoint
@@ -39,6 +43,10 @@ class SavedPolicy:
         """Generation and version of the weights."""
         state = self.checkpoint.state
         return PolicyVersion(int(state["generation"]), int(state["counters"]["policy_version"]))
+
+    def executable(self) -> Executable:
+        """The policy in ONNX Runtime; torch is not loaded."""
+        return OnnxRuntime(self.architecture).load(self.tensors)
 
     @property
     def updates(self) -> int:
@@ -60,13 +68,15 @@ def load_policy(path: Path, *, best: bool = False) -> SavedPolicy:
     """
     folder = RunFolder.open(path)
     config: Config = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
-    architecture = architecture_of(config, probe_environment(config))
+    spec = probe_environment(config)
+    assert spec is not None  # nothing stops the probe
+    architecture = architecture_of(config, spec)
     load = load_best if best else load_newest
     checkpoint = load(folder.checkpoints_dir, expect_architecture=architecture.digest())
     if checkpoint is None and best:
         raise CheckpointError(
             f"{folder.checkpoints_dir}: no checkpoint was saved as the best, which takes a mean of "
-            f"{EPISODES_FOR_TARGET} episodes; leave out --best for the newest"
+            f"{EPISODES_FOR_TARGET} episodes; take the newest one, without `best`"
         )
     if checkpoint is None:
         raise CheckpointError(f"{folder.checkpoints_dir}: no checkpoint yet; train first")
@@ -75,4 +85,4 @@ def load_policy(path: Path, *, best: bool = False) -> SavedPolicy:
         for name, tensor in checkpoint.tensors.items()
         if name.startswith("weights/")
     }
-    return SavedPolicy(config, architecture, tensors, checkpoint)
+    return SavedPolicy(config, spec, architecture, tensors, checkpoint)

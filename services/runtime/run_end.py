@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +28,26 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
     if reached is not None:
         words += f"; target {config.run.target_return} reached at {reached:.0f} s"
     return f"{words}; {Path(config.run.dir) / str(config.run.name)}"
+
+
+def next_commands(config: Config, summary: Mapping[str, Any]) -> str:
+    """The three commands that usually follow a run, one line each.
+
+    Args:
+        config: of the run.
+        summary: of its end.
+    """
+    path = Path(config.run.dir) / str(config.run.name)
+    with suppress(ValueError):  # elsewhere
+        path = path.relative_to(Path.cwd())
+    run = shlex.quote(str(path))
+    best = "" if summary.get("best_return") is None else " --best"
+    play, plot = f"aclearn evaluate {run}{best}", f"aclearn plot {run}"
+    if StopCondition.resumed(config.run, summary).reached(summary):
+        last = f"aclearn export {run} --to {shlex.quote(f'{path.name}.onnx')}{best}"
+    else:
+        last = f"aclearn train {run}/config.yaml --resume"
+    return f"next: {play}\n      {plot}\n      {last}"
 
 
 def why_over(config: Config) -> str | None:

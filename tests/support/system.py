@@ -62,12 +62,13 @@ class Command:
         cwd: Path | None = None,
         *,
         within: Sequence[str] = (),
+        # as the installed command, without the current folder first on its path
+        program: Sequence[str] = ("-P", "-m", "aclearn"),
     ) -> None:
         self._output = output
         with output.open("ab") as sink:
             self.process = subprocess.Popen(
-                # as the installed command, without the current folder first on its path
-                [*within, sys.executable, "-P", "-m", "services", *arguments],
+                [*within, sys.executable, *program, *arguments],
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
@@ -259,6 +260,15 @@ class System:
         """Start any command."""
         words = [str(argument) for argument in arguments]
         command = Command(words, self.environment, self._next_output(), self.cwd)
+        self._commands.append(command)
+        return command
+
+    def python(self, script: Path, *arguments: str | Path) -> Command:
+        """Start a Python program."""
+        words = [str(argument) for argument in arguments]
+        command = Command(
+            words, self.environment, self._next_output(), self.cwd, program=[str(script)]
+        )
         self._commands.append(command)
         return command
 

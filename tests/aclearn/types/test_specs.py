@@ -116,3 +116,28 @@ def test_a_mask_has_the_choices_of_all_parts_side_by_side() -> None:
     one = ActionSpec.discrete(3)
     assert one.allowed(np.array([0, 2]), masks[:2, :3]).tolist() == [True, True]
     assert one.allowed(np.array([1, 1]), masks[:2, :3]).tolist() == [False, True]
+
+
+def test_the_sampled_form_of_an_environments_actions_gives_them_back() -> None:
+    number = ActionPart(("n",), (2,), "float32", low=(-2.0, 0.5), high=(2.0, 0.75))
+    free = ActionPart(("f",), (), "float64", low=(-np.inf,), high=(np.inf,))
+    choice = ActionPart(("c",), counts=(3,), starts=(-1,))
+    for squash, parts in ((False, (number, free, choice)), (True, (number, choice))):
+        spec = ActionSpec.of(parts, squash=squash)
+        rng = np.random.default_rng(1)
+        actions = [
+            {
+                "n": np.array(n, np.float32),
+                "f": np.float64(rng.normal()),
+                "c": int(rng.integers(-1, 2)),
+            }
+            for n in ([-2.0, 0.75], [2.0, 0.5], [0.3, 0.61])
+        ]
+        sampled = spec.from_env(actions)
+        assert sampled.shape == (3, *spec.shape)
+        for back, action in zip(spec.to_env(sampled), actions, strict=True):
+            assert back["c"] == action["c"]
+            np.testing.assert_allclose(back["n"], action["n"], rtol=1e-6)
+            assert squash or back["f"] == action["f"]
+    one = ActionSpec.discrete(4, start=2)
+    assert one.to_env(one.from_env([5, 2])) == [5, 2]

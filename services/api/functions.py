@@ -1,0 +1,157 @@
+"""The functions of the Python API."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aclearn.config import Config, load_config, with_overrides
+from aclearn.launch import StopFlag, install_stop_signals
+from services.api.plain_errors import plain_errors
+from services.api.policy import Policy
+from services.api.run import Run
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from compress import Artifact
+
+# imports inside the functions: they may take seconds
+
+Overrides = Mapping[str, Any] | Sequence[str]
+
+
+@plain_errors
+def train(config: Config | str | Path, overrides: Overrides = (), *, resume: bool = False) -> Run:
+    """Train on this machine until the run's goal, its bound or a signal, as `aclearn train` does.
+
+    Every role is a process; this one shows the run on standard output, in a notebook under its
+    cell. Ctrl-C, or the interruption of a notebook's kernel, ends the run in order, with a
+    checkpoint, and then raises `KeyboardInterrupt`; `open_run` opens what was learned, and
+    `resume=True` continues it. Outside the main thread no signal is handled.
+
+    Your own classes (`module:Name`) are imported by other processes: they are in a file in the
+    current folder or on `PYTHONPATH`, not in a cell of a notebook.
+
+    Args:
+        config: a shipped configuration's name, the path of a YAML file, or a `Config`.
+        overrides: dotted key → value, as `{"run.seed": 2}`, or texts as on the command line.
+        resume: continue the existing run; its own configuration counts, with these overrides.
+
+    Raises:
+        AclearnError: the run cannot be started, a role died too often, or learning is lost.
+        KeyboardInterrupt: Ctrl-C; another signal takes its usual effect once the run has ended.
+    """
+    from services.commands.train import resumed_config, train_and_tell
+
+    loaded = _configured(config, overrides)
+    if resume and not isinstance(config, Config):
+        loaded = resumed_config(str(config), loaded, overrides)
+    # only the main thread may handle signals
+    main = threading.current_thread() is threading.main_thread()
+    with install_stop_signals() if main else StopFlag() as stop:
+        train_and_tell(loaded, resume=resume, stop=stop)
+    if stop.reason is not None:
+        signal.raise_signal(signal.Signals[stop.reason])
+    return Run(Path(loaded.run.dir) / str(loaded.run.name))
+
+
+@plain_errors
+def open_run(path: str | Path) -> Run:
+    """The run in a folder, running or over.
+
+    Args:
+        path: of the run folder, e.g. "runs/cartpole-1".
+
+    Raises:
+        RunFolderError: there is no run.
+    """
+    return Run(path)
+
+
+@plain_errors
+def load(run: Run | str | Path, *, best: bool = False, seed: int | None = None) -> Policy:
+    """The policy of a run's newest (or best) checkpoint, ready to act. Does not load torch.
+
+    Args:
+        run: a run, or the path of its folder.
+        best: the best checkpoint instead of the newest.
+        seed: of sampled actions; None: another one each time.
+
+    Raises:
+        AclearnError: the run, its checkpoint or its environment cannot be used.
+    """
+    from services.evaluator.saved_policy import load_policy
+
+    return Policy(load_policy(_folder(run), best=best), seed=seed)
+
+
+@plain_errors
+def export(
+    run: Run | str | Path,
+    to: str | Path,
+    *,
+    chain: str = "",
+    passes: int = 1,
+    best: bool = False,
+    force: bool = False,
+) -> Artifact:
+    """Write a run's policy as a self-contained ONNX model, as `aclearn export` does.
+
+    The model is run before it is written: its output must be that of torch. Its metadata have the
+    distance to the policy.
+
+    Args:
+        run: a run, or the path of its folder.
+        to: the file, e.g. "policy.onnx".
+        chain: compression links, e.g. "prune=0.5,int8"; "" for none.
+        passes: number of compressions in a row; a student trains in each.
+        best: the best checkpoint instead of the newest.
+        force: replace an existing file.
+
+    Returns:
+        The exported artifact, with its size (`bytes`) and its `fidelity` to the policy.
+
+    Raises:
+        AclearnError: the file, the run or the chain cannot be used, or the model's output is wrong.
+    """
+    from services.commands.export import export_run
+
+    return export_run(_folder(run), Path(to), words=chain, passes=passes, best=best, force=force)
+
+
+@plain_errors
+def make_env(
+    config: Config | Run | str | Path, overrides: Overrides = (), *, seed: int = 0
+) -> gymnasium.Env[Any, Any]:
+    """One environment as the actors see it: preprocessed, with its frames stacked.
+
+    Its observations are those of `Policy.act`, and its actions those that `act` returns. Rewards
+    are never clipped. If the configuration has action masks, `info["action_mask"]` `[A]` is for
+    `act` too. Close it after use.
+
+    Args:
+        config: a configuration as of `train`, or a run.
+        overrides: as of `train`, for instance `{"env.kwargs": {"render_mode": "human"}}`.
+        seed: of the environment; `reset(seed=…)` makes it again with another one.
+
+    Raises:
+        AclearnError: the configuration is wrong, or the environment cannot be made.
+    """
+    from aclearn.envs.single_env import SingleEnv
+
+    loaded = _configured(config.config if isinstance(config, Run) else config, overrides)
+    return SingleEnv(loaded.env, seed=seed, step_timeout_s=loaded.actors.step_timeout_s)
+
+
+def _configured(config: Config | str | Path, overrides: Overrides) -> Config:
+    if isinstance(config, Config):
+        return with_overrides(config, overrides)
+    return load_config(config, overrides)
+
+
+def _folder(run: Run | str | Path) -> Path:
+    return run.path if isinstance(run, Run) else Path(run)

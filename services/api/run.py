@@ -1,0 +1,127 @@
+"""A run on disk, as Python sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aclearn.config import Config, config_from_yaml
+from aclearn.runs import RunFolder, metrics_columns, read_metrics
+from services.api.plain_errors import plain_errors
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from services.evaluator.evaluate import Evaluation
+
+
+class Run:
+    """A run in its folder, running or over; each attribute reads the files anew.
+
+    Args:
+        path: of the run folder.
+
+    Attributes:
+        path: the same, absolute.
+
+    Raises:
+        RunFolderError: there is no run.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._folder = RunFolder.open(path)
+        self.path: Path = self._folder.path
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self._folder.name
+
+    @property
+    @plain_errors
+    def config(self) -> Config:
+        """The whole configuration, `config.yaml`.
+
+        Raises:
+            AclearnError: it cannot be read.
+        """
+        return config_from_yaml(
+            self._folder.read_config_yaml(), source=str(self._folder.config_path)
+        )
+
+    @property
+    @plain_errors
+    def metrics(self) -> dict[str, NDArray[Any]]:
+        """The metrics, one array for each name, with one value for each line of `metrics.jsonl`.
+
+        Numbers are float64, NaN where a line has none. Nested figures are joined by a slash, as in
+        `wait_share/actor/emulator`. Texts, such as `checkpoint_error`, are arrays of objects, None
+        where a line has none. `pandas.DataFrame(run.metrics)` is a table of them; the names are in
+        docs/metrics.md. Empty before the first line.
+
+        Raises:
+            RunFolderError: the file cannot be read.
+        """
+        path = self._folder.metrics_path
+        return metrics_columns(read_metrics(path) if path.exists() else [])
+
+    @property
+    @plain_errors
+    def summary(self) -> dict[str, Any] | None:
+        """The `summary.json` of the run's end: the last metrics line, `wall_s`, `reason`.
+
+        None while the run goes on for the first time.
+
+        Raises:
+            RunFolderError: it cannot be read.
+        """
+        return self._folder.read_summary()
+
+    @plain_errors
+    def plot(self, out: str | Path | None = None) -> Figure:
+        """The return over time and over steps, as `aclearn plot` draws it.
+
+        A notebook shows the figure if it is the last value of a cell.
+
+        Args:
+            out: a .png, .pdf or .svg to write it to; an existing one is replaced.
+
+        Raises:
+            AclearnError: there is nothing to draw yet, or the picture cannot be written.
+        """
+        from aclearn.views.learning_curves import check_picture, figure_of_runs, write_picture
+
+        if out is not None:
+            check_picture(Path(out))
+        figure = figure_of_runs([self.path])
+        if out is not None:
+            write_picture(figure, Path(out))
+        return figure
+
+    @plain_errors
+    def evaluate(
+        self,
+        episodes: int = 20,
+        *,
+        greedy: bool = False,
+        best: bool = False,
+        seed: int = 1_000_003,
+    ) -> Evaluation:
+        """Play whole episodes with the newest (or best) checkpoint, as `aclearn evaluate` does.
+
+        Args:
+            episodes: number of episodes, at least 1.
+            greedy: take the most probable action instead of sampling.
+            best: the best checkpoint instead of the newest.
+            seed: of environments and sampling; must differ from training.
+
+        Raises:
+            AclearnError: the checkpoint or the environment cannot be used.
+        """
+        from services.evaluator.evaluate import evaluate
+
+        return evaluate(self.path, episodes=episodes, greedy=greedy, best=best, seed=seed)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
