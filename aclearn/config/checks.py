@@ -140,6 +140,8 @@ def _roles(config: Config) -> Iterator[str]:
             f"{most}: the run could have {together} processes ({words}), at most "
             f"{MAX_PROCESSES} are possible; lower it, and raise actors.envs_per_group instead"
         )
+    if actors.wait_for_weights:
+        yield from _wait_for_weights(config)
     supervisor, monitor = config.supervisor, config.monitor
     if supervisor.backoff_max_s < supervisor.backoff_first_s:
         yield (
@@ -177,6 +179,25 @@ def _resident(config: Config) -> Iterator[str]:
         yield f"env.action_mask: {why}, and resident environments have no masks; set it to null"
     if config.tuner.enabled:
         yield f"tuner.enabled: {why}, so that there is nothing to tune; set it to false"
+
+
+def _wait_for_weights(config: Config) -> Iterator[str]:
+    key = "actors.wait_for_weights"
+    if config.actors.inference != "local":
+        yield (
+            f"{key}: only actors with weights of their own can wait for newer ones; set "
+            "actors.inference to local, or this to false"
+        )
+    if config.actors.groups > 1:
+        yield (
+            f"{key}: a group that waits would stop the others of its actor; set actors.groups to 1 "
+            "and raise actors.envs_per_group instead"
+        )
+    if config.tuner.enabled and "actors" in config.tuner.counts:
+        yield (
+            f"{key}: actors.processes decides how many unrolls an actor makes for a batch; take "
+            "actors out of tuner.counts, or set this to false"
+        )
 
 
 def _compressor(config: Config) -> Iterator[str]:

@@ -64,6 +64,12 @@ class ActorsConfig(Group):
         le=64,
         description="unrolls that an actor sends before it waits for the trainer's answer",
     )
+    wait_for_weights: bool = Field(
+        default=False,
+        description="begin an unroll only with newer weights than those of the one before, so that "
+        "nearly all steps are of the newest version; for on-policy learning such as ppo; actors "
+        "wait during updates",
+    )
     nice: Whole = Field(
         default=5,
         ge=0,

@@ -14,6 +14,7 @@ from aclearn.rollout import act, act_in_parts
 from aclearn.telemetry import WaitMeter
 from aclearn.types import ActionBatch, State
 from aclearn.types.env_spec import Observations
+from services.actor.fresh_weights import FreshWeights
 from services.runtime.policy_client import PolicyClient
 
 _Rows = NDArray[np.bool_] | None
@@ -71,6 +72,7 @@ class LocalActions:
         poll: exchanges messages of a client.
         meter: measures the wait for the first weights, inference and new weights.
         make_original: makes a client of the uncompressed policy.
+        fresh: decides whether weights are new enough to act; None: always.
     """
 
     def __init__(
@@ -81,11 +83,12 @@ class LocalActions:
         poll: Callable[[PolicyClient], None],
         meter: WaitMeter,
         make_original: Callable[[], PolicyClient] | None = None,
+        fresh: FreshWeights | None = None,
     ) -> None:
         self._client, self._rng = client, rng
         self._distribution = distribution
         self._poll, self._meter = poll, meter
-        self._make_original = make_original
+        self._make_original, self._fresh = make_original, fresh
         self._original: PolicyClient | None = None
         self._waiting: dict[int, tuple[Observations, State, _Rows, _Rows]] = {}
         self.predictions = 0
@@ -116,9 +119,9 @@ class LocalActions:
             self._original = None
 
     def take(self, group: int, timeout_s: float) -> ActionBatch | None:
-        """Run the policy; None only before the first weights."""
+        """Run the policy; None before the first weights, and while they are not fresh."""
         current = self._client.acting
-        if current is None:
+        if current is None or (self._fresh and not self._fresh.allow(group, current.at)):
             with self._meter.waiting("weights"):
                 time.sleep(timeout_s)
             return None

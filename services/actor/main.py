@@ -14,6 +14,7 @@ from aclearn.telemetry import WaitMeter
 from services.actor.action_sources import ActionSource, LocalActions
 from services.actor.core import Actor
 from services.actor.env_groups import make_groups
+from services.actor.fresh_weights import FreshWeights
 from services.actor.predictor_client import PredictorClient
 from services.actor.unroll_sender import UnrollSender
 from services.runtime.monitor_client import MonitorClient
@@ -67,6 +68,13 @@ def make_actions(
     )
     rng = np.random.default_rng((context.config.run.seed, context.index, 1, context.restarts))
     distribution = distribution_of(architecture.action_spec)
+    fresh = None
+    if actors.wait_for_weights:
+        fresh = FreshWeights(
+            unroll_length=actors.unroll_length,
+            unrolls=-(-context.config.trainer.unrolls_per_batch // actors.processes),
+            clock=context.clock,
+        )
     return LocalActions(
         make_client(),
         distribution,
@@ -74,6 +82,7 @@ def make_actions(
         lambda client: client.poll(monitor),
         meter,
         partial(make_client, uncompressed=True),
+        fresh,
     )
 
 

@@ -143,6 +143,22 @@ def refusal(text: str) -> str:
             "is 0; set that to 32 or so, or max_kl to null",
         ),
         (
+            "env: {id: a}\nactors: {wait_for_weights: true, inference: predictor}",
+            "actors.wait_for_weights: only actors with weights of their own can wait for newer "
+            "ones; set actors.inference to local, or this to false",
+        ),
+        (
+            "env: {id: a}\nactors: {wait_for_weights: true, groups: 2}",
+            "actors.wait_for_weights: a group that waits would stop the others of its actor; set "
+            "actors.groups to 1 and raise actors.envs_per_group instead",
+        ),
+        (
+            "env: {id: a}\nactors: {wait_for_weights: true}\n"
+            "tuner: {enabled: true, counts: [actors]}",
+            "actors.wait_for_weights: actors.processes decides how many unrolls an actor makes for "
+            "a batch; take actors out of tuner.counts, or set this to false",
+        ),
+        (
             "env: {id: a}\nactors: {original_share: 0.1}",
             "actors.original_share: without compressor.chain or compressor.ladder there is one "
             "policy; set one, or this to 0",

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aclearn.types import Unroll
 from tests.support.whole_run import WholeRun
 
 _PASSES = {"minibatches": 2, "epochs": 4}
@@ -25,6 +26,26 @@ def _run(folder: Path, kind: str, updates: int, *, resume: bool = False) -> Whol
         optimiser={"learning_rate": 0.01 if kind == "a2c" else 0.004},
         monitor={"heartbeat_every_s": 0.25},
     )
+
+
+@pytest.mark.parametrize(("processes", "unrolls"), [(2, 4), (3, 3)])
+def test_actors_that_wait_for_weights_make_on_policy_data(
+    tmp_path: Path, learned: list[list[Unroll]], processes: int, unrolls: int
+) -> None:
+    run = WholeRun(
+        tmp_path,
+        run={"max_updates": 40},
+        actors={"processes": processes, "wait_for_weights": True},
+        trainer={"unrolls_per_batch": unrolls, "minibatches": 2, "epochs": 2},
+        loss={"kind": "ppo"},
+    )
+    summary = run.run()
+    assert summary["updates"] == 40
+    assert len(learned) == 10
+    for version, batch in enumerate(learned):
+        assert {int(v) for unroll in batch for v in unroll.versions} == {version}
+    assert summary["lag_max"] == 0.0
+    assert summary["effective_sample_share"] > 0.99
 
 
 @pytest.mark.parametrize("kind", ["ppo", "impact", "a2c"])
