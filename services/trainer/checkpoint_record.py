@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from aclearn.errors import CheckpointError
+from aclearn.errors import CheckpointError, LearningLost
 from aclearn.metrics.formatting import printable
 from aclearn.runs import RunFolder, list_checkpoints, saved_labels, why_not_written
 
@@ -59,6 +61,27 @@ class CheckpointRecord:
             "unsaved_updates": max(0, updates - self.updates),
             "unsaved_steps": max(0, learned_steps - self.learned_steps),
         }
+
+
+def refuse_lost_learning(folder: RunFolder, last: Mapping[str, Any]) -> None:
+    """Raise if learning is lost, where no parent of the process reports it.
+
+    Args:
+        folder: of the run.
+        last: fields of the trainer's last heartbeat.
+
+    Raises:
+        LearningLost: the last checkpoint could not be written.
+    """
+    counters = last["counters"]
+    lost = lost_learning(
+        folder,
+        updates=counters["updates"],
+        unsaved_steps=counters["unsaved_steps"],
+        error=last["note"],
+    )
+    if lost is not None:
+        raise LearningLost(lost)
 
 
 def lost_learning(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 
-from aclearn.errors import LearningLost
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.telemetry import WaitMeter
 from aclearn.types import Unroll
@@ -13,7 +12,7 @@ from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
 from services.runtime.role_loop import Role
 from services.runtime.worker_pool import WORKER_WAITS_S, Step, WantedWorkers, WorkerPool
-from services.trainer.checkpoint_record import lost_learning
+from services.trainer.checkpoint_record import refuse_lost_learning
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.core import Trainer
 from services.trainer.server import TrainerServer
@@ -158,14 +157,7 @@ class TrainerRole:
         if self._posted is not None and ended:  # a hanging thread may still post
             self._posted.close()
         if self._context.by_hand and self._stopped:
-            lost = lost_learning(
-                self._folder,
-                updates=counters["updates"],
-                unsaved_steps=counters["unsaved_steps"],
-                error=last["note"],
-            )
-            if lost is not None:
-                raise LearningLost(lost)
+            refuse_lost_learning(self._folder, last)
 
     def _offer_best(self) -> None:
         for mean in self._server.take_best_means():

@@ -23,6 +23,7 @@ from aclearn.types import OBSERVATION, EnvSpec
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
 from services.runtime.role_metrics import RoleMetrics
+from services.trainer.checkpoint_record import refuse_lost_learning
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.core import Snapshot, Trainer
 
@@ -197,7 +198,7 @@ class ResidentRole:
         )
         self._checkpoints.resume()
         self._checkpoints.claim_generation()
-        self._inline = context.inline
+        self._inline, self._by_hand, self._folder = context.inline, context.by_hand, folder
         self._meter = WaitMeter()
         self._metrics = RoleMetrics(None if context.inline else self._meter)
         self._monitor = context.join(self._heartbeat)
@@ -227,11 +228,18 @@ class ResidentRole:
         return True
 
     def close(self) -> None:
-        """Write the last checkpoint, send the last heartbeat."""
+        """Write the last checkpoint, send the last heartbeat.
+
+        Raises:
+            LearningLost: the checkpoint could not be written, and no parent reports that.
+        """
         if self._stopped:
             self._checkpoints.write()
+            last = self._checkpoints.heartbeat_fields()
             self._monitor.leave()
         self._trainer.envs.close()
+        if self._stopped and self._by_hand:
+            refuse_lost_learning(self._folder, last)
 
     def _heartbeat(self) -> Any:
         fields = self._checkpoints.heartbeat_fields()
