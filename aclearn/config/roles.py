@@ -120,7 +120,8 @@ class ResidentConfig(Group):
         default=None,
         ge=1,
         le=256,
-        description="threads of the CPU that step environments; null: one for each core",
+        description="threads of the CPU that step environments and learn; null: one for each core. "
+        "The last digits of the weights depend on it",
     )
     policy: Literal["fp32", "bf16"] = Field(
         default="fp32",

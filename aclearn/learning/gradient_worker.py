@@ -47,6 +47,16 @@ class GradientSums:
     advantage_squares: float
     steps: int
 
+    def plus(self, other: GradientSums) -> GradientSums:
+        """The sums over both."""
+        return GradientSums(
+            {name: value + other.metrics[name] for name, value in self.metrics.items()},
+            self.ratios + other.ratios,
+            self.ratio_squares + other.ratio_squares,
+            self.advantage_squares + other.advantage_squares,
+            self.steps + other.steps,
+        )
+
 
 class GradientWorker:
     """Differentiates batches on its own copy of the weights; one thread at a time.
@@ -142,14 +152,17 @@ class GradientWorker:
                 self._stream.synchronize()  # the next `refresh` overwrites the weights
         return replace(batch, frozen=frozen)
 
-    def differentiate(self, batch: Batch) -> GradientSums:
+    def differentiate(self, batch: Batch, *, of: int | None = None) -> GradientSums:
         """Leave the gradient of the batch's mean loss, times `loss_scale`, in the network.
 
-        `batch` is one of `assemble`, or was made in the current stream before the last `refresh`.
+        Args:
+            batch: one of `assemble`, or made in the current stream before the last `refresh`.
+            of: valid steps of the mean, where `batch` is a part of an update's; None: its own.
         """
         self.network.zero_grad(set_to_none=True)
+        steps = batch.steps if of is None else of
         with self._on_stream():
-            parts = [self._differentiate_chunk(chunk, batch.steps) for chunk in self._cut(batch)]
+            parts = [self._differentiate_chunk(chunk, steps) for chunk in self._cut(batch)]
             with part("device"):
                 # Waits for the stream: afterwards other streams may read the gradients and
                 # overwrite batch and weights. On a GPU this includes forward and backward.

@@ -24,6 +24,7 @@ from aclearn.learning.moments import Moments
 from aclearn.learning.normalisers import Normalisers
 from aclearn.learning.objective import Objective
 from aclearn.learning.optimiser import learning_rate, make_optimiser
+from aclearn.learning.parallel_worker import ParallelWorker
 from aclearn.learning.target_network import TargetNetwork
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
@@ -127,17 +128,19 @@ class Learner:
         """The default worker of `update`, for one thread."""
         return self.make_worker()
 
-    def make_worker(self) -> GradientWorker:
-        """A worker for one thread."""
-        return GradientWorker(
-            self.architecture,
-            objective=self._objective,
-            device=self._device,
-            amp_dtype=self._amp_dtype,
-            channels_last=self._channels_last,
-            compiled=self._compiled,
-            chunk_samples=self._chunk_samples,
-        )
+    def make_worker(self, threads: int = 1) -> GradientWorker:
+        """A worker for one thread; on the CPU it may have several of its own."""
+        settings: dict[str, Any] = {
+            "objective": self._objective,
+            "device": self._device,
+            "amp_dtype": self._amp_dtype,
+            "channels_last": self._channels_last,
+            "compiled": self._compiled,
+            "chunk_samples": self._chunk_samples,
+        }
+        if threads > 1:
+            return ParallelWorker(self.architecture, threads=threads, **settings)
+        return GradientWorker(self.architecture, **settings)
 
     def update(
         self, batch: Batch, *, learned_steps: int, worker: GradientWorker | None = None

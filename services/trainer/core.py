@@ -179,10 +179,10 @@ class Trainer:
             sum(int(unroll.valid.sum()) for unroll in unrolls), self._learn(unrolls, worker)
         )
 
-    def learn_batch(self, batch: Batch) -> None:
-        """The same of a batch whose steps are admitted and of one thread."""
+    def learn_batch(self, batch: Batch, worker: GradientWorker) -> None:
+        """The same of a batch whose steps are admitted."""
         steps = {"none": batch.steps}
-        self._account(batch.steps, self._learn_batch(batch, self.learner.own_worker, steps))
+        self._account(batch.steps, self._learn_batch(batch, worker, steps))
 
     def _account(self, unaccounted: int, learning: Iterator[int]) -> None:
         """Learn; steps that were neither learned nor dropped count as dropped."""

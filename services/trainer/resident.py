@@ -5,6 +5,7 @@ With an on-policy loss this is the high-throughput A2C of Sha & Lan (2024), algo
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from aclearn.config import Config
 from aclearn.errors import ConfigError
 from aclearn.learning import Batch, ParameterStore
+from aclearn.learning.parallel_worker import ParallelWorker
 from aclearn.metrics import EPISODES_FOR_TARGET
 from aclearn.policies import Architecture
 from aclearn.resident import ResidentEnv, ResidentEnvs, find_env, named_by_gymnasium
@@ -41,7 +43,7 @@ class ResidentTrainer(Trainer):
         spec: of the environments.
         architecture: of the policy.
         incarnation: of this process, for the account of agent steps.
-        threads: of the CPU that step environments; None: as configured.
+        threads: of the CPU; None: as configured.
 
     Attributes:
         episodes: that have ended in this process.
@@ -81,6 +83,9 @@ class ResidentTrainer(Trainer):
             self.envs, architecture, dtype=_DTYPES[config.resident.policy]
         )
         self.envs.reset()
+        on_cpu = self.device.type == "cpu"
+        cores = threads or resident.threads or len(os.sched_getaffinity(0))
+        self._worker = self.learner.make_worker(cores if on_cpu else 1)
         self._incarnation, self._batches, self._produced = incarnation, 0, 0
         self.episodes = 0
         self._reported, _ = self.envs.last_returns()
@@ -105,7 +110,7 @@ class ResidentTrainer(Trainer):
         self.admission.produced(self._incarnation, self._batches, self._produced, batch.steps)
         self._batches += 1
         self._produced += batch.steps
-        self.learn_batch(batch)
+        self.learn_batch(batch, self._worker)
 
     def _batch(self) -> Batch:
         """The buffers as a batch, without a copy but of clipped rewards."""
@@ -136,6 +141,12 @@ class ResidentTrainer(Trainer):
         count = min(len(changed), EPISODES_FOR_TARGET)
         chosen = changed[np.arange(count) * len(changed) // max(1, count)]
         return [float(value) for value in returns[chosen]]
+
+    def close(self) -> None:
+        """End the threads."""
+        self.envs.close()
+        if isinstance(self._worker, ParallelWorker):
+            self._worker.close()
 
     def snapshot(self, return_mean: float | None = None) -> Snapshot:
         """As `Trainer.snapshot`, with every environment's state."""
@@ -237,7 +248,7 @@ class ResidentRole:
             self._checkpoints.write()
             last = self._checkpoints.heartbeat_fields()
             self._monitor.leave()
-        self._trainer.envs.close()
+        self._trainer.close()
         if self._stopped and self._by_hand:
             refuse_lost_learning(self._folder, last)
 

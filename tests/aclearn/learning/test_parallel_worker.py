@@ -1,0 +1,28 @@
+"""A worker of several threads makes the update of one thread."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aclearn.learning import parallel_worker
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_several_threads_make_the_update_of_one(
+    make, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel_worker, "_LEAST_SAMPLES", 1)
+    batch = make.batch(make.flat, 7, 5, 3)
+    learners = [make.learner(make.flat) for _ in range(2)]
+    workers = [learners[0].make_worker(), learners[1].make_worker(threads)]
+    for learned in (0, 1):  # the second update begins from equal weights
+        single, several = (
+            learner.update(batch, learned_steps=learned, worker=worker)
+            for learner, worker in zip(learners, workers, strict=True)
+        )
+        gradients = [make.gradient(learner) for learner in learners]
+        assert gradients[0].abs().max() > 1e-3
+        torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)
+        assert several.metrics == pytest.approx(dict(single.metrics), rel=1e-4, abs=1e-6)
+    workers[1].close()
