@@ -95,6 +95,8 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | Sequence[str] =
         network = config.network.model_copy(update={"keys_dir": str(Path(keys_dir).absolute())})
         config = config.model_copy(update={"network": network})
     config = config.with_run(dir=str(Path(config.run.dir).absolute()))
+    if config.run.init_from is not None:
+        config = config.with_run(init_from=str(Path(config.run.init_from).absolute()))
     if config.run.name is not None:
         return config
     named = shipped_name(path) or path.stem

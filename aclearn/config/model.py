@@ -36,6 +36,12 @@ class RunConfig(Group):
     seed: Whole = Field(
         default=1, ge=0, le=2**31 - 1, description="seed of weights, environments and sampling"
     )
+    init_from: str | None = Field(
+        default=None,
+        min_length=1,
+        description="run folder whose newest policy a new run begins with, or the .json file of a "
+        "checkpoint: weights and normalisers, not the optimiser; of the same architecture",
+    )
     target_return: float | None = Field(
         default=None,
         description="target: mean return of the last 100 episodes, in points of the game",

@@ -33,6 +33,7 @@ from services.runtime.torch_checks import (
     check_predictor_device,
     check_with_torch_elsewhere,
 )
+from services.runtime.warm_start import start_tensors
 
 #: Environment variable in which `aclearn train` passes the environment's spec to its roles.
 SPEC_VARIABLE = "ACLEARN_ENV_SPEC"
@@ -65,6 +66,8 @@ def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> 
     spec = probe_environment(config, stop=stop)
     if spec is not None:
         architecture = check_policy(config, spec)
+        if not resume:
+            start_tensors(config, architecture)
         if config.compressor.rungs:
             make_ladder(config, architecture)
     return spec

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from numpy.typing import NDArray
+
 from aclearn.config import RunConfig
 from aclearn.errors import CheckpointError
 from aclearn.runs import RunFolder, load_best, load_newest, save_checkpoint
@@ -23,6 +25,7 @@ class TrainerCheckpoints:
         trainer: whose snapshots are written.
         folder: of the run.
         run: interval of checkpoints, and the number to keep.
+        start: gives the tensors with which a run without checkpoints begins; {}: new ones.
         clock: monotonic seconds.
 
     Attributes:
@@ -35,17 +38,18 @@ class TrainerCheckpoints:
         folder: RunFolder,
         run: RunConfig,
         *,
+        start: Callable[[], dict[str, NDArray[Any]]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._trainer, self._dir, self._clock = trainer, folder.checkpoints_dir, clock
-        self._kept = run.checkpoints_kept
+        self._kept, self._start = run.checkpoints_kept, start
         now = clock()
         self._record = CheckpointRecord(run.checkpoint_every_s, tried_at=now, saved_at=now)
         self.best_return: float | None = None
         self._best: Snapshot | None = None
 
     def resume(self) -> bool:
-        """Restore the newest whole checkpoint; False if there are none.
+        """Restore the newest whole checkpoint; False if there are none, and `start` is used.
 
         Raises:
             CheckpointError: there are checkpoints, but none can be used.
@@ -53,6 +57,9 @@ class TrainerCheckpoints:
         digest = self._trainer.architecture.digest()
         checkpoint = load_newest(self._dir, expect_architecture=digest)
         if checkpoint is None:
+            if start := self._start():
+                self._trainer.learner.load_state_tensors(start)
+                _LOGGER.info("event=warm_start tensors=%d", len(start))
             return False
         try:
             self._trainer.restore(Snapshot(checkpoint.tensors, checkpoint.state))

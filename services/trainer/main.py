@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.telemetry import WaitMeter
@@ -11,6 +12,7 @@ from aclearn.types import Unroll
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
 from services.runtime.role_loop import Role
+from services.runtime.warm_start import start_tensors
 from services.runtime.worker_pool import WORKER_WAITS_S, Step, WantedWorkers, WorkerPool
 from services.trainer.checkpoint_record import refuse_lost_learning
 from services.trainer.checkpoints import TrainerCheckpoints
@@ -65,7 +67,11 @@ class TrainerRole:
         store = ParameterStore()
         self._trainer = trainer = Trainer(config, spec, architecture, store)
         self._checkpoints = TrainerCheckpoints(
-            trainer, folder, config.run, clock=context.wall_clock
+            trainer,
+            folder,
+            config.run,
+            start=partial(start_tensors, config, architecture),
+            clock=context.wall_clock,
         )
         self._checkpoints.resume()
         self._checkpoints.claim_generation()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from aclearn.types import OBSERVATION, EnvSpec
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
 from services.runtime.role_metrics import RoleMetrics
+from services.runtime.warm_start import start_tensors
 from services.trainer.checkpoint_record import refuse_lost_learning
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.core import Snapshot, Trainer
@@ -205,7 +207,11 @@ class ResidentRole:
             threads=1 if context.inline else None,
         )
         self._checkpoints = TrainerCheckpoints(
-            self._trainer, folder, config.run, clock=context.wall_clock
+            self._trainer,
+            folder,
+            config.run,
+            start=partial(start_tensors, config, self._trainer.architecture),
+            clock=context.wall_clock,
         )
         self._checkpoints.resume()
         self._checkpoints.claim_generation()
