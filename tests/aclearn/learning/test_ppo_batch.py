@@ -14,6 +14,7 @@ from aclearn.learning.advantages import standardised
 from aclearn.learning.target_network import TargetNetwork
 from aclearn.types import OBSERVATION
 from correctors import Correction
+from tests.support.architectures import altered
 
 OPTIMISER = OptimiserConfig(learning_rate=0.05, max_grad_norm=0.0)
 T, B = 6, 4
@@ -152,3 +153,23 @@ def test_impact_freezes_by_the_target_network_which_a_checkpoint_has(make) -> No
     newest, _ = outputs(learner, probe)
     torch.testing.assert_close(frozen_log_probs(learner), newest, rtol=1e-4, atol=1e-5)
     assert torch.equal(frozen_log_probs(loaded), frozen_log_probs(learner))
+
+
+def test_with_normalised_returns_values_are_clipped_in_their_units(make) -> None:
+    config = PPOConfig(normalise_returns=True, value_clip=0.1)
+    architecture = altered(make.flat, normalise_returns=True)
+    objective = make_objective(config, default_correctors(config))
+    learner = make.learner(architecture, objective=objective, optimiser=OPTIMISER)
+    batch = make.batch(architecture, T, B, seed=6)
+    batch = make.replace(batch, rewards=500.0 * batch.rewards - 1000.0)
+    batch = learner.prepare(batch, learner.own_worker)
+    frozen, valid = batch.frozen, batch.valid
+    # advantages are normalised by themselves
+    advantages = (frozen.correction.weighted_advantages / frozen.correction.weights)[valid]
+    assert float(advantages.std(correction=0)) == pytest.approx(1.0, rel=1e-4)
+    # no value has moved yet, so that none is clipped
+    std = float(learner.tensors()["value.std"][0])
+    errors = (frozen.correction.targets - frozen.values)[valid] / std
+    report = learner.update(batch, learned_steps=0)
+    expected = 0.5 * float(errors.square().mean())
+    assert report.metrics["value_loss"] == pytest.approx(expected, rel=1e-4)

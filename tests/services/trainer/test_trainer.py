@@ -31,13 +31,14 @@ def make_trainer(
     deterministic: bool = False,
     max_updates: int | None = None,
     loss: dict[str, Any] | None = None,
+    policy: dict[str, Any] | None = None,
     **trainer,
 ) -> Trainer:
     trainer = {"device": "cpu", **trainer}
     config = Config(
         run=RunConfig(name="r", seed=3, deterministic=deterministic, max_updates=max_updates),
         env=EnvConfig(id="CartPole-v1"),
-        policy={"architecture": "mlp", "hidden": [16]},
+        policy={"architecture": "mlp", "hidden": [16], **(policy or {})},
         actors={"unroll_length": T},
         trainer=TrainerConfig(amp="off", **trainer),
         **({} if loss is None else {"loss": loss}),
@@ -190,6 +191,17 @@ def test_the_loss_may_end_a_batch_after_its_first_pass(kind, stops) -> None:
     assert trainer.counters.updates == (3 * 2 if stops else 3 * 2 * 5)
     assert trainer.counters.ended_batches == (3 if stops else 0)
     check_account(trainer, admitted=3, dropped={})
+
+
+def test_each_step_of_a_shuffled_batch_enters_the_statistics_of_observations_once() -> None:
+    trainer = make_trainer(
+        loss={"kind": "ppo"}, policy={"normalise_observations": True}, minibatches=3, epochs=4
+    )
+    unrolls = [admit(trainer, number) for number in range(2)]
+    trainer.learn(unrolls)
+    seen = np.concatenate([u.observations["observation"][:-1] for u in unrolls]).reshape(-1, 4)
+    [found] = [a for name, a in trainer.learner.tensors().items() if name.endswith(".mean")]
+    np.testing.assert_allclose(found, seen.mean(0), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["ppo", "impact", "a2c", "actor_critic"])
