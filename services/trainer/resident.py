@@ -132,17 +132,17 @@ class ResidentTrainer(Trainer):
         )
 
     def new_returns(self) -> list[float]:
-        """The last returns of at most 100 environments in which episodes ended since the last call.
+        """Returns of at most 100 of the environments in which episodes ended since the last call.
 
-        They are spread over all environments, so that early ends, of short episodes, do not count
-        more than late ones.
+        They are each environment's last return, so that short episodes do not count more than long
+        ones, and evenly spaced quantiles, so that their mean is that of all environments.
         """
         ended, returns = self.envs.last_returns()
         changed = np.flatnonzero(ended != self._reported)
         self._reported = ended
         count = min(len(changed), EPISODES_FOR_TARGET)
-        chosen = changed[np.arange(count) * len(changed) // max(1, count)]
-        return [float(value) for value in returns[chosen]]
+        middles = (2 * np.arange(count) + 1) * len(changed) // max(1, 2 * count)
+        return [float(value) for value in np.sort(returns[changed])[middles]]
 
     def close(self) -> None:
         """End the threads."""

@@ -36,7 +36,7 @@ def test_the_statistics_are_those_of_all_valid_steps_whatever_worker_learned_the
 
     def work(mine) -> None:
         for batch in mine:
-            learner.note_learned([batch])
+            learner.note_learned([learner.observed(batch)])
 
     threads = [threading.Thread(target=work, args=(batches[i::3],)) for i in range(3)]
     for thread in threads:
@@ -56,7 +56,7 @@ def test_the_update_is_that_of_observations_that_are_normalised_by_hand(make) ->
     architecture = altered(make.flat, normalise_observations=True)
     learner = make.learner(architecture)
     first, second = (batch_of(make, architecture, seed) for seed in (1, 2))
-    learner.note_learned([first])
+    learner.note_learned([learner.observed(first)])
     # far from the mean, so that the bound matters
     far = second.observations[OBSERVATION].nan_to_num(0.0).clone()
     far[0, -1, 0] = 1e6
@@ -82,10 +82,10 @@ def test_the_update_is_that_of_observations_that_are_normalised_by_hand(make) ->
 def test_a_loaded_learner_has_the_same_statistics_and_goes_on_with_them(make) -> None:
     architecture = altered(make.flat, normalise_observations=True)
     learner, loaded = (make.learner(architecture, seed=seed) for seed in (1, 2))
-    learner.note_learned([batch_of(make, architecture, 1)])
+    learner.note_learned([learner.observed(batch_of(make, architecture, 1))])
     loaded.load_state_tensors(learner.state_tensors())
     for one in (learner, loaded):
-        one.note_learned([batch_of(make, architecture, 2)])
+        one.note_learned([one.observed(batch_of(make, architecture, 2))])
     expected = learner.state_tensors()
     for name, array in loaded.state_tensors().items():
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
