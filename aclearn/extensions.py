@@ -61,6 +61,7 @@ def make_extension(
     key: str,
     expected: type[_T],
     ours: Mapping[str, Any] = MappingProxyType({}),
+    given: tuple[Any, ...] = (),
 ) -> _T:
     """The result of one of our classes, or of the user's class or function, for its arguments.
 
@@ -70,13 +71,14 @@ def make_extension(
         key: of the configuration; a message begins with it and the name.
         expected: the class or protocol of the result.
         ours: name → class.
+        given: by position, before the arguments.
 
     Raises:
         ConfigError: as `load_extension`, it raises, or its result is of another class; one line.
     """
     made_by, where = ours.get(name) or load_extension(name, key=key), f"{key} {name!r}"
     try:
-        made = made_by(**arguments)
+        made = made_by(*given, **arguments)
     except Exception as failure:
         if missing := install_hint(failure):
             raise ConfigError(f"{where}: {missing}") from failure

@@ -14,8 +14,9 @@ from onnx import numpy_helper
 from aclearn.types import OBSERVATION
 from compress.artifact import Artifact
 from compress.errors import ChainError
-from compress.graphs.onnx_graph import build_onnx, onnx_tensors
-from compress.graphs.policy_graph import stored_as_float32
+from compress.graphs.onnx_graph import build_onnx
+from compress.runtimes.exported_onnx import exported_model, needs_export
+from compress.runtimes.onnx_runtime import given_tensors
 
 
 def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -> bytes:
@@ -30,16 +31,15 @@ def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -
     graph = artifact.graph
     if graph.runtime != "onnx":
         raise ChainError(f"{artifact.chain}: only chains that end in onnx can be exported")
-    model = onnx.load_model_from_string(build_onnx(graph))
-    specs = onnx_tensors(graph)
-    for initialiser in model.graph.initializer:
-        if initialiser.name not in specs:
-            continue
-        tensor = artifact.tensors[initialiser.name]
-        if graph.precision in ("fp16", "bf16"):
-            tensor = stored_as_float32(tensor)
-        shaped = np.array(tensor, order="C").reshape(specs[initialiser.name].shape)
-        initialiser.CopyFrom(numpy_helper.from_array(shaped, initialiser.name))
+    if needs_export(graph):
+        model = onnx.load_model_from_string(exported_model(graph, artifact.tensors))
+    else:
+        model = onnx.load_model_from_string(build_onnx(graph))
+        given = given_tensors(graph, artifact.tensors)
+        for initialiser in model.graph.initializer:
+            if initialiser.name in given:
+                tensor = given[initialiser.name]
+                initialiser.CopyFrom(numpy_helper.from_array(tensor, initialiser.name))
     about = {
         "chain": artifact.chain,
         "generation": str(artifact.at.generation),

@@ -62,6 +62,15 @@ class Link(ABC):
         """The error for `plan` to raise."""
         return ChainError(f"{self.id}: {reason}")
 
+    def require_layers(self, graph: PolicyGraph) -> None:
+        """Raise `ChainError` for a network of the user's own, whose layers are unknown."""
+        if graph.has_module:
+            raise self.refuse(
+                f"reads a network's layers, and {graph.architecture.name} is a module of yours; "
+                "put distill=mlp or another of aclearn's networks before it, or compress the "
+                "module yourself (compress.modules)"
+            )
+
     def require_fp32(self, graph: PolicyGraph) -> None:
         """Raise `ChainError` unless the graph is fp32 and not yet static."""
         if graph.static:

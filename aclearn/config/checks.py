@@ -20,6 +20,7 @@ def contradictions(config: Config) -> Iterator[str]:
     """
     for check in (
         _env,
+        _policy,
         _learning,
         _deterministic,
         _roles,
@@ -60,6 +61,23 @@ def _env(config: Config) -> Iterator[str]:
             f"env.atari: {env.id} is not an Atari game (their ids start with ALE/), so these keys "
             "would have no effect; remove them"
         )
+
+
+def _policy(config: Config) -> Iterator[str]:
+    policy = config.policy
+    if not policy.is_users:
+        if policy.arguments:
+            yield (
+                f"policy.arguments: {policy.architecture} is a network of aclearn; remove it, or "
+                "name a module:Class in policy.architecture"
+            )
+        return
+    for key in ("hidden", "activation", "separate_value", "std_from_observations"):
+        if getattr(policy, key) not in (None, False):
+            yield (
+                f"policy.{key}: {policy.architecture} is a network of yours, which this does not "
+                "change; remove it, or give it in policy.arguments"
+            )
 
 
 def _learning(config: Config) -> Iterator[str]:

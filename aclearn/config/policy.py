@@ -7,22 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, Strict, field_validator
 
 from aclearn.config._fields import Group, Whole
+from aclearn.config._named import known
 from aclearn.types import ACTIVATIONS, ARCHITECTURES, refuse_recurrence
 
 if TYPE_CHECKING:
-    Architecture = str
     Activation = str
 else:
-    Architecture = Literal[tuple(ARCHITECTURES)]
     Activation = Literal[ACTIVATIONS]
 
 
 class PolicyConfig(Group):
     """The network."""
 
-    architecture: Architecture = Field(
+    architecture: str = Field(
         default="nature",
-        description="network: mlp for flat observations, the others for images (docs/networks.md)",
+        description=f"network: {', '.join(ARCHITECTURES)}, or module:Class of yours "
+        "(docs/networks.md); mlp is for flat observations, the others are for images",
+    )
+    arguments: dict[str, Any] = Field(
+        default_factory=dict, description="keyword arguments of a network of yours"
     )
     hidden: (
         Annotated[tuple[Annotated[Whole, Field(ge=1, le=65_536)], ...], Strict(False)] | None
@@ -56,10 +59,14 @@ class PolicyConfig(Group):
         "its actions, which retrace and tree_backup correct (discrete actions only)",
     )
 
-    @field_validator("architecture", mode="before")
+    @property
+    def is_users(self) -> bool:
+        """Whether the network is a class of the user's own."""
+        return ":" in self.architecture
+
+    @field_validator("architecture")
     @classmethod
-    def _has_no_state(cls, name: Any) -> Any:
-        refusal = refuse_recurrence(name) if isinstance(name, str) else None
-        if refusal is not None:
+    def _is_known(cls, name: str) -> str:
+        if ":" not in name and (refusal := refuse_recurrence(name)) is not None:
             raise ValueError(refusal)
-        return name
+        return known(name, ARCHITECTURES)

@@ -94,8 +94,8 @@ class Architecture:
 
     @property
     def convolves(self) -> bool:
-        """Whether it has convolutions."""
-        return any(layer.kind == "convolution" for layer in self.layers)
+        """Whether it has convolutions, in a network of the user's own by their weights' shapes."""
+        return any(len(shape) == 4 for shape in self.tensor_shapes().values())
 
     @property
     def parameters(self) -> int:
@@ -133,8 +133,16 @@ class Architecture:
         return _digest_of(self)
 
 
+def identity(data: dict[str, Any]) -> dict[str, Any]:
+    """What tells two architectures apart, from `Architecture.to_dict`, whose result is changed."""
+    del data["name"]
+    for layer in data["layers"]:
+        if "module" in layer:
+            del layer["module"]["onnx"]  # torch's versions differ in it
+    return data
+
+
 @lru_cache(maxsize=64)  # used for every artifact, at both ends
 def _digest_of(architecture: Architecture) -> str:
-    data = {key: value for key, value in architecture.to_dict().items() if key != "name"}
-    text = json.dumps(data, sort_keys=True)
+    text = json.dumps(identity(architecture.to_dict()), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any
 
+from aclearn.policies.module_spec import ModuleSpec
 from aclearn.types import ObservationSpec
 
 Shape = tuple[int, ...]
@@ -33,6 +34,8 @@ class Layer:
     * "flatten": all but the first axis become one.
     * "concat": the flat layers that it reads, side by side.
     * "relu", "tanh", "elu", "silu"; "add": the sum of the two layers that it reads.
+    * "module": `module`, a network of the user's own, which gives `units` numbers.
+    * "part": `units` of the numbers that it reads, from number `start` on.
     * "log_std": what it reads, and after it `units` numbers that no observation changes.
     * "normalise": (x − mean) / std, component by component, within ± 10. "denormalise": its
       inverse, x · std + mean, with one mean and std for all components. The trainer keeps their
@@ -53,6 +56,8 @@ class Layer:
         bias: whether a bias is added.
         factor: of "scale".
         gain: of the orthogonal initial weights.
+        start: of "part".
+        module: of "module"; its tensors are called `<name>.<parameter>`.
         head: it gives the distribution's parameters or the value, in float32 under autocast too.
     """
 
@@ -67,6 +72,8 @@ class Layer:
     factor: float = 1.0
     gain: float = 1.0
     head: bool = False
+    start: int = 0
+    module: ModuleSpec | None = None
 
     @property
     def is_product(self) -> bool:
@@ -88,6 +95,8 @@ class Layer:
             names = ("mean", "std")
         elif self.kind == "log_std":
             names = ("log_std",)
+        elif self.module is not None:
+            names = tuple(name for name, _ in self.module.tensors)
         return tuple(f"{self.name}.{name}" for name in names)
 
     def output_shape(self, given: Shape, *others: Shape) -> Shape:
@@ -102,10 +111,12 @@ class Layer:
             return (given[0] + sum(other[0] for other in others),)
         if self.kind == "log_std":
             return (given[0] + self.units,)
-        return (self.units,) if self.kind == "dense" else given
+        return (self.units,) if self.kind in ("dense", "module", "part") else given
 
     def tensor_shapes(self, given: Shape) -> dict[str, Shape]:
         """Shapes of its tensors by name, for this input shape."""
+        if self.module is not None:
+            return {f"{self.name}.{name}": shape for name, shape in self.module.tensors}
         shape: Shape = (self.units,)
         if self.is_normaliser:
             shape = given if self.kind == "normalise" else (1,)
@@ -119,12 +130,16 @@ class Layer:
         """Plain JSON-able data, without the fields that have their defaults."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         defaults = {field.name: field.default for field in fields(self)}
-        return {name: value for name, value in values.items() if value != defaults[name]}
+        data = {name: value for name, value in values.items() if value != defaults[name]}
+        return data if self.module is None else data | {"module": self.module.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Layer:
         """The layer that `to_dict` described."""
-        return cls(**{**data, "reads": tuple(data["reads"])})
+        data = {**data, "reads": tuple(data["reads"])}
+        if "module" in data:
+            data["module"] = ModuleSpec.from_dict(data["module"])
+        return cls(**data)
 
 
 def output_shapes(layers: Iterable[Layer], observation: ObservationSpec) -> dict[str, Shape]:

@@ -15,6 +15,7 @@ from aclearn.errors import ConfigError
 from aclearn.policies.architecture import ACTION_VALUES, POLICY, VALUE, Architecture
 from aclearn.policies.layers import MOST_DEVIATIONS, Layer, Shape, output_shapes
 from aclearn.policies.policy_module import PolicyModule
+from aclearn.policies.users_network import UsersNetwork, seeded
 from aclearn.types import ObservationSpec, PolicyOutput
 
 _Compute = Callable[..., Tensor]
@@ -45,6 +46,12 @@ def _concat(*parts: Tensor) -> Tensor:
 def _max_pool(layer: Layer, given: Shape) -> _Compute:
     window = {"kernel_size": layer.kernel, "stride": layer.stride, "padding": layer.padding}
     return partial(nn.functional.max_pool2d, **window)
+
+
+def _users_network(layer: Layer, given: Shape) -> UsersNetwork:
+    if layer.module is None:
+        raise ConfigError(f"policy: layer {layer.name!r} of kind 'module' has no module")
+    return UsersNetwork(layer.module)
 
 
 class _LogStd(nn.Module):
@@ -87,6 +94,10 @@ KINDS: dict[str, Callable[[Layer, Shape], _Compute]] = {
     "add": lambda layer, given: torch.add,
     "concat": lambda layer, given: _concat,
     "log_std": lambda layer, given: _LogStd(layer.units),
+    "module": _users_network,
+    "part": lambda layer, given: partial(
+        torch.narrow, dim=1, start=layer.start, length=layer.units
+    ),
     "normalise": _Normaliser,
     "denormalise": _Normaliser,
 }
@@ -127,13 +138,15 @@ class LayerNetwork(nn.Module):
                     f"one of {', '.join(KINDS)}, or put it into aclearn.policies.network.KINDS"
                 )
             compute = KINDS[layer.kind](layer, shapes[layer.reads[0]])
-            if isinstance(compute, nn.Module):
-                _place(self, layer.name, compute)
+            owned = compute.module if isinstance(compute, UsersNetwork) else compute
+            if isinstance(owned, nn.Module):
+                _place(self, layer.name, owned)
             unneeded = tuple(name for name in layer.reads if last_reader[name] == layer.name)
             raw = layer.kind == "normalise"
             step = _Step(layer.name, compute, layer.reads, layer.head, unneeded, raw)
             self._steps.append(step)
-        self._product = next(i for i, layer in enumerate(layers) if layer.is_product)
+        products = (i for i, layer in enumerate(layers) if layer.is_product)
+        self._product = next(products, None)  # a network of the user's own has none
         first = {layer.reads[0]: layer for layer in layers if layer.reads[0] in observation}
         self._raw = {name for name, layer in first.items() if layer.kind == "normalise"}
         self._scaled = {
@@ -146,8 +159,11 @@ class LayerNetwork(nn.Module):
         Heads compute in the weights' dtype under autocast too: they are cheap, and bf16 has no
         value between 100 and 100.5.
         """
-        # takes 3 µs; `parameters` takes 12
-        weight: Tensor = self._steps[self._product].compute.weight  # type: ignore[attr-defined]
+        weight: Tensor
+        if self._product is None:
+            weight = next(self.parameters())
+        else:  # takes 3 µs; `parameters` takes 12
+            weight = self._steps[self._product].compute.weight  # type: ignore[attr-defined]
         dtype, device = weight.dtype, observations[0].device.type
         autocast = torch.is_autocast_enabled(device)
         values = {
@@ -171,7 +187,8 @@ class LayerNetwork(nn.Module):
 class PolicyNetwork(LayerNetwork, PolicyModule):
     """A policy and a critic of an `Architecture`.
 
-    Initial weights are orthogonal with the gains of their layers, biases zero.
+    Initial weights are orthogonal with the gains of their layers, biases zero. A network of the
+    user's own draws its weights itself.
 
     Args:
         architecture: its layers.
@@ -179,7 +196,8 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
     """
 
     def __init__(self, architecture: Architecture, *, seed: int | None = None) -> None:
-        super().__init__(architecture.layers, architecture.observation)
+        with seeded(seed):
+            super().__init__(architecture.layers, architecture.observation)
         self.architecture = architecture
         generator = torch.Generator()
         if seed is None:
@@ -187,8 +205,10 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
         else:
             generator.manual_seed(seed)
         gains = {f"{layer.name}.weight": layer.gain for layer in self.layers}
+        users = tuple(f"{layer.name}." for layer in self.layers if layer.module is not None)
         for name, parameter in self.named_parameters():
-            if not parameter.requires_grad:  # statistics of nothing yet
+            # statistics of nothing yet, or weights that the user's network has drawn
+            if not parameter.requires_grad or name.startswith(users):
                 continue
             if parameter.ndim == 1:
                 nn.init.zeros_(parameter)

@@ -132,6 +132,33 @@ def build_architecture(
     return Architecture(name, observation, action_spec, tuple(layers))
 
 
+def check_spaces(
+    observation: ObservationSpec,
+    actions: int | ActionSpec,
+    critic: str,
+    *,
+    normalise_observations: bool,
+) -> None:
+    """Raise `ConfigError` unless any network of these spaces can have this critic and normaliser.
+
+    Args:
+        observation: its leaves.
+        actions: as of `build_architecture`.
+        critic: "v" or "q".
+        normalise_observations: as of `build_architecture`.
+    """
+    if normalise_observations and all(leaf.dtype == "uint8" for leaf in observation.values()):
+        raise ConfigError(
+            f"policy.normalise_observations: the environment's observations are {observation}; "
+            "those of uint8 are divided by 255 instead; set it to false"
+        )
+    if critic == "q" and not isinstance(actions, int) and actions.kind != "discrete":
+        raise ConfigError(
+            "policy.critic: q has one value for each of some discrete actions, and the "
+            f"environment has {actions}; set it to v"
+        )
+
+
 def describe_architecture(
     name: str,
     *,
@@ -185,16 +212,7 @@ def describe_architecture(
         "normalise_observations": normalise_observations,
         "normalise_returns": normalise_returns,
     }
-    if normalise_observations and all(leaf.dtype == "uint8" for leaf in observation.values()):
-        raise ConfigError(
-            f"policy.normalise_observations: the environment's observations are {observation}; "
-            "those of uint8 are divided by 255 instead; set it to false"
-        )
-    if critic == "q" and not isinstance(actions, int) and actions.kind != "discrete":
-        raise ConfigError(
-            "policy.critic: q has one value for each of some discrete actions, and the "
-            f"environment has {actions}; set it to v"
-        )
+    check_spaces(observation, actions, critic, normalise_observations=normalise_observations)
     architecture = build_architecture(name, observation, actions, **preset)
     shapes = output_shapes(architecture.layers, observation)
     for layer in architecture.layers:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from aclearn.policies.architecture import VALUE
 from aclearn.policies.network import LayerNetwork, load_tensors
+from aclearn.policies.users_network import seeded
 from compress.graphs.policy_graph import PolicyGraph, Tensors, stored_as_float32
 
 
@@ -23,9 +24,12 @@ class GraphNetwork(LayerNetwork):
     def __init__(self, graph: PolicyGraph, *, with_value: bool = True) -> None:
         if graph.precision == "int8":
             raise ValueError("graph: int8 computes in ONNX Runtime only")
-        with torch.device("meta"):
+        with torch.device("meta"), seeded(0):
             super().__init__(graph.layers(with_value=with_value), graph.architecture.observation)
-        self.to_empty(device="cpu")
+        # networks of the user's own are made on the CPU: their constants are in no message
+        self._apply(  # type: ignore[no-untyped-call]
+            lambda tensor: torch.empty_like(tensor, device="cpu") if tensor.is_meta else tensor
+        )
         self.graph = graph
         self._policy = graph.layers()[-1].name
 

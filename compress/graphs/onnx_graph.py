@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 from aclearn.policies import Layer
 from aclearn.policies.layers import MOST_DEVIATIONS, output_shapes
 from compress.errors import ChainError
+from compress.graphs.module_onnx import add_module, unused_tensors
 from compress.graphs.policy_graph import PolicyGraph, TensorSpec
 
 _OPSET = 17
@@ -44,7 +45,7 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
     """
     if (reason := unknown_kind(graph)) is not None:
         raise ChainError(f"{graph.architecture.name}: {reason}")
-    nodes = _Nodes(graph)
+    nodes = Nodes(graph)
     initialisers, inputs = nodes.initialisers, []
     for name, spec in onnx_tensors(graph).items():
         if tensors_as_inputs:
@@ -86,10 +87,15 @@ def onnx_tensors(graph: PolicyGraph) -> dict[str, TensorSpec]:
     specs = graph.tensors()
     if graph.precision == "int8":
         return specs
-    return {name: TensorSpec(spec.shape, "float32") for name, spec in specs.items()}
+    unused = {name for layer in graph.layers() for name in unused_tensors(layer)}
+    return {
+        name: TensorSpec(spec.shape, "float32")
+        for name, spec in specs.items()
+        if name not in unused
+    }
 
 
-class _Nodes:
+class Nodes:
     """The nodes of a graph under construction.
 
     Attributes:
@@ -135,7 +141,7 @@ class _Nodes:
         return steps
 
 
-def _scaling(nodes: _Nodes, layer: Layer, x: str) -> None:
+def _scaling(nodes: Nodes, layer: Layer, x: str) -> None:
     if nodes.graph.architecture.observation[layer.reads[0]].dtype == "uint8":
         cast = f"{layer.name}.as_float"
         nodes.nodes.append(helper.make_node("Cast", [x], [cast], to=TensorProto.FLOAT))
@@ -149,7 +155,7 @@ def _scaling(nodes: _Nodes, layer: Layer, x: str) -> None:
     nodes.add(layer, "Mul", [x, factor])
 
 
-def _normalise(nodes: _Nodes, layer: Layer, x: str) -> None:
+def _normalise(nodes: Nodes, layer: Layer, x: str) -> None:
     away, deviations = f"{layer.name}.away", f"{layer.name}.deviations"
     bounds = {f"{layer.name}.least": -MOST_DEVIATIONS, f"{layer.name}.most": MOST_DEVIATIONS}
     for name, bound in bounds.items():
@@ -159,17 +165,27 @@ def _normalise(nodes: _Nodes, layer: Layer, x: str) -> None:
     nodes.add(layer, "Clip", [deviations, *bounds])
 
 
-def _convolution(nodes: _Nodes, layer: Layer, x: str) -> None:
+def _convolution(nodes: Nodes, layer: Layer, x: str) -> None:
     nodes.add(layer, "Conv", [x, *_weights(layer)], **_window(layer))
 
 
-def _silu(nodes: _Nodes, layer: Layer, x: str) -> None:
+def _silu(nodes: Nodes, layer: Layer, x: str) -> None:
     sigmoid = f"{layer.name}.sigmoid"
     nodes.nodes.append(helper.make_node("Sigmoid", [x], [sigmoid]))
     nodes.add(layer, "Mul", [x, sigmoid])
 
 
-def _log_std(nodes: _Nodes, layer: Layer, x: str) -> None:
+def _part(nodes: Nodes, layer: Layer, x: str) -> None:
+    bounds = {"start": layer.start, "end": layer.start + layer.units, "axis": 1}
+    names = [f"{layer.name}.{bound}" for bound in bounds]
+    nodes.initialisers += [
+        helper.make_tensor(name, TensorProto.INT64, [1], [number])
+        for name, number in zip(names, bounds.values(), strict=True)
+    ]
+    nodes.add(layer, "Slice", [x, *names])
+
+
+def _log_std(nodes: Nodes, layer: Layer, x: str) -> None:
     # x · 0 + log_std: one row of numbers for each row of x
     none, rows = f"{layer.name}.none", f"{layer.name}.rows"
     shape = [nodes.shapes[layer.reads[0]][0], layer.units]
@@ -203,6 +219,8 @@ KINDS: dict[str, Callable[..., None]] = {
     "silu": _silu,
     "add": lambda nodes, layer, x, y: nodes.add(layer, "Add", [x, y]),
     "concat": lambda nodes, layer, *parts: nodes.add(layer, "Concat", parts, axis=1),
+    "module": add_module,
+    "part": _part,
     "log_std": _log_std,
     "normalise": _normalise,
 }
@@ -220,7 +238,7 @@ def unknown_kind(graph: PolicyGraph) -> str | None:
     return None
 
 
-def _quantised(nodes: _Nodes, layer: Layer) -> bool:
+def _quantised(nodes: Nodes, layer: Layer) -> bool:
     """Add an int8 layer that computes in steps; False for one that computes in float.
 
     Outputs of products are quantised as `PolicyGraph.output_scales` says. tanh, sums and the
@@ -256,7 +274,7 @@ def _quantised(nodes: _Nodes, layer: Layer) -> bool:
     return True
 
 
-def _quantised_concat(nodes: _Nodes, layer: Layer) -> bool:
+def _quantised_concat(nodes: Nodes, layer: Layer) -> bool:
     """Add a concatenation in the steps of the product that reads it; False without one."""
     following = [reader for reader in nodes.graph.layers() if layer.name in reader.reads]
     if len(following) != 1 or not following[0].is_product:
@@ -268,7 +286,7 @@ def _quantised_concat(nodes: _Nodes, layer: Layer) -> bool:
     return True
 
 
-def _int8_product(nodes: _Nodes, layer: Layer, steps: str, output: list[str]) -> None:
+def _int8_product(nodes: Nodes, layer: Layer, steps: str, output: list[str]) -> None:
     weight_zero = f"{layer.name}.weight_zero" if nodes.graph.per_channel else "weight_zero"
     inputs = [steps, *_scale(f"{layer.name}.input")]
     inputs += [f"{layer.name}.weight", f"{layer.name}.weight_scale", weight_zero]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.policies import Architecture, Layer
-from aclearn.policies.architecture import POLICY
+from aclearn.policies.architecture import POLICY, identity
 from aclearn.policies.layers import Shape, factored, needed_by, tensor_shapes
 from aclearn.types import ObservationSpec
 from compress.errors import RefusedTensors
@@ -74,6 +74,11 @@ class PolicyGraph:
     def products(self, *, with_value: bool = False) -> tuple[Layer, ...]:
         """The layers that have weights."""
         return tuple(layer for layer in self.layers(with_value=with_value) if layer.is_product)
+
+    @property
+    def has_module(self) -> bool:
+        """Whether it has a network of the user's own, whose layers are unknown."""
+        return any(layer.module is not None for layer in self.layers())
 
     def weight_shapes(self) -> dict[str, Shape]:
         """The shape of each product's weight, by the layer's name; the value's included."""
@@ -159,7 +164,7 @@ class PolicyGraph:
 @lru_cache(maxsize=_GRAPHS_REMEMBERED)
 def _digest_of(graph: PolicyGraph) -> str:
     data = graph.to_dict()
-    data["architecture"].pop("name")
+    data["architecture"] = identity(data["architecture"])
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 

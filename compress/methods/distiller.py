@@ -150,6 +150,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
                 "set policy.critic: v"
             )
         if self.settings.student is None:
+            self.require_layers(graph)
             return graph
         mine = graph.architecture
         student = self.settings.student

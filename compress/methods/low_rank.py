@@ -96,6 +96,7 @@ class LowRank(ConfiguredLink[LowRankSettings]):
         With a share, the ranks are the largest that save multiplications; the weights decide them.
         """
         self.require_fp32(graph)
+        self.require_layers(graph)
         if graph.ranks:
             names = ", ".join(name for name, _ in graph.ranks)
             raise self.refuse(f"{names} is factored already; a chain has one low_rank")

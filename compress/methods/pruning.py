@@ -140,6 +140,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
         With the scope "global" the widths are an estimate: the weights decide them.
         """
         self.require_fp32(graph)
+        self.require_layers(graph)
         if graph.ranks:
             names = ", ".join(name for name, _ in graph.ranks)
             raise self.refuse(

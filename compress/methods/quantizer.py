@@ -83,6 +83,8 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The same layers in the new precision."""
         self.require_fp32(graph)
+        if self._int8:
+            self.require_layers(graph)
         return replace(
             graph,
             precision=self.settings.precision,

@@ -55,4 +55,9 @@ class TorchScript(_StaticGraph):
         """The same graph, made static."""
         if graph.precision == "int8":
             raise self.refuse("int8 computes in ONNX Runtime only; end the chain in onnx")
+        if graph.has_module:
+            raise self.refuse(
+                f"traces layers with other weights, and {graph.architecture.name} is a module of "
+                "yours; end the chain in onnx"
+            )
         return super().plan(graph)

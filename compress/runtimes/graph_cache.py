@@ -6,8 +6,10 @@ from functools import lru_cache, partial
 
 from aclearn.rollout import Executable
 from compress.graphs.policy_graph import PolicyGraph, Tensors
+from compress.runtimes.exported_onnx import needs_export
 from compress.runtimes.onnx_runtime import (
     OnnxExecutable,
+    exported_session,
     given_tensors,
     load_session,
     shared_session,
@@ -41,6 +43,8 @@ class GraphCache:
 
             traced = self._traced(graph) if graph.runtime == "torchscript" else None
             return TorchExecutable(graph, tensors, traced=traced)
+        if needs_export(graph):
+            return exported_session(graph, tensors, threads=self._threads)
         if brief:
             return OnnxExecutable(self._shared_session(graph), given_tensors(graph, tensors))
         return load_session(self._skeleton_of(graph), graph, tensors, threads=self._threads)

@@ -14,6 +14,7 @@ from aclearn.types import PolicyOutput, State
 from compress.graphs.onnx_graph import build_onnx, onnx_tensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors, stored_as_float32
 from compress.graphs.units import fold_scale
+from compress.runtimes.exported_onnx import exported_model, needs_export
 from compress.runtimes.optimised_onnx import Skeleton
 
 
@@ -77,6 +78,11 @@ def load_session(
     return OnnxExecutable(_session(skeleton.model, options))
 
 
+def exported_session(graph: PolicyGraph, tensors: Tensors, *, threads: int = 1) -> OnnxExecutable:
+    """A session of a graph of `needs_export`, which torch exports with these tensors."""
+    return OnnxExecutable(_session(exported_model(graph, tensors), _session_options(threads)))
+
+
 def shared_session(graph: PolicyGraph, *, threads: int = 1) -> onnxruntime.InferenceSession:
     """One session for all versions of a graph: an `OnnxExecutable` of it is `given` its tensors.
 
@@ -127,10 +133,13 @@ class OnnxRuntime:
         self._given = PolicyGraph(architecture)
         folded = bool(self._given.raw_products())
         self._graph = PolicyGraph(architecture, scale_folded=folded, runtime="onnx", static=True)
-        self._skeleton, self._threads = Skeleton(build_onnx(self._graph)), threads
+        self._threads = threads
+        self._skeleton = None if needs_export(self._graph) else Skeleton(build_onnx(self._graph))
 
     def load(self, tensors: Tensors) -> OnnxExecutable:
         """See `PolicyRuntime.load`."""
         check_tensors(self._given, tensors, with_value=True)
         folded = fold_scale(self._given, tensors)
+        if self._skeleton is None:
+            return exported_session(self._graph, folded, threads=self._threads)
         return load_session(self._skeleton, self._graph, folded, threads=self._threads)

@@ -23,6 +23,7 @@ from services.runtime.role_context import RoleContext
 from services.runtime.role_folder import check_same_run
 from services.runtime.run_clock import STARTED_AT_VARIABLE, moment
 from services.runtime.socket_directory import socket_directory
+from services.runtime.users_network import network_variable
 
 
 def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
@@ -74,6 +75,7 @@ def train(
         variables = {
             STARTED_AT_VARIABLE: started_at,
             SPEC_VARIABLE: json.dumps(spec.to_dict()),
+            **network_variable(config, spec),
         }
         with open_run_folder(config, resume=resume) as folder:
             ending = RunEnding(folder)

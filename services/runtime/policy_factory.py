@@ -12,7 +12,7 @@ from aclearn.config import CompressorConfig, Config
 from aclearn.distributions import distribution_of
 from aclearn.envs import read_spec
 from aclearn.errors import ConfigError
-from aclearn.policies import Architecture, describe_architecture
+from aclearn.policies import Architecture, describe_architecture, users_architecture
 from aclearn.types import EnvSpec, UnrollSpec
 from aclearn.wire import Endpoint
 from compress import (
@@ -24,6 +24,7 @@ from compress import (
     PolicyRuntime,
     parse_chain,
 )
+from services.runtime.users_network import users_module
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -35,11 +36,11 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
     """The policy's architecture for the configured environment.
 
     Args:
-        config: names the preset.
+        config: names the preset, or a network of the user's own.
         spec: of the environment; without it, an environment is made and closed again.
 
     Raises:
-        ConfigError: the preset does not fit.
+        ConfigError: the preset does not fit, or the user's network breaks its contract.
         EnvironmentFailure: the environment cannot be made.
     """
     spec = spec or read_spec(config.env, timeout_s=config.actors.step_timeout_s)
@@ -47,6 +48,13 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
         raise ConfigError(
             "policy.critic: q needs the actions that are allowed after an unroll's last step, and "
             "unrolls do not carry them; set it to v or env.action_mask to null"
+        )
+    if config.policy.is_users:
+        return users_architecture(
+            users_module(config, spec),
+            spec.action,
+            normalise_observations=config.policy.normalise_observations,
+            normalise_returns=config.loss.normalise_returns,
         )
     if config.policy.std_from_observations and not spec.action.numbers:
         raise ConfigError(

@@ -12,12 +12,12 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
+from aclearn.types import OBSERVATION
 from compress import ArtifactRuntime, OnnxRuntime
 from compress.graphs.graph_network import GraphNetwork
 from compress.methods.quantizer import has_vnni
 from compress.runtimes import torch_runtime
 from compress.runtimes.torch_runtime import TorchRuntime
-from tests.support.acting import parameters_of
 from tests.support.integer_policies import integer_parameters
 
 _OBSERVATIONS = 2
@@ -31,12 +31,18 @@ _STEPS_APART = 3
 
 
 def observations_of(architecture):
-    """Images of 4 × 4 blocks, bytes, or normal numbers; constant."""
-    rng = np.random.default_rng(17)
-    shape = architecture.observation.sole.shape
-    if architecture.observation.sole.dtype != "uint8":
+    """Leaf → images of 4 × 4 blocks, bytes, or normal numbers; constant."""
+    return {
+        name: _leaf(leaf, convolves=architecture.convolves)
+        for name, leaf in architecture.observation.items()
+    }
+
+
+def _leaf(leaf, *, convolves):
+    rng, shape = np.random.default_rng(17), leaf.shape
+    if leaf.dtype != "uint8":
         return rng.normal(size=(_OBSERVATIONS, *shape)).astype(np.float32)
-    if not architecture.convolves:
+    if not convolves:
         return rng.integers(0, 256, (_OBSERVATIONS, *shape), np.uint8)
     channels, height, width = shape
     coarse = (_OBSERVATIONS, channels, -(-height // 4), -(-width // 4))
@@ -48,14 +54,14 @@ def torch_parameters(graph, tensors, observations):
     """The output of torch's plain layers in float64, from the stored numbers."""
     network = GraphNetwork(graph, with_value=False).load(tensors).double()
     with torch.no_grad():
-        return network(torch.from_numpy(observations))[0].numpy()
+        return network(*map(torch.from_numpy, observations.values()))[0].numpy()
 
 
 def expected_of(graph, tensors, computed_in):
     """Observations, their logits, and the largest allowed error."""
     observations = observations_of(graph.architecture)
     if graph.precision == "int8":
-        expected = integer_parameters(graph, tensors, observations)
+        expected = integer_parameters(graph, tensors, observations[OBSERVATION])
         head = graph.products()[-1].name
         step = tensors[f"{head}.input_scale"] * np.max(tensors[f"{head}.weight_scale"])
         return observations, expected, _STEPS_APART * 127 * float(step)
@@ -105,7 +111,7 @@ def swaps_checked() -> Iterator[None]:
             if _saturates(given):
                 return executable
             observations, expected, tolerance = answers_of(runtime, given)
-            worst = float(np.abs(parameters_of(executable, observations) - expected).max())
+            worst = float(np.abs(executable.step(observations).parameters - expected).max())
             if not worst <= tolerance:
                 wrong.append(
                     f"{kind.__name__}: the loaded weights give logits that are off by {worst:.3g}, "

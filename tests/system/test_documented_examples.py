@@ -75,6 +75,12 @@ def test_an_environment_of_ones_own_is_found_in_the_current_folder_and_learned(
     assert -10.001 < summary["return_mean_100"] < -0.999
 
 
+def test_a_network_of_ones_own_keeps_the_contract(tmp_path: Path) -> None:
+    files = _write_files("networks.md", tmp_path)
+    assert files == ["my_network.py", "check_my_network.py"]
+    assert _python(files[1], tmp_path) == ""
+
+
 def test_a_link_of_ones_own_keeps_the_contract_and_takes_its_place_in_a_chain(
     tmp_path: Path, monkeypatch
 ) -> None:

@@ -1,0 +1,43 @@
+"""Graphs whose weights ONNX cannot swap: torch exports each version again.
+
+That takes tenths of a second a version, and loads torch.
+"""
+
+from __future__ import annotations
+
+from compress.graphs.policy_graph import PolicyGraph, Tensors
+
+
+def needs_export(graph: PolicyGraph) -> bool:
+    """Whether it has a network of the user's own whose graph cannot take other weights."""
+    return any(layer.module is not None and not layer.module.onnx for layer in graph.layers())
+
+
+def exported_model(graph: PolicyGraph, tensors: Tensors) -> bytes:
+    """A serialised ONNX model of one version, with its weights: leaves → `parameters`.
+
+    Raises:
+        ChainError: the export fails, or its output differs from torch's.
+    """
+    # imported here: only these graphs need torch
+    import torch
+    from torch import Tensor, nn
+
+    from compress.graphs.graph_network import GraphNetwork
+    from compress.modules.export import export_module
+
+    class ParametersOnly(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = GraphNetwork(graph, with_value=False).load(tensors)
+
+        def forward(self, *observations: Tensor) -> Tensor:
+            parameters: Tensor = self.network(*observations)[0]
+            return parameters
+
+    observation = graph.architecture.observation
+    example = tuple(
+        torch.ones((2, *leaf.shape), dtype=getattr(torch, leaf.dtype))
+        for leaf in observation.values()
+    )
+    return export_module(ParametersOnly(), example, inputs=[*observation], outputs=["parameters"])

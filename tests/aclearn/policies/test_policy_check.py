@@ -1,0 +1,291 @@
+"""`check_policy`: what it accepts, and what it says of each breach."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from aclearn.policies import PolicyModule, PolicyWarning, check_policy
+from aclearn.types import LeafSpec, ObservationSpec, PolicyOutput
+from tests.support.own_networks import Actions, Attention, Baked, OfLeaves, Plain
+
+_FLAT = ObservationSpec.plain((3,), "float32")
+_IMAGES = ObservationSpec.plain((4, 12, 12), "uint8", 4)
+_LEAVES = ObservationSpec(
+    {"image": LeafSpec((1, 5, 5), "uint8"), "name": LeafSpec((2,), "float32")}
+)
+
+
+@pytest.mark.parametrize(
+    ("network", "observation", "critic"),
+    [
+        (Plain, _FLAT, "v"),
+        (Plain, _IMAGES, "v"),
+        (Attention, _IMAGES, "v"),
+        (OfLeaves, _LEAVES, "v"),
+        (Actions, _FLAT, "q"),
+    ],
+)
+def test_networks_that_keep_the_contract_pass_without_a_word(network, observation, critic) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_policy(network, observation, 2, critic=critic)
+
+
+def test_arguments_reach_the_constructor_and_random_numbers_are_left_as_they_were() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    torch.manual_seed(7)
+    made = []
+
+    def network(*given, **keywords):
+        made.append(keywords)
+        return Plain(*given, **keywords)
+
+    check_policy(network, _FLAT, 2, arguments={"width": 5})
+    assert made == [{"width": 5}] * len(made)
+    assert torch.equal(torch.rand(1), expected)
+
+
+class _Raises(Plain):
+    def forward(self, x):
+        return self.policy(x), self.value(x)
+
+
+class _OneResult(Plain):
+    def forward(self, x):
+        return super().forward(x)[0]
+
+
+class _Narrow(Plain):
+    def __init__(self, observation, parameters):
+        super().__init__(observation, parameters - 1)
+
+
+class _WideValue(Plain):
+    def forward(self, x):
+        logits, value = super().forward(x)
+        return logits, value.expand(-1, 2)
+
+
+class _Doubles(Plain):
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.double()
+
+    def forward(self, x):
+        return super().forward(x.double())
+
+
+class _DoubleLogits(Plain):
+    def forward(self, x):
+        logits, value = super().forward(x)
+        return logits.double(), value
+
+
+class _Infinite(Plain):
+    def forward(self, x):
+        logits, value = super().forward(x)
+        return logits / 0.0, value
+
+
+class _Detached(Plain):
+    def forward(self, x):
+        logits, value = super().forward(x)
+        return logits.detach(), value.detach()
+
+
+class _NoGradient(Plain):
+    def forward(self, x):
+        with torch.no_grad():
+            h = self.body(x)
+        return self.policy(h), self.value(h)
+
+
+class _NanGradient(Plain):
+    def forward(self, x):
+        logits, value = super().forward(x)
+        return logits + (0.0 * logits).abs().sqrt(), value
+
+
+class _BatchNorm(Plain):
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.body[2] = nn.BatchNorm1d(16)
+
+
+class _AcrossRows(Plain):
+    def forward(self, x):
+        logits, value = super().forward(x)
+        return logits - logits.mean(0), value
+
+
+class _OneRowOnly(Plain):
+    def forward(self, x):
+        if len(x) == 1:
+            raise ValueError("one row")
+        return super().forward(x)
+
+
+class _Dropout(Plain):
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.body.append(nn.Dropout(0.5))
+
+
+class _Counts(Plain):
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1.0
+        return super().forward(x)
+
+
+class _InPlace(Plain):
+    def forward(self, x):
+        return super().forward(x.mul_(2.0))
+
+
+class _OwnBuffer(Plain):
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.register_buffer("directions", torch.randn(3))
+
+    def forward(self, x):
+        return super().forward(x * self.directions)
+
+
+class _OwnConstant(Plain):
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.direction = float(torch.rand(()))
+
+    def forward(self, x):
+        return super().forward(x * self.direction)
+
+
+class _NumpyWeights(Plain):
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.body[1].weight.data = torch.from_numpy(
+            np.random.default_rng().normal(size=(16, 3)).astype(np.float32)
+        )
+
+
+class _Lazy(nn.Module):
+    def __init__(self, observation, parameters):
+        super().__init__()
+        self.policy, self.value = nn.LazyLinear(parameters), nn.LazyLinear(1)
+
+    def forward(self, x):
+        return self.policy(x), self.value(x)
+
+
+class _NothingToLearn(nn.Module):
+    def __init__(self, observation, parameters):
+        super().__init__()
+
+    def forward(self, x):
+        return x[:, :2], x[:, 0]
+
+
+class _NoModule:
+    def __init__(self, observation, parameters):
+        pass
+
+
+class _Constructor(Plain):
+    def __init__(self, observation, parameters):
+        raise KeyError("layers")
+
+
+class _Recurrent(PolicyModule):
+    def __init__(self, observation, parameters):
+        super().__init__()
+        self.cell, self.policy = nn.GRUCell(3, 4), nn.Linear(4, parameters)
+
+    def step(self, observations, state=()):
+        (h,) = state or (torch.zeros(len(observations["observation"]), 4),)
+        h = self.cell(observations["observation"], h)
+        return PolicyOutput(self.policy(h), h.sum(1), state=(h,))
+
+
+class _Q(PolicyModule):
+    def __init__(self, observation, parameters):
+        super().__init__()
+        self.policy = nn.Linear(3, parameters)
+
+    def step(self, observations, state=()):
+        logits = self.policy(observations["observation"])
+        return PolicyOutput(logits, q=logits)
+
+
+class _Branches(Plain):
+    def forward(self, x):
+        logits, value = super().forward(x)
+        return (logits if float(x[0, 0]) > 0.3 else 2.0 * logits), value
+
+
+@pytest.mark.parametrize(
+    ("network", "breach"),
+    [
+        (
+            _Constructor,
+            r"constructor raised KeyError: 'layers' \[line \d+ of .*; it is called with",
+        ),
+        (_NoModule, "expected a torch.nn.Module, got <"),
+        (_NothingToLearn, "no parameters to learn"),
+        (_Lazy, "the size of policy.weight is not known before it runs"),
+        (_Doubles, "body.1.weight: expected float32 weights, got torch.float64"),
+        (_NumpyWeights, "body.1.weight: initial weights differ for one seed; draw them by torch"),
+        (
+            _Raises,
+            r"forward raised RuntimeError: mat1 and mat2 .* for observation float32 \(5, 3\)",
+        ),
+        (_OneResult, "expected a PolicyOutput, or the parameters and the value, got a Tensor"),
+        (_Narrow, r"parameters: expected shape \(5, 2\) for 5 rows, got \(5, 1\)"),
+        (_WideValue, r"value: expected shape \(5, 1\) or \(5,\) for 5 rows, got \(5, 2\)"),
+        (_DoubleLogits, "parameters: expected float32, got torch.float64"),
+        (_Infinite, "parameters: not finite"),
+        (_Recurrent, "recurrent networks are not supported yet"),
+        (_Q, "it returns q, and policy.critic: v expects value"),
+        (_InPlace, "it changed the leaf 'observation' in place"),
+        (_Dropout, "parameters: two calls with one input differ; leave out Dropout"),
+        (_BatchNorm, r"parameters: differs between train\(\) and eval\(\).*LayerNorm"),
+        (_Counts, "it changed its buffer calls; actors get its parameters only"),
+        (_OwnBuffer, r"directions: each process makes this buffer for itself.*nn\.Parameter"),
+        (_OwnConstant, "parameters: two networks of equal weights differ; make random constants"),
+        (_AcrossRows, "parameters: a row depends on the other rows of its batch"),
+        (_OneRowOnly, r"raised ValueError: one row .* \(1, 3\); every number of rows must work"),
+        (_Detached, "its output has no gradient"),
+        (_NanGradient, "body.1.weight: its gradient is not finite"),
+        (_Branches, r"its ONNX graph gives other parameters than torch for 5 rows \(does it br"),
+    ],
+    ids=lambda case: case.__name__ if isinstance(case, type) else "",
+)
+def test_a_breach_is_named_with_what_was_expected(network, breach) -> None:
+    with pytest.raises(AssertionError, match=breach):
+        check_policy(network, _FLAT, 2)
+
+
+def test_an_operation_that_onnx_lacks_is_named() -> None:
+    class Exotic(Plain):
+        def forward(self, x):
+            logits, value = super().forward(x)
+            return logits + torch.special.i0(x[:, :2]), value
+
+    with pytest.raises(AssertionError, match=r"torch cannot export it to ONNX: .*i0"):
+        check_policy(Exotic, _FLAT, 2)
+
+
+def test_parameters_without_gradient_and_weights_that_cannot_be_swapped_are_warned_of() -> None:
+    with pytest.warns(PolicyWarning, match=r"no gradient reaches body\.1\.weight, body\.1\.bias, "):
+        check_policy(_NoGradient, _FLAT, 2)
+    with pytest.warns(PolicyWarning, match="actors export each version again, which needs torch"):
+        check_policy(Baked, _FLAT, 2)

@@ -1,0 +1,203 @@
+"""Networks of a user's own in every runtime, in artifacts and models, against torch itself."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from aclearn.policies import Architecture, users_architecture
+from aclearn.policies.network import PolicyNetwork, tensors_of
+from aclearn.policies.users_description import describe_module
+from aclearn.types import ActionSpec, LeafSpec, ObservationSpec, PolicyVersion
+from compress import (
+    ArtifactRuntime,
+    ChainError,
+    Context,
+    OnnxRuntime,
+    Policy,
+    PolicyGraph,
+    parse_chain,
+)
+from compress.export import export_onnx
+from compress.runtimes import exported_onnx, onnx_runtime
+from compress.runtimes.torch_runtime import TorchRuntime
+from tests.support import own_networks
+
+_FLAT = ObservationSpec.plain((3,), "float32")
+_IMAGES = ObservationSpec.plain((4, 12, 12), "uint8", 4)
+_LEAVES = ObservationSpec(
+    {"image": LeafSpec((1, 5, 5), "uint8"), "name": LeafSpec((2,), "float32")}
+)
+_NETWORKS = {
+    "plain": ("Plain", _FLAT),
+    "images": ("Plain", _IMAGES),
+    "attention": ("Attention", _IMAGES),
+    "leaves": ("OfLeaves", _LEAVES),
+    "baked": ("Baked", _FLAT),
+}
+
+
+def _described(network: str, observation: ObservationSpec, critic: str = "v") -> Architecture:
+    name = f"tests.support.own_networks:{network}"
+    module, _ = describe_module(name, {}, observation, 2, critic)
+    return users_architecture(module, ActionSpec.discrete(2))
+
+
+def _observations(architecture: Architecture, count: int, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        name: rng.integers(0, 256, (count, *leaf.shape), np.uint8)
+        if leaf.dtype == "uint8"
+        else rng.normal(size=(count, *leaf.shape)).astype(np.float32)
+        for name, leaf in architecture.observation.items()
+    }
+
+
+def _by_torch(network: str, architecture: Architecture, tensors, observations):
+    """The user's class alone: its weights by `load_state_dict`, pixels divided by hand."""
+    module = getattr(own_networks, network)(architecture.observation, 2)
+    state = {
+        name.removeprefix("network."): torch.from_numpy(value) for name, value in tensors.items()
+    }
+    module.load_state_dict(state, strict=False)
+    leaves = {
+        name: torch.from_numpy(leaf / np.float32(255) if leaf.dtype == np.uint8 else leaf)
+        for name, leaf in observations.items()
+    }
+    with torch.no_grad():
+        if network == "OfLeaves":
+            return module.step(leaves)[0].numpy()
+        return module(*leaves.values())[0].numpy()
+
+
+@pytest.mark.parametrize("case", _NETWORKS)
+@pytest.mark.parametrize("runtime", [OnnxRuntime, TorchRuntime])
+def test_every_version_computes_what_the_module_computes(case: str, runtime) -> None:
+    network, observation = _NETWORKS[case]
+    architecture = _described(network, observation)
+    made = runtime(architecture)
+    for seed in (1, 2):
+        tensors = tensors_of(PolicyNetwork(architecture, seed=seed))
+        if case == "baked":
+            tensors["network.gain"] += np.float32(seed)
+        executable = made.load(tensors)
+        for count in (1, 7):
+            observations = _observations(architecture, count, seed)
+            np.testing.assert_allclose(
+                executable.step(observations).parameters,
+                _by_torch(network, architecture, tensors, observations),
+                atol=1e-5,
+            )
+
+
+@pytest.mark.parametrize(("case", "exports"), [("plain", 0), ("attention", 0), ("baked", 2)])
+def test_weights_are_swapped_where_the_graph_can_take_them_and_exported_where_not(
+    case: str, exports: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    architecture = _described(*_NETWORKS[case])
+    calls = []
+    export = exported_onnx.exported_model
+    monkeypatch.setattr(
+        onnx_runtime, "exported_model", lambda *given: calls.append(1) or export(*given)
+    )
+    runtime = OnnxRuntime(architecture)
+    for seed in (1, 2):
+        runtime.load(tensors_of(PolicyNetwork(architecture, seed=seed)))
+    assert len(calls) == exports
+
+
+@pytest.mark.parametrize("case", ["plain", "images", "attention", "baked"])
+@pytest.mark.parametrize(
+    "chain",
+    [[], ["fuse", "onnx"], ["bf16", "onnx"], ["fp16"], [{"distill": "mlp"}, "onnx"]],
+    ids=lambda chain: "-".join(map(str, chain)) or "none",
+)
+def test_artifacts_of_it_act_and_are_exported(case: str, chain: list) -> None:
+    architecture = _described(*_NETWORKS[case])
+    tensors = tensors_of(PolicyNetwork(architecture, seed=3))
+    policy = Policy.of(architecture, tensors, PolicyVersion(0, 1))
+    (visited,) = _observations(architecture, 200).values()
+    links = parse_chain(chain)
+    assert links.plan(architecture).architecture.action_spec == architecture.action_spec
+    artifact = links.compress(policy, Context(visited, seed=1))
+    graph = PolicyGraph.from_dict(json.loads(json.dumps(artifact.graph.to_dict())))
+    assert graph == artifact.graph
+    assert graph.digest() == artifact.graph.digest()
+    observations = _observations(architecture, 5)
+    found = ArtifactRuntime(architecture).load(artifact).step(observations).parameters
+    if {"distill": "mlp"} not in chain:
+        expected = _by_torch(_NETWORKS[case][0], architecture, tensors, observations)
+        np.testing.assert_allclose(found, expected, atol=2e-2 if "16" in str(chain) else 1e-5)
+    if chain[-1:] == ["onnx"]:
+        session = onnx_runtime._session(export_onnx(artifact), onnx_runtime._session_options(1))
+        np.testing.assert_allclose(session.run(None, observations)[0], found, atol=1e-5)
+
+
+@pytest.mark.parametrize("link", ["distill", {"prune": 0.5}, {"low_rank": 0.9}, "int8"])
+def test_links_that_read_layers_refuse_it_by_name(link) -> None:
+    architecture = _described("Plain", _FLAT)
+    words = r"reads a network's layers, and tests\.support\.own_networks:Plain is a module of yours"
+    with pytest.raises(ChainError, match=words):
+        parse_chain([link, "onnx"]).plan(architecture)
+    with pytest.raises(ChainError, match=r"torchscript: traces layers .* end the chain in onnx"):
+        parse_chain(["torchscript"]).plan(architecture)
+    student = parse_chain([{"distill": "mlp"}, {"prune": 0.5}, "int8", "onnx"])
+    assert student.plan(architecture).precision == "int8"
+
+
+def test_a_q_critic_and_normalised_returns_follow_the_module() -> None:
+    architecture = _described("Actions", _FLAT, critic="q")
+    network = PolicyNetwork(architecture, seed=0)
+    (x,) = _observations(architecture, 4).values()
+    output = network.step({"observation": torch.from_numpy(x)})
+    assert output.value is None
+    assert output.q is not None and output.q.shape == (4, 2)
+    module = architecture.layers[1].module
+    assert module is not None
+    scaled = users_architecture(module, ActionSpec.discrete(2), normalise_returns=True)
+    names = [layer.name for layer in scaled.layers]
+    assert names[-3:] == ["q_part", "q_normalised", "q"]
+    assert scaled.digest() != architecture.digest()
+
+
+def test_its_digest_depends_on_arguments_and_shapes_but_not_on_the_exported_graph() -> None:
+    name = "tests.support.own_networks:Plain"
+    module, _ = describe_module(name, {}, _FLAT, 2, "v")
+    wider, _ = describe_module(name, {"width": 17}, _FLAT, 2, "v")
+    actions = ActionSpec.discrete(2)
+    base = users_architecture(module, actions)
+    again = Architecture.from_dict(json.loads(json.dumps(base.to_dict())))
+    assert (again, again.digest()) == (base, base.digest())
+    assert users_architecture(wider, actions).digest() != base.digest()
+    data = base.to_dict()
+    data["layers"][1]["module"]["onnx"] = ""
+    other = Architecture.from_dict(data)
+    assert (other, other.digest()) == (base, base.digest())
+    assert PolicyGraph(other).digest() == PolicyGraph(base).digest()
+
+
+def test_an_actor_builds_it_without_torch(tmp_path) -> None:
+    architecture = _described("Plain", _FLAT)
+    data = tmp_path / "architecture.json"
+    data.write_text(json.dumps(architecture.to_dict()))
+    weights = {n: t.tolist() for n, t in tensors_of(PolicyNetwork(architecture, seed=1)).items()}
+    (tmp_path / "weights.json").write_text(json.dumps(weights))
+    program = """
+import json, sys, numpy as np
+from aclearn.policies import Architecture
+from compress import OnnxRuntime
+architecture = Architecture.from_dict(json.load(open(sys.argv[1])))
+tensors = {n: np.array(t, np.float32) for n, t in json.load(open(sys.argv[2])).items()}
+made = OnnxRuntime(architecture).load(tensors)
+made.step({"observation": np.ones((2, 3), np.float32)})
+assert "torch" not in sys.modules
+"""
+    waiting = importlib.import_module("tests.support.waiting")
+    result = waiting.run_python("-c", program, str(data), str(tmp_path / "weights.json"))
+    assert (result.returncode, result.stderr) == (0, ""), result
+    assert "torch" in sys.modules
