@@ -2,6 +2,8 @@
 
     PYTHONPATH=examples aclearn train cartpole policy.hidden=null \
         policy.architecture=own_network:Residual policy.arguments.width=64
+
+docs/networks.md has the contract.
 """
 
 from __future__ import annotations

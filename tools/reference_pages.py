@@ -50,6 +50,12 @@ _EXTENSIONS: Final = (
         (),
     ),
     _Part(
+        "A network",
+        "`policy.architecture: module:Class`; [an example](../networks.md#your-own-network).",
+        "aclearn.policies",
+        ("PolicyModule", "check_policy", "PolicyWarning"),
+    ),
+    _Part(
         "A loss",
         '`loss: {kind: "module:Name"}`; [an example](../architecture.md#a-loss).',
         "aclearn.learning.losses",

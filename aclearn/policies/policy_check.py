@@ -35,15 +35,14 @@ def check_policy(
 ) -> None:
     """Make a network of your own as a run does, and check the contract of networks.
 
+    A `PolicyWarning` tells of parameters without gradient, and of weights that ONNX cannot swap.
+
     Args:
         network: its class.
         observation: the leaves of its observations, e.g. `ObservationSpec.plain((4,), "float32")`.
         parameters: P, the numbers of the distribution of actions.
         critic: "v" for a value, or "q" for one value of each action.
         arguments: of its constructor, by keyword.
-
-    Warns:
-        PolicyWarning: parameters have no gradient, or ONNX cannot swap the weights.
 
     Raises:
         AssertionError: the network breaks the contract; says what was expected.
