@@ -58,6 +58,8 @@ class PolicyRollout:
             network = LayerNetwork(policy_layers(architecture), architecture.observation)
             self._network = network.to(envs.device).requires_grad_(False)
             self._weights = dict(self._network.named_parameters())
+            normalisers = (layer for layer in network.layers if layer.is_normaliser)
+            self._exact = {name for layer in normalisers for name in layer.tensor_names}
             width = architecture.parameter_count
             self._parameters = torch.zeros(envs.num_envs, width, device=envs.device)
             chooser = kernels.parameters_chooser(envs.env, envs.sampler)
@@ -73,7 +75,9 @@ class PolicyRollout:
             self._flat.copy_(flat.to(self._dtype))
             return
         for name, tensor in self._weights.items():
-            tensor.copy_(weights[name].to(self._dtype))
+            # a rounded mean may be further from the observations than they are from each other
+            exact = name in self._exact
+            tensor.copy_(weights[name] if exact else weights[name].to(self._dtype))
 
     def run(self) -> None:
         """T steps of every environment; the first observations are the last ones of before."""

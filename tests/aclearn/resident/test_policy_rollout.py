@@ -66,4 +66,32 @@ def test_what_the_kernel_cannot_compute_is_left_to_torch() -> None:
     spaces = ("mlp", spec.observation, spec.action)
     assert not fits_in_kernel(build_architecture(*spaces, hidden=(65,)))
     assert not fits_in_kernel(build_architecture(*spaces, hidden=(8,), activation="elu"))
+    normalised = build_architecture(*spaces, hidden=(8,), normalise_observations=True)
+    assert not fits_in_kernel(normalised)
     assert fits_in_kernel(build_architecture(*spaces, hidden=(64, 64), separate_value=True))
+
+
+def test_statistics_of_observations_are_not_rounded_with_the_weights() -> None:
+    env = resident.find_env("CartPole")
+    architecture = build_architecture(
+        "mlp", env.spec().observation, env.spec().action, hidden=(8,), normalise_observations=True
+    )
+    network = PolicyNetwork(architecture, seed=4)
+    weights = dict(network.named_parameters())
+    weights["input.mean"].copy_(torch.tensor([1e-3, 2.002, 3.003, 1000.3]))
+    weights["policy.weight"].data.mul_(60.0)
+    envs = resident.ResidentEnvs(env, envs=50, device="cpu", steps=_T, seed=5, threads=2)
+    envs.reset()
+    rollout = PolicyRollout(envs, architecture, dtype=torch.bfloat16)
+    rollout.refresh(weights)
+    rollout.run()
+    rounded = {name: weight.data.bfloat16().float() for name, weight in weights.items()}
+    rounded["input.mean"] = weights["input.mean"].data
+    for name, weight in rounded.items():
+        weights[name].data = weight
+    record = envs.buffers
+    with torch.no_grad():
+        parameters, _ = network(record.observations[:-1].flatten(0, 1))
+    policy = torch_distribution_of(env.spec().action)(parameters.unflatten(0, (_T, 50)))
+    torch.testing.assert_close(policy.log_prob(record.actions), record.log_probs)
+    envs.close()
