@@ -81,7 +81,7 @@ def test_a_cluster_outlives_kills_scaling_and_a_restart_and_goes_on_after_a_stop
 
     # a role that is not heard while the run ends, ends when it is back
     quick = "monitor.silent_after_s=6 actors.step_timeout_s=5"
-    ending = f"{ENDLESS} {quick} run.max_updates={cluster.last('updates') + 300}"
+    ending = f"{ENDLESS} {quick} run.max_updates={cluster.last('updates') + 150}"
     cluster.compose("up", "--detach", ARGS=ending)
     cluster.wait_until_learned(cluster.last("learned_steps"))
     [compressor] = cluster.containers("compressor")
