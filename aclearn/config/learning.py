@@ -48,7 +48,8 @@ class TrainerConfig(Group):
         default=1,
         ge=1,
         le=1024,
-        description="parts of a batch, cut along its environments; one update each",
+        description="parts of a batch, one update each: some of its environments, or with ppo and "
+        "impact single steps of all, shuffled anew in each epoch",
     )
     epochs: Whole = Field(default=1, ge=1, le=32, description="passes over each batch")
     queue_bytes: Whole = Field(
