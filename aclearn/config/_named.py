@@ -24,6 +24,7 @@ class NamedArguments(Group):
 
     model_config = ConfigDict(title="names or `name: {arguments}`")
 
+    form: ClassVar[str] = "a name or one `name: {arguments}`"
     table: ClassVar[Mapping[str, type[Group]]] = {}
     users: ClassVar[type[Group]] = UsersArguments
 
@@ -38,8 +39,10 @@ class NamedArguments(Group):
         if isinstance(item, str):
             item = {item: None}
         if not isinstance(item, Mapping) or len(item) != 1:
-            raise ValueError(f"expected a name or one `name: {{arguments}}`, got {got(item)}")
+            raise ValueError(f"expected {cls.form}, got {got(item)}")
         name, arguments = next(iter(item.items()))
+        if not cls.table and ":" not in str(name):
+            raise ValueError(f"expected {cls.form}, got {got(name)}")
         known(name, cls.table)
         model = cls.table.get(name, cls.users)
         made, mistakes = check(model, {} if arguments is None else arguments, name)

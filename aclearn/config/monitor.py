@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, Strict
+from pydantic import ConfigDict, Field, Strict
 
-from aclearn.config._explain import got
 from aclearn.config._fields import Group, Whole
+from aclearn.config._named import NamedArguments
 from aclearn.config.sinks import SinkConfig
 from aclearn.config.strategies import StrategyConfig
 
 
-def _named(entry: Any) -> dict[str, dict[str, Any]]:
-    """`module:Name` → arguments, from an entry with or without them."""
-    named = {entry: None} if isinstance(entry, str) else entry
-    if isinstance(named, Mapping) and len(named) == 1:
-        [(name, arguments)] = named.items()
-        arguments = {} if arguments is None else arguments
-        if ":" in str(name) and isinstance(arguments, Mapping):
-            return {str(name): dict(arguments)}
-    raise ValueError(
-        f"expected module:Name or one `module:Name: {{argument: value}}`, got {got(entry)}"
-    )
+class UsersClass(NamedArguments):
+    """One entry that names a class of the user's own."""
+
+    model_config = ConfigDict(title="module:Name or `module:Name: {argument: value}`")
+
+    form = "module:Name or one `module:Name: {argument: value}`"
 
 
 class MonitorConfig(Group):
@@ -47,8 +41,8 @@ class MonitorConfig(Group):
         le=65_535,
         description="TCP port of the monitor; null: a socket file, on this machine only",
     )
-    plugins: list[Annotated[dict[str, dict[str, Any]], BeforeValidator(_named)]] = Field(
-        default_factory=list,
+    plugins: Annotated[tuple[UsersClass, ...], Strict(False)] = Field(
+        default=(),
         description="decisions of yours from the run's metrics: module:Name of subclasses of "
         "aclearn.control.MonitorPlugin, with arguments `module:Name: {argument: value}`; a later "
         "plug-in overrules an earlier one, and each overrules the tuner and the strategies",
@@ -60,8 +54,8 @@ class MonitorConfig(Group):
         "aclearn.control.Strategy; one may choose the rung of compressor.ladder, and one the share "
         "of unrolls",
     )
-    indicators: list[Annotated[dict[str, dict[str, Any]], BeforeValidator(_named)]] = Field(
-        default_factory=list,
+    indicators: Annotated[tuple[UsersClass, ...], Strict(False)] = Field(
+        default=(),
         description="figures of yours in the metrics: module:Name of subclasses of "
         "aclearn.metrics.indicators.Indicator, with arguments `module:Name: {argument: value}`; "
         "each sees those before it",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aclearn.config import MAX_PROCESSES
+from aclearn.config.monitor import UsersClass
 from aclearn.control import (
     Directive,
     Indicators,
@@ -160,19 +161,19 @@ class Plugins:
 
 
 def load_plugins(
-    entries: Sequence[Mapping[str, Mapping[str, Any]]],
+    entries: Sequence[UsersClass],
 ) -> dict[str, MonitorPlugin]:
     """The plug-ins of `monitor.plugins` by name; a repeated name gets a number.
 
     Args:
-        entries: `module:Name` → arguments, one each.
+        entries: one each.
 
     Raises:
         ConfigError: one cannot be imported or made, or is no `MonitorPlugin`.
     """
     plugins: dict[str, MonitorPlugin] = {}
     for number, entry in enumerate(entries):
-        [(name, arguments)] = entry.items()
+        name, arguments = entry.name, entry.arguments.model_dump()
         plugin = make_extension(name, arguments, key="monitor.plugins", expected=MonitorPlugin)
         plugins[name if name not in plugins else f"{name} {number}"] = plugin
     return plugins

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from numbers import Real
 from types import MappingProxyType
 from typing import Any
 
+from aclearn.config.monitor import UsersClass
 from aclearn.errors import ConfigError
 from aclearn.extensions import make_extension
 from aclearn.metrics.indicators.indicator import Episode, Indicator, RunSample
@@ -63,11 +64,11 @@ class IndicatorSet:
             _LOGGER.error("event=indicator_failed indicator=%s", key[0], exc_info=error)
 
 
-def load_indicators(entries: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[Indicator]:
+def load_indicators(entries: Iterable[UsersClass]) -> list[Indicator]:
     """The indicators of `monitor.indicators`.
 
     Args:
-        entries: `module:Name` → arguments, one each.
+        entries: one each.
 
     Raises:
         ConfigError: one cannot be imported or made, is no `Indicator`, or has the name of another
@@ -75,7 +76,7 @@ def load_indicators(entries: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[
     """
     made: list[Indicator] = []
     for entry in entries:
-        [(name, arguments)] = entry.items()
+        name, arguments = entry.name, entry.arguments.model_dump()
         indicator = make_extension(name, arguments, key=_KEY, expected=Indicator)
         taken = {figure for other in made for figure in other.names}
         if (fault := names_fault(indicator.names, taken)) is not None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from aclearn.config import RunConfig
+from aclearn.config.monitor import UsersClass
 from aclearn.control import Directive, Indicators, MonitorPlugin, Note, StopCondition
 from aclearn.errors import ConfigError
 from aclearn.metrics import MetricsAggregator
@@ -272,7 +273,7 @@ def test_gauges_are_in_the_line_and_what_is_no_number_is_not(tools) -> None:
 
 def test_plugins_are_loaded_by_name_with_arguments() -> None:
     name = f"{__name__}:Named"
-    plugins = load_plugins([{name: {}}, {name: {"text": "b"}}])
+    plugins = load_plugins([UsersClass.model_validate(e) for e in (name, {name: {"text": "b"}})])
     assert [plugin.text for plugin in plugins.values()] == ["", "b"]  # type: ignore[attr-defined]
 
 
@@ -290,5 +291,5 @@ def test_plugins_are_loaded_by_name_with_arguments() -> None:
 )
 def test_a_plugin_that_cannot_be_loaded_is_named(entry, said: str) -> None:
     with pytest.raises(ConfigError, match=r"monitor\.plugins") as raised:
-        load_plugins([entry])
+        load_plugins([UsersClass.model_validate(entry)])
     assert said in str(raised.value)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from aclearn.config.monitor import UsersClass
 from aclearn.errors import ConfigError
 from aclearn.metrics.indicators import Episode, IndicatorSet, check_indicator, load_indicators
 from aclearn.metrics.names import GAP_FIGURES, SLOPE_FIGURES
@@ -21,7 +22,7 @@ def line(**figures) -> dict:
 
 def test_figures_of_the_users_indicators_are_in_the_line_each_sees_those_before() -> None:
     entries = [{f"{TOY}:BestStreak": {"least": 2.0}}, {f"{TOY}:EntropyPerStep": {}}]
-    indicators = IndicatorSet(60.0, load_indicators(entries))
+    indicators = IndicatorSet(60.0, load_indicators(map(UsersClass.model_validate, entries)))
     first = line()
     indicators.add_figures(first, [])
     null = dict.fromkeys((*SLOPE_FIGURES, *GAP_FIGURES, "entropy_per_streak"))
@@ -89,7 +90,7 @@ def test_figures_that_are_the_roles_stay_and_others_than_the_named_are_refused()
 )
 def test_an_indicator_that_cannot_be_is_refused_by_name(entry, message) -> None:
     with pytest.raises(ConfigError, match=r"^monitor\.indicators '") as refused:
-        load_indicators([{f"{TOY}:Gives": {"value": 1.0}}, entry])
+        load_indicators(map(UsersClass.model_validate, ({f"{TOY}:Gives": {"value": 1.0}}, entry)))
     assert message in str(refused.value)
 
 
