@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -61,7 +62,8 @@ def batch_of(steps: int, environments: int, actions: int, device: str) -> Correc
 def vtrace(batch: CorrectionInput) -> object:
     """The pure function, with weighted advantages."""
     names = ("values", "next_values", "rewards", "discounts", "done", "log_rhos")
-    return correctors.vtrace(**{name: batch.required(name) for name in names})
+    fields: dict[str, Any] = {name: batch.required(name) for name in names}
+    return correctors.vtrace(**fields)
 
 
 def milliseconds(call: Callable[[], object], device: str) -> list[float]:

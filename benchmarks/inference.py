@@ -153,7 +153,8 @@ def measure_refresh(name: str, words: str, observations: Any, rounds: int) -> No
     )
     context, actor = Context(observations), ArtifactRuntime(architecture)
     parts: dict[str, list[float]] = {}
-    totals, with_comparison = [], []
+    totals: list[float] = []
+    with_comparison: list[float] = []
     rng = np.random.default_rng(0)
     policy = policy_of(architecture, 1)
     for version in range(2, rounds + 2):

@@ -53,7 +53,7 @@ GAMES = {"breakout": 20.0, "pong": 18.0}
 
 def variants(chain: str, *, onnx: bool) -> dict[str, tuple[str, ...]]:
     """Overrides by name; the first is the base of the comparison."""
-    found = {"fp32 eager": ("actors.runtime=torch",)}
+    found: dict[str, tuple[str, ...]] = {"fp32 eager": ("actors.runtime=torch",)}
     if onnx:
         found["fp32 ONNX"] = ("actors.runtime=onnx",)
     found[chain] = (f"compressor.chain=[{chain}]",)

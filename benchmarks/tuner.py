@@ -43,7 +43,7 @@ def run(
     arguments: argparse.Namespace, rule: str, start: tuple[int, int], seconds: float, name: str
 ) -> Path:
     """One training under a rule; its run folder."""
-    config = {key: dict(value) for key, value in COMMON.items()}
+    config: dict[str, dict[str, Any]] = {key: dict(value) for key, value in COMMON.items()}
     for group, values in WORKLOADS[arguments.workload].items():
         config.setdefault(group, {}).update(values)
     config.setdefault("predictor", {})["workers"] = start[0]
@@ -113,10 +113,10 @@ def train(file: Path, rule: str, workload: str) -> None:
 
 def monitor(rule: str) -> None:
     """The monitor's process with a sweep in place of the tuner."""
-    import aclearn.control.tuner.plugin
+    from aclearn.control.tuner import plugin
     from services.cli import main as cli
 
-    aclearn.control.tuner.plugin.Tuner = sweep_of(rule)
+    plugin.Tuner = sweep_of(rule)  # type: ignore[attr-defined, assignment]
     cli()
 
 

@@ -217,7 +217,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     pairs = (text.split("=", 1) for text in arguments.set)
-    config = TunerConfig(**{key: float(value) for key, value in pairs})
+    config = TunerConfig.model_validate({key: float(value) for key, value in pairs})
     for noise in (0.0, 0.02, 0.05, 0.10):
         for rule, results in compare(noise, arguments.seeds, 2400.0, config).items():
             _print("from (2, 2) for 40 minutes", rule, noise, results)

@@ -17,7 +17,7 @@ import numpy as np
 
 _STEP_S = 0.002
 _PREDICTION_S = 0.005
-COMMON = {
+COMMON: dict[str, dict[str, Any]] = {
     "env": {"id": "tuner_workloads:slow_cartpole"},
     "policy": {"architecture": "mlp"},
     "actors": {
@@ -50,7 +50,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 }
 
 
-class SlowCartPole(gymnasium.Wrapper[Any, Any, Any, Any]):
+class SlowCartPole(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
     """CartPole whose step sleeps."""
 
     def step(self, action: Any) -> Any:
@@ -59,7 +59,7 @@ class SlowCartPole(gymnasium.Wrapper[Any, Any, Any, Any]):
         return super().step(action)
 
 
-class SlowScreens(gymnasium.Env[Any, Any]):
+class SlowScreens(gymnasium.Env[Any, Any]):  # type: ignore[misc]
     """Noise images, each step after a sleep; episodes of 200 steps, a reward every tenth."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)

@@ -122,7 +122,7 @@ def predictor_workers(config: Config, count: int) -> Iterator[Done]:
         nonlocal answered
         queue.offer_all(requests)
         while not over.is_set():
-            select.select([outbox.bell], [], [], 0.1)
+            select.select([outbox.wake_fd], [], [], 0.1)
             for batch in outbox.take():
                 queue.offer_all([pending for pending, _ in batch])
                 answered += sum(pending.size for pending, _ in batch)

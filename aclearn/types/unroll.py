@@ -64,7 +64,8 @@ class Unroll:
         reset_index: int32 [K] flat `t * B + b` (t in 1..T) of observations that begin an episode;
             None without a stacked leaf.
         reset_history: leaf → [K, ...], the older frames of those observations.
-        actions: as sampled, [T, B] int32, or [T, B, n] where an action has several numbers.
+        actions: as sampled, [T, B], or [T, B, n] where an action has several numbers; int32, with a
+            Box float32.
         behaviour_log_prob: log μ of the actions, recorded when they were chosen.
         valid: False for steps that must not be learned (the action was ignored, or the episode was
             dropped).
