@@ -34,7 +34,7 @@ from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
 from aclearn.rollout import PolicySnapshot, UnrollCounter
 from aclearn.telemetry import WaitMeter
-from aclearn.types import PolicyVersion, Unroll
+from aclearn.types import OBSERVATION, PolicyVersion, Unroll
 from aclearn.wire import Envelope, UnrollReply, encode
 from compress import ArtifactRuntime, Context, parse_chain, parse_words
 from services.actor.action_sources import LocalActions
@@ -131,7 +131,10 @@ def of_artifacts(
         known: observations for the chain.
         most: number of versions, all with the same weights.
     """
-    chain, context = parse_chain(parse_words(words), fidelity_observations=0), Context(known)
+    chain, context = (
+        parse_chain(parse_words(words), fidelity_observations=0),
+        Context({OBSERVATION: known}),
+    )
     made = chain.compress(policy_of(architecture, 0), context)
     versions = []
     for version in range(most):

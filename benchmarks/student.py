@@ -122,7 +122,7 @@ class Distillation:
     def teach(self, tensors: Mapping[str, NDArray[Any]], observations: NDArray[Any]) -> float:
         """Train on one version; returns the mean KL during the training."""
         self._taught += 1
-        self._context.observations = observations
+        self._context.observations = {OBSERVATION: observations}
         policy = Policy.of(self._architecture, tensors, PolicyVersion(0, self._taught))
         self._context.begin(policy)
         self._distiller.compress(policy, self._context)

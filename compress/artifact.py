@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from aclearn.distributions import Distribution
 from aclearn.policies import Architecture
-from aclearn.types import OBSERVATION, PolicyVersion
+from aclearn.types import PolicyVersion
 from compress.errors import RefusedArtifact, RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, check_tensors
 
@@ -133,10 +133,10 @@ def check_artifact(artifact: Artifact, architecture: Architecture) -> None:
         )
     if its.spaces != mine.spaces:
         raise RefusedArtifact(f"artifact {artifact.chain}: {its.spaces}, expected {mine.spaces}")
-    if list(artifact.probe_observations) != [OBSERVATION]:
+    if list(artifact.probe_observations) != list(mine.observation):
         raise RefusedArtifact(
             f"artifact {artifact.chain}: {len(artifact.probe_observations)} leaves in its probe, "
-            f"expected {OBSERVATION}"
+            f"expected {', '.join(mine.observation)}"
         )
     if artifact.computed_digest() != artifact.digest:
         raise RefusedArtifact(f"artifact {artifact.chain}: damaged, its digest differs")

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.policies import Architecture
 from aclearn.rollout import Executable
-from aclearn.types import OBSERVATION
+from aclearn.types import ObservationSpec
+from aclearn.types.observation_spec import Observations, row_count, rows_of
 from compress.artifact import Artifact, Fidelity
 from compress.comparison import FidelityMeter, answers
 from compress.errors import ChainError
@@ -204,7 +206,7 @@ class CompressorChain:
             original=original.graph.architecture.digest(),
             graph=graph,
             tensors=tensors,
-            probe_observations={OBSERVATION: probe},
+            probe_observations=probe,
             probe_parameters=probe_parameters,
             fidelity=fidelity or Fidelity(version=original.at.version),
             latency_ms=self._latency(graph, executable, context, rng),
@@ -215,16 +217,11 @@ class CompressorChain:
 
     def _observations(
         self, architecture: Architecture, context: Context, count: int, rng: np.random.Generator
-    ) -> NDArray[np.generic]:
+    ) -> Observations:
         """Visited observations; random ones before there are any."""
-        if context.observations is not None and len(context.observations):
-            chosen = context.observations[rng.integers(len(context.observations), size=count)]
-            return np.ascontiguousarray(chosen)
-        leaf = architecture.observation.sole
-        shape = (count, *leaf.shape)
-        if leaf.dtype == "uint8":
-            return rng.integers(0, 256, shape, np.uint8)
-        return rng.normal(size=shape).astype(np.float32)
+        if context.observations is not None and (total := row_count(context.observations)):
+            return rows_of(context.observations, rng.integers(total, size=count))
+        return random_observations(architecture.observation, count, rng)
 
     def _latency(
         self,
@@ -250,11 +247,23 @@ class CompressorChain:
         return self._measured[1]
 
 
-def median_ms(executable: Executable, observations: NDArray[np.generic]) -> float:
+def random_observations(
+    spec: ObservationSpec, count: int, rng: np.random.Generator
+) -> dict[str, NDArray[Any]]:
+    """Random pixels and normal numbers, leaf → `[count, *shape]`."""
+    return {
+        name: rng.integers(0, 256, (count, *leaf.shape), np.uint8)
+        if leaf.dtype == "uint8"
+        else rng.normal(size=(count, *leaf.shape)).astype(np.float32)
+        for name, leaf in spec.items()
+    }
+
+
+def median_ms(executable: Executable, observations: Observations) -> float:
     """Median milliseconds of a call, after two warm-up calls."""
     times = []
     for _ in range(_LATENCY_CALLS + 2):
         started = perf_counter()
-        executable.step({OBSERVATION: observations})
+        executable.step(observations)
         times.append(1000 * (perf_counter() - started))
     return float(np.median(times[2:]))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from aclearn.distributions import distribution_of
 from aclearn.rollout import Executable
-from aclearn.types import OBSERVATION
+from aclearn.types.observation_spec import Observations, row_count, rows_of
 from compress.artifact import Fidelity
 from compress.errors import RefusedTensors
 from compress.policy import Context
@@ -53,15 +53,15 @@ class Comparison:
         Raises:
             RefusedTensors: outputs are not finite.
         """
-        some = self._observations[self._done : self._done + count]
-        self._done += len(some)
+        some = rows_of(self._observations, slice(self._done, self._done + count))
+        self._done += row_count(some)
         self._originals.append(finite(_original_parameters(self._network, some), "the policy"))
         self._answers.append(answers(self._executable, some))
 
     @property
     def is_over(self) -> bool:
         """Whether all observations were compared."""
-        return self._done == len(self._observations)
+        return self._done == row_count(self._observations)
 
     @property
     def fidelity(self) -> Fidelity:
@@ -148,9 +148,9 @@ class FidelityMeter:
             self._running, self._is_first = None, False
 
 
-def answers(executable: Executable, observations: NDArray[np.generic]) -> NDArray[np.float32]:
+def answers(executable: Executable, observations: Observations) -> NDArray[np.float32]:
     """The compressed policy's parameters `[N, P]`; raises `RefusedTensors` if not finite."""
-    parameters = executable.step({OBSERVATION: observations}).parameters
+    parameters = executable.step(observations).parameters
     return finite(parameters, "the compressed policy")
 
 
@@ -165,17 +165,15 @@ def finite(parameters: NDArray[np.float32], whose: str) -> NDArray[np.float32]:
     return parameters
 
 
-def _original_parameters(
-    network: GraphNetwork, observations: NDArray[np.generic]
-) -> NDArray[np.float32]:
+def _original_parameters(network: GraphNetwork, observations: Observations) -> NDArray[np.float32]:
     """The uncompressed policy's parameters `[N, P]`, computed in fp32."""
     import torch  # imported here: to run ONNX artifacts needs no torch
 
     with torch.inference_mode():
-        parameters, _ = network(torch.from_numpy(np.array(observations)))
+        parameters, _ = network(*network.leaf_tensors(observations))
     result: NDArray[np.float32] = parameters.numpy()
     return result
 
 
 def _has_seen(context: Context) -> bool:
-    return context.observations is not None and len(context.observations) > 0
+    return row_count(context.observations) > 0

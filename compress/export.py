@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import onnx
@@ -11,7 +10,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from aclearn.types import OBSERVATION
+from aclearn.types.observation_spec import Observations
 from compress.artifact import Artifact
 from compress.errors import ChainError
 from compress.graphs.onnx_graph import build_onnx
@@ -20,7 +19,7 @@ from compress.runtimes.onnx_runtime import given_tensors
 
 
 def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -> bytes:
-    """A serialised ONNX model `observation [N, *shape] → parameters [N, P]` with its weights.
+    """A serialised ONNX model, leaves `[N, *shape]` → `parameters [N, P]`, with its weights.
 
     uint8 observations go in raw. The metadata has the artifact's version, generation, chain, digest
     and fidelity, and the given entries.
@@ -55,10 +54,10 @@ def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -
     return serialised
 
 
-def run_onnx(model: bytes, observations: NDArray[Any]) -> NDArray[np.float32]:
-    """Parameters `[N, P]` of a self-contained model, in a new session."""
+def run_onnx(model: bytes, observations: Observations) -> NDArray[np.float32]:
+    """Parameters `[N, P]` of a self-contained model for leaf → `[N, *shape]`, in a new session."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    result: NDArray[np.float32] = session.run(None, {OBSERVATION: observations})[0]
+    result: NDArray[np.float32] = session.run(None, dict(observations))[0]
     return result

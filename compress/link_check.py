@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from aclearn.policies import Architecture, describe_architecture
 from aclearn.types import ObservationSpec, PolicyVersion
+from compress.chain import random_observations
 from compress.errors import RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
 from compress.link import Link, is_id, is_word
@@ -33,18 +34,14 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
         "accerl-net3", observation=ObservationSpec.plain((4, 84, 84), "uint8"), actions=6
     )
     rng = np.random.default_rng(0)
-    leaf = architecture.observation.sole
-    shape = (64, *leaf.shape)
-    observations = (
-        rng.integers(0, 256, shape, np.uint8) if leaf.dtype == "uint8" else rng.normal(size=shape)
-    ).astype(leaf.dtype)
+    observations = random_observations(architecture.observation, 64, rng)
     policies = [_random_policy(architecture, version) for version in (1, 2)]
     kept = [_copied(policy) for policy in policies]
     name = link.id
     _require(is_id(name), f"id: expected one printable word without '>', got {name!r}")
     planned = link.plan(policies[0].graph)
     _check_gauges(link, {})
-    visited = observations.copy()
+    visited = {name: leaf.copy() for name, leaf in observations.items()}
     results, made = [], []
     for _ in range(2):
         context = Context(observations, seed=3)
@@ -56,7 +53,7 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
     for policy, before in zip(policies, kept, strict=True):
         _require_same(policy, before, f"{name}: compress changed {{}} of the policy it was given")
     _require(
-        np.array_equal(observations, visited),
+        all(np.array_equal(leaf, visited[name]) for name, leaf in observations.items()),
         f"{name}: compress changed context.observations, which the other links read too",
     )
     for i, result in enumerate(results):

@@ -8,10 +8,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aclearn.policies import Architecture
 from aclearn.types import PolicyVersion
+from aclearn.types.observation_spec import Observations, row_count, rows_of
 from compress.errors import NeedsObservations
 from compress.graphs.policy_graph import PolicyGraph, Tensors
 
@@ -50,8 +50,8 @@ class Context:
     """The inputs of links beside the policy; one context serves a chain for its whole life.
 
     Attributes:
-        observations: `[N, *shape]` visited lately, newest last; None before there are any.
-        held_out: `[N, *shape]`, visited too: artifacts are compared on them, and links must not
+        observations: leaf → `[N, *shape]` visited lately, newest last; None before there are any.
+        held_out: likewise, visited too: artifacts are compared on them, and links must not
             read them, since a fit is better on its own data. Without them artifacts are compared on
             `observations`.
         seed: of all random numbers.
@@ -61,8 +61,8 @@ class Context:
             say), which invalidates measurements of later links.
     """
 
-    observations: NDArray[Any] | None = None
-    held_out: NDArray[Any] | None = None
+    observations: Observations | None = None
+    held_out: Observations | None = None
     seed: int = 0
     clock: Callable[[], float] = perf_counter
     original: Policy | None = None
@@ -78,20 +78,20 @@ class Context:
         """Start a new version."""
         self.original, self._network = original, None
 
-    def need_observations(self, link: str) -> NDArray[Any]:
+    def need_observations(self, link: str) -> Observations:
         """The visited observations; raises `NeedsObservations` if there are none yet."""
-        if self.observations is None or len(self.observations) == 0:
+        if self.observations is None or row_count(self.observations) == 0:
             raise NeedsObservations(f"{link} needs observations that actors visited")
         return self.observations
 
-    def sample(self, link: str, count: int, rng: np.random.Generator) -> NDArray[Any]:
+    def sample(self, link: str, count: int, rng: np.random.Generator) -> Observations:
         """`count` visited observations without repetition, or all; raises `NeedsObservations`."""
         return _drawn(self.need_observations(link), count, rng)
 
-    def sample_to_compare(self, count: int, rng: np.random.Generator) -> NDArray[Any]:
+    def sample_to_compare(self, count: int, rng: np.random.Generator) -> Observations:
         """Like `sample`, of the observations for the comparison of an artifact with its policy."""
         held_out = self.held_out
-        if held_out is None or len(held_out) == 0:
+        if held_out is None or row_count(held_out) == 0:
             return self.sample("fidelity", count, rng)
         return _drawn(held_out, count, rng)
 
@@ -111,7 +111,7 @@ class Context:
         return self._network
 
 
-def _drawn(visited: NDArray[Any], count: int, rng: np.random.Generator) -> NDArray[Any]:
-    if len(visited) <= count:
+def _drawn(visited: Observations, count: int, rng: np.random.Generator) -> Observations:
+    if (total := row_count(visited)) <= count:
         return visited
-    return visited[np.sort(rng.choice(len(visited), count, replace=False))]
+    return rows_of(visited, np.sort(rng.choice(total, count, replace=False)))

@@ -46,7 +46,7 @@ def main() -> None:
     for _ in range(20):
         env.send(rng.integers(spec.action.counts[0], size=env.num_envs))
         visited.append(env.recv().observations["observation"])
-    context = Context(np.concatenate(visited))
+    context = Context({"observation": np.concatenate(visited)})
 
     # The chain of responsibility of different compression methods.
     chain = (

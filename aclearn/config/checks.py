@@ -46,6 +46,9 @@ def _env(config: Config) -> Iterator[str]:
                 f"env.{key}: {env.id} is played with discrete actions that are all allowed; "
                 "remove it"
             )
+    for key in ("channels", "ignore"):
+        if env.is_atari and getattr(env, key):
+            yield f"env.{key}: {env.id} shows one stack of grey images; remove it"
     if config.policy.std_from_observations and env.is_atari:
         yield (
             f"policy.std_from_observations: {env.id} is played with discrete actions, which have "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict, field_validator
@@ -82,10 +83,21 @@ class EnvConfig(Group):
         description="Box actions: bring sampled numbers between the bounds by tanh, instead of "
         "clipping them",
     )
-    action_mask: Literal["info"] | None = Field(
+    channels: Literal["first", "last"] | None = Field(
         default=None,
-        description='"info": `info["action_mask"]` of each reset and step says which actions are '
-        "allowed; the others are never taken",
+        description="axis of the channels of images with three axes; null: the last, unless the "
+        "first is smaller",
+    )
+    ignore: Annotated[tuple[str, ...], Strict(False)] = Field(
+        default=(),
+        description="parts of Dict and Tuple observations that the policy does not see, by name: "
+        "`mission`, `position.left`",
+    )
+    action_mask: str | None = Field(
+        default=None,
+        description="says which actions are allowed; the others are never taken. `info`: "
+        '`info["action_mask"]` of each reset and step; `observation.mask`: the part `mask` of Dict '
+        "observations, which the policy then does not see",
     )
     clip_rewards: bool = Field(
         default=False,
@@ -96,6 +108,13 @@ class EnvConfig(Group):
         description="learn as if a lost life ended the episode; the game continues",
     )
     atari: AtariConfig = Field(default_factory=AtariConfig)
+
+    @field_validator("action_mask")
+    @classmethod
+    def _mask_is_somewhere(cls, mask: str | None) -> str | None:
+        if mask in (None, "info") or re.fullmatch(r"observation\..+", str(mask)):
+            return mask
+        raise ValueError(f"expected info, observation.<name> or null, got {mask!r}")
 
     @field_validator("id")
     @classmethod

@@ -15,7 +15,7 @@ from aclearn.envs.vector_env import env_actions
 from aclearn.envs.watchdog import Watchdog
 from aclearn.errors import EnvironmentFailure, did_you_mean, trace_of, words_of
 from aclearn.types import OBSERVATION, ActionSpec, EnvSpec, EnvStep, ObservationSpec
-from aclearn.types.env_spec import Observations
+from aclearn.types.observation_spec import Observations
 
 if TYPE_CHECKING:
     from aclearn.config import EnvConfig

@@ -7,6 +7,7 @@ import pkgutil
 from typing import TYPE_CHECKING
 
 from aclearn.envs.lookup import maker
+from aclearn.envs.observation_layout import ObservationOptions
 from aclearn.envs.parallel_vector_env import ParallelVectorEnv, is_parallel
 from aclearn.envs.restarting import RestartingEnvs
 from aclearn.envs.sync_vector_env import SyncVectorEnv
@@ -76,10 +77,18 @@ def make_vector_env(
     kind = ParallelVectorEnv if is_parallel(group.envs[0]) else SyncVectorEnv
     return kind(
         group,
-        frame_stack=env.frame_stack,
+        options=options_of(env),
         squash=env.squash_actions,
-        masked=env.action_mask is not None,
+        masked_by_info=env.action_mask == "info",
     )
+
+
+def options_of(env: EnvConfig) -> ObservationOptions:
+    """The settings of observations in a configuration."""
+    mask = None
+    if env.action_mask is not None and env.action_mask != "info":
+        mask = env.action_mask.removeprefix("observation.")
+    return ObservationOptions(env.frame_stack, env.channels, tuple(env.ignore), mask)
 
 
 def read_spec(env: EnvConfig, *, timeout_s: float = _SPEC_TIMEOUT_S) -> EnvSpec:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.envs.restarting import RestartingEnvs
-from aclearn.envs.spaces import ObservationError, mask_row
+from aclearn.envs.spaces import ObservationError
 from aclearn.envs.sync_vector_env import SyncVectorEnv
 from aclearn.errors import EnvironmentFailure
 from aclearn.types.env_spec import Bools
@@ -97,9 +97,7 @@ class ParallelVectorEnv(SyncVectorEnv):
                     raise ObservationError("agents", said)
                 self._last[b] = shown[agent]
                 self._layout.write(b, shown[agent])
-                if self.masks is not None:
-                    info = infos.get(agent, {})
-                    self.masks[b] = mask_row(info, self.spec.action, ended=ends)
+                self._write_mask(b, shown[agent], infos.get(agent, {}), ended=ends)
                 rewards[b] = rewarded[agent]
                 terminated[b], truncated[b] = terminal[agent], cut[agent]
                 self._playing[b] = not ends

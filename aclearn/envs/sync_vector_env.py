@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.envs.deadline import ENVIRONMENT_FAULTS
+from aclearn.envs.observation_layout import ObservationLayout, ObservationOptions
 from aclearn.envs.restarting import RestartingEnvs
-from aclearn.envs.spaces import ObservationError, mask_row, read_actions, read_layout
+from aclearn.envs.spaces import ObservationError, mask_row, read_actions
 from aclearn.envs.vector_env import env_actions
 from aclearn.errors import EnvironmentFailure, trace_of, words_of
-from aclearn.types import OBSERVATION, EnvSpec, EnvStep, ObservationSpec
-from aclearn.types.env_spec import Bools, Observations
+from aclearn.types import EnvSpec, EnvStep, ObservationSpec
+from aclearn.types.env_spec import Bools
+from aclearn.types.observation_spec import Observations
 
 _LOGGER = logging.getLogger(__name__)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -31,23 +33,33 @@ class SyncVectorEnv:
 
     Args:
         group: the environments; `close` closes them.
-        frame_stack: images in an observation.
+        options: of the observations; its `mask` says which actions are allowed.
         squash: see `read_actions`.
-        masked: the environments' infos have action masks.
+        masked_by_info: the environments' infos have action masks.
 
     Raises:
         EnvironmentFailure: the environments' spaces are not supported; they are closed.
     """
 
     def __init__(
-        self, group: RestartingEnvs, *, frame_stack: int, squash: bool, masked: bool
+        self,
+        group: RestartingEnvs,
+        *,
+        options: ObservationOptions,
+        squash: bool,
+        masked_by_info: bool,
     ) -> None:
         self._group, name = group, group.name
+        self._mask_from = "info['action_mask']"
+        if options.mask is not None:
+            self._mask_from = f"observation.{options.mask}"
+        masked = masked_by_info or options.mask is not None
+        self._masked_by_info = masked_by_info
         try:
             observations, actions, agents = self._spaces()
             B = self.num_envs = len(group.envs) * agents
             action = read_actions(actions, name, squash=squash)
-            self._layout = read_layout(observations, name, num_envs=B, frame_stack=frame_stack)
+            self._layout = ObservationLayout(observations, name, num_envs=B, options=options)
             if masked and not action.counts:
                 raise EnvironmentFailure(
                     f"environment {name}: env.action_mask is set, and its actions ({action}) have "
@@ -63,9 +75,9 @@ class SyncVectorEnv:
                 f"environment {name}: its spaces cannot be read "
                 f"({words_of(error)})\n{trace_of(error)}"
             ) from error
-        leaf = self._layout.leaf
-        warning = _warning(name, group.envs[0], leaf.shape)
-        self.spec = EnvSpec(ObservationSpec({OBSERVATION: leaf}), action, warning, masked, agents)
+        observation = self._layout.spec
+        warning = _warning(name, group.envs[0], observation)
+        self.spec = EnvSpec(observation, action, warning, masked, agents)
         self.masks = np.ones((B, action.mask_width), np.bool_) if masked else None
         self.faults = group.faults
         self._seeded = False
@@ -73,7 +85,7 @@ class SyncVectorEnv:
         self._idle = np.zeros(B, np.bool_)
         self._actions: Sequence[Any] | None = None
         self._impossible: list[int] = []
-        self._mask_seen = False
+        self._mask_seen = masked
 
     def _spaces(self) -> tuple[Any, Any, int]:
         """Observation and action space of an agent, and the number of agents of an environment."""
@@ -103,9 +115,9 @@ class SyncVectorEnv:
         none = np.zeros(self.num_envs, np.bool_)
         self._idle = self._idle_after(none)
         self._actions = None
-        return {OBSERVATION: observations}
+        return observations
 
-    def _begin(self) -> NDArray[Any]:
+    def _begin(self) -> dict[str, NDArray[Any]]:
         """A fresh batch of observations, and fresh masks where there are any."""
         if self.masks is not None:
             self.masks = np.ones_like(self.masks)
@@ -147,7 +159,7 @@ class SyncVectorEnv:
                 if e < count:  # otherwise the alarm came just after the last one
                     self._replace(e, fault, faulted)
                     e += 1
-        for b, error in self._impossible_numbers(observations, rewards):
+        for b, error in self._impossible_numbers(rewards):
             if not faulted[b]:
                 self._replace(b // self.spec.agents, error, faulted)
         if faulted.any():
@@ -157,7 +169,7 @@ class SyncVectorEnv:
         reset = self._idle | faulted
         self._idle = self._idle_after(terminated | truncated)
         return EnvStep(
-            observations={OBSERVATION: observations},
+            observations=observations,
             rewards=rewards.astype(np.float32),
             terminated=terminated,
             truncated=truncated,
@@ -167,7 +179,7 @@ class SyncVectorEnv:
         )
 
     def _impossible_numbers(
-        self, observations: NDArray[Any], rewards: NDArray[np.float64]
+        self, rewards: NDArray[np.float64]
     ) -> Iterator[tuple[int, ObservationError]]:
         """Rows whose action, reward or observation is no finite number, and the fault."""
         for b in self._impossible:
@@ -177,8 +189,8 @@ class SyncVectorEnv:
         if not possible.all():
             for b in np.flatnonzero(~possible).tolist():
                 yield b, ObservationError("reward_not_finite", f"reward is {rewards[b]}")
-        for b in self._layout.not_finite():
-            yield b, ObservationError("observation_not_finite", f"observation is {observations[b]}")
+        for b, name in self._layout.not_finite().items():
+            yield b, ObservationError("observation_not_finite", f"{name} has NaN or infinity")
 
     def close(self) -> None:
         """Close every environment; errors are logged."""
@@ -200,8 +212,7 @@ class SyncVectorEnv:
             return
         shown, reward, terminal, cut, info = self._steps[e](actions[e])
         self._layout.write(e, shown)
-        if self.masks is not None:
-            self.masks[e] = mask_row(info, self.spec.action, ended=bool(terminal or cut))
+        self._write_mask(e, shown, info, ended=bool(terminal or cut))
         rewards[e], terminated[e], truncated[e] = reward, terminal, cut
 
     def _idle_after(self, ended: Bools) -> Bools:
@@ -209,28 +220,40 @@ class SyncVectorEnv:
         return ended
 
     def _begin_episode(self, e: int, seed: int | None) -> None:
-        shown, info = self._group.envs[e].reset(seed=seed)
+        env = self._group.envs[e]
+        shown, info = env.reset(seed=seed)
+        self._layout.check_space(env.observation_space)
         self._write_first(e, shown, info)
 
     def _write_first(self, b: int, shown: Any, info: Any) -> None:
         """Write the first observation and mask of an episode."""
         self._layout.write_first(b, shown)
-        if self.masks is not None:
-            self.masks[b] = mask_row(info, self.spec.action, ended=False)
-        elif not self._mask_seen and isinstance(info, dict) and "action_mask" in info:
+        self._write_mask(b, shown, info, ended=False)
+        if not self._mask_seen and isinstance(info, dict) and "action_mask" in info:
             self._mask_seen = True
             _LOGGER.warning(
                 "event=action_mask_unused name=%s detail='its info has an action_mask; "
                 "env.action_mask: info applies it'", self._group.name,
             )  # fmt: skip
 
+    def _write_mask(self, b: int, shown: Any, info: Any, *, ended: bool) -> None:
+        """Write which actions are allowed after this observation, where there are masks."""
+        if self.masks is None:
+            return
+        if self._masked_by_info:
+            given = info.get("action_mask") if isinstance(info, dict) else None
+        else:
+            given = self._layout.mask_of(shown)
+        self.masks[b] = mask_row(given, self.spec.action, where=self._mask_from, ended=ended)
+
     def _begin_finite_episode(self, e: int, seed: int | None) -> None:
         """Begin an episode; NaN or infinity in its first observation is a fault."""
         self._begin_episode(e, seed)
         agents = self.spec.agents
-        if any(b // agents == e for b in self._layout.not_finite()):
-            said = "at the first observation of an episode"
-            raise ObservationError("observation_not_finite", said)
+        for b, name in self._layout.not_finite().items():
+            if b // agents == e:
+                said = f"{name} has NaN or infinity at the first observation of an episode"
+                raise ObservationError("observation_not_finite", said)
 
     def _begin_in_new(self, e: int, seed: int) -> None:
         self._steps[e] = self._group.envs[e].step
@@ -243,13 +266,13 @@ class SyncVectorEnv:
         faulted[e * agents : (e + 1) * agents] = True
 
 
-def _warning(name: str, env: Any, shape: tuple[int, ...]) -> str:
+def _warning(name: str, env: Any, observation: ObservationSpec) -> str:
     """A warning of an Atari game without env.atari's preprocessing; empty for others."""
     game = env.unwrapped
     if not type(game).__module__.startswith("ale_py"):
         return ""
     played = getattr(game.spec, "id", None) or "an Atari game"
     return (
-        f"env.id: {name} makes {played} itself, with observations of shape {shape}; env.atari "
+        f"env.id: {name} makes {played} itself, with the observations {observation}; env.atari "
         "prepares a game only where env.id is its id, such as ALE/Pong-v5"
     )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.types import ActionSpec, EnvSpec, EnvStep
-from aclearn.types.env_spec import Observations
+from aclearn.types.observation_spec import Observations
 
 
 class VectorEnv(Protocol):

@@ -17,6 +17,7 @@ from aclearn.policies.layers import MOST_DEVIATIONS, Layer, Shape, output_shapes
 from aclearn.policies.policy_module import PolicyModule
 from aclearn.policies.users_network import UsersNetwork, seeded
 from aclearn.types import ObservationSpec, PolicyOutput
+from aclearn.types.observation_spec import Observations
 
 _Compute = Callable[..., Tensor]
 
@@ -152,6 +153,11 @@ class LayerNetwork(nn.Module):
         self._scaled = {
             name for name, layer in first.items() if layer.kind == "scale" and layer.factor != 1.0
         }
+
+    def leaf_tensors(self, observations: Observations) -> list[Tensor]:
+        """Copies of the leaves' arrays on the CPU, in the order of the network's inputs."""
+        # copies: torch warns of the read-only views of a message
+        return [torch.from_numpy(np.array(observations[name])) for name in self.leaves]
 
     def outputs(self, *observations: Tensor, every_layer: bool = False) -> dict[str, Tensor]:
         """The outputs of the heads, or of all layers, by name, for each leaf's `[N, *shape]`.

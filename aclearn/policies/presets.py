@@ -33,6 +33,7 @@ def build_architecture(
     std_from_observations: bool = False,
     normalise_observations: bool = False,
     normalise_returns: bool = False,
+    pixel_range: float = 255.0,
 ) -> Architecture:
     """An encoder for each leaf, hidden layers, then a policy head and a critic.
 
@@ -46,8 +47,7 @@ def build_architecture(
 
     Args:
         name: of the architecture.
-        observation: leaves of shape `(C, H, W)` or `(D,)`; those of uint8 are divided by 255 in the
-            network.
+        observation: leaves of shape `(C, H, W)` or `(D,)`.
         actions: of the policy; a number means this many discrete actions.
         convolutions: of each image, applied in order.
         hidden: widths of the dense layers between the (flattened) input and the heads.
@@ -59,6 +59,7 @@ def build_architecture(
             they are weights of their own.
         normalise_observations: observations of "float32" pass a layer "normalise" first.
         normalise_returns: the critic's head gives normalised values, which another layer converts.
+        pixel_range: divides the numbers of uint8 leaves, in the network.
     """
     action_spec = ActionSpec.discrete(actions) if isinstance(actions, int) else actions
     units = distribution_of(action_spec).parameter_count
@@ -78,7 +79,7 @@ def build_architecture(
         if normalise_observations and of.dtype == "float32":
             add(f"{prefix}input", "normalise", leaf)
         else:
-            factor = 1.0 / 255.0 if of.dtype == "uint8" else 1.0
+            factor = 1.0 / pixel_range if of.dtype == "uint8" else 1.0
             add(f"{prefix}input", "scale", leaf, factor=factor)
         for i, (filters, kernel, stride) in enumerate(convolutions if of.is_image else ()):
             layer = f"{prefix}convolutions.{i}"
@@ -218,9 +219,19 @@ def describe_architecture(
     for layer in architecture.layers:
         _, *size = shapes[layer.reads[0]]
         if layer.kind == "convolution" and min(size) + 2 * layer.padding < layer.kernel:
+            least = _smallest_side(preset.get("convolutions", ()))
             raise ConfigError(
-                f"policy.architecture: {name!r} cannot see these images, {observation}: "
-                f"a {layer.kernel}×{layer.kernel} convolution would meet {size[0]}×{size[1]} "
-                "pixels; use larger images (84×84 is usual) or policy.architecture: mlp"
+                f"policy.architecture: {name!r} needs images of at least {least}×{least} pixels, "
+                f"but the environment's observations are {observation}: the layer {layer.name} "
+                f"would meet {size[0]}×{size[1]} pixels; use larger images, or "
+                "policy.architecture: minigrid, impala-resnet or mlp"
             )
     return architecture
+
+
+def _smallest_side(convolutions: Sequence[Convolution]) -> int:
+    """Height and width of the smallest images that these convolutions can see, in pixels."""
+    side = 1
+    for _, kernel, stride in reversed(convolutions):
+        side = (side - 1) * stride + kernel
+    return side

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aclearn.resident import make
 from aclearn.types import OBSERVATION, EnvStep
-from aclearn.types.env_spec import Observations
+from aclearn.types.observation_spec import Observations
 
 
 class ResidentVectorEnv:

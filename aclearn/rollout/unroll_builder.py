@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from aclearn.rollout.unroll_counter import UnrollCounter
 from aclearn.types import ActionBatch, EnvStep, Unroll, UnrollSpec
-from aclearn.types.env_spec import Observations
+from aclearn.types.observation_spec import Observations
 
 
 class UnrollBuilder:

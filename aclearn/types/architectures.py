@@ -32,7 +32,8 @@ class ResidualSection(NamedTuple):
 
 # nature: Mnih et al. 2015. accerl-*: AcceRL Table 6, which gives filters, kernels and the fully
 # connected width; the strides (4, 2, 1) are those of the Nature network on which it is based.
-# impala-resnet: Espeholt et al. 2018, figure 3 right, without its LSTM.
+# impala-resnet: Espeholt et al. 2018, figure 3 right, without its LSTM. minigrid: the convolutions
+# of MiniGrid's documentation; its images are codes from 0 to 10.
 _NATURE = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "nature": {"convolutions": _NATURE, "hidden": (512,)},
@@ -49,6 +50,11 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "impala-resnet": {
         "sections": tuple(ResidualSection(n, (n, n)) for n in (16, 32, 32)),
         "hidden": (256,),
+    },
+    "minigrid": {
+        "convolutions": (Convolution(16, 2, 1), Convolution(32, 2, 1), Convolution(64, 2, 1)),
+        "hidden": (64,),
+        "pixel_range": 10.0,
     },
     "mlp": {"hidden": (64, 64), "activation": "tanh", "separate_value": True},
 }

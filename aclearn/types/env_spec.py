@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,10 +10,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from aclearn.types.action_spec import ActionSpec
-from aclearn.types.observation_spec import ObservationSpec
-
-#: Leaf name → uint8 images or float32 vectors, in the order of the ObservationSpec.
-Observations = Mapping[str, NDArray[Any]]
+from aclearn.types.observation_spec import Observations, ObservationSpec
 
 Bools = NDArray[np.bool_]
 

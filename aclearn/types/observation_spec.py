@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-#: Name of the leaf if there is only one.
+#: Name of the leaf if the space is no Dict or Tuple.
 OBSERVATION = "observation"
+
+#: Leaf name → uint8 images or float32 vectors `[N, *shape]`, in the order of the ObservationSpec.
+Observations = Mapping[str, NDArray[Any]]
+
+
+def row_count(observations: Observations | None) -> int:
+    """N; 0 of None."""
+    return 0 if observations is None else len(next(iter(observations.values())))
+
+
+def rows_of(observations: Observations, rows: Any) -> dict[str, NDArray[Any]]:
+    """Some rows of every leaf, by a slice, indices or a mask."""
+    return {name: leaf[rows] for name, leaf in observations.items()}
+
+
+def joined(parts: Iterable[Observations]) -> dict[str, NDArray[Any]]:
+    """The rows of all parts, one after another."""
+    first, *others = parts
+    return {
+        name: np.concatenate([leaf, *(p[name] for p in others)]) for name, leaf in first.items()
+    }
 
 
 @dataclass(frozen=True)

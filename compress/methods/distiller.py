@@ -13,6 +13,7 @@ from aclearn.config import Group, Whole, got
 from aclearn.errors import ConfigError, did_you_mean
 from aclearn.policies import Architecture, describe_architecture
 from aclearn.types import ARCHITECTURES, refuse_recurrence
+from aclearn.types.observation_spec import row_count
 from compress.errors import DeadStudent, DivergedTraining, RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
 from compress.policy import Context, Policy
@@ -256,7 +257,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         # imported here, as below: reading and planning a chain needs no torch
         from compress.methods.student import DistillationData
 
-        count = min(most, len(context.need_observations(self.id)))
+        count = min(most, row_count(context.need_observations(self.id)))
         data: DistillationData | None = memory.get("data")
         over = data is None or memory["served"] >= self.settings.renew_every
         if data is None or over or count >= 2 * len(data):

@@ -14,7 +14,7 @@ from compress.settings import ConfiguredLink, NoSettings
 
 
 class Fusion(ConfiguredLink[NoSettings]):
-    """Folds the division of images by 255 into the first weights, the value's included.
+    """Folds the division of images, by 255, into the first weights, the value's included.
 
     Other leaves stay as they are, and so do images that a concatenation reads. For batch and input
     normalisation in a network of your own see `fold_batch_norm`, `fold_normalisation`,

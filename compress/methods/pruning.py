@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from aclearn.config import Group, Whole
+from aclearn.types.observation_spec import Observations, row_count
 from compress.errors import RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph
 from compress.graphs.units import keep_units, narrowed, unit_counts
@@ -185,7 +186,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
         if known is not None and known.graph != graph:
             known = None
         before = known
-        available = 0 if context.observations is None else len(context.observations)
+        available = row_count(context.observations)
         # a measurement on few observations is repeated early
         found = min(available, self.settings.observations)
         many_more = (known is not None and 0 < known.seen < found) and (
@@ -208,7 +209,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
         )
         looks = known.looks if known is not None else 0
         rng = np.random.default_rng((context.seed, looks))
-        visited: NDArray[Any] | None = None
+        visited: Observations | None = None
         if measured or (chosen and by_activation):
             visited = context.sample(self.id, self.settings.observations, rng)
             looks += 1
@@ -236,14 +237,14 @@ class Pruning(ConfiguredLink[PruningSettings]):
         ):
             context.breaks += 1
         if visited is not None:
-            known.seen = len(visited)
+            known.seen = row_count(visited)
         known.looks = looks
         known.age += 1
         known.changes_age += 1
         memory["choice"] = known
         return known
 
-    def _scores(self, policy: Policy, visited: NDArray[Any] | None) -> Scores:
+    def _scores(self, policy: Policy, visited: Observations | None) -> Scores:
         if self.settings.importance == "magnitude":
             scores = magnitudes(policy)
         else:

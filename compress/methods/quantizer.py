@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from aclearn.config import Group, Whole
+from aclearn.types.observation_spec import Observations
 from compress.errors import RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph
 from compress.policy import Context, Policy
@@ -128,7 +129,7 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
         return ranges
 
 
-def activation_ranges(policy: Policy, observations: NDArray[Any]) -> dict[str, Range]:
+def activation_ranges(policy: Policy, observations: Observations) -> dict[str, Range]:
     """Smallest and largest input of each layer of an fp32 policy, by the layer's name.
 
     `<name>.output` has the range of a product's output where that has its own scale.
@@ -144,7 +145,7 @@ def activation_ranges(policy: Policy, observations: NDArray[Any]) -> dict[str, R
     graph = policy.graph
     network = GraphNetwork(graph, with_value=False).load(policy.tensors)
     with torch.inference_mode():
-        outputs = network.outputs(torch.from_numpy(np.array(observations)), every_layer=True)
+        outputs = network.outputs(*network.leaf_tensors(observations), every_layer=True)
     ranges: dict[str, Range] = {}
     for layer in graph.products():
         measured = {layer.name: outputs[layer.reads[0]]}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from aclearn.types.observation_spec import Observations
 from compress.errors import RefusedTensors
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.units import Units, keep_units, sources, unit_counts
@@ -25,7 +25,7 @@ _LEAST_VARIANCE = 1e-6
 def reconstruction(
     policy: Policy,
     kept: Units,
-    observations: NDArray[Any],
+    observations: Observations,
     *,
     ridge: float,
     rng: np.random.Generator,
@@ -41,7 +41,7 @@ def reconstruction(
     Args:
         policy: the whole one: fp32, not factored, with its value.
         kept: as for `keep_units`.
-        observations: `[N, *shape]`, visited ones.
+        observations: leaf → `[N, *shape]`, visited ones.
         ridge: penalty of a change of the weights, in mean variances of the layer's inputs.
         rng: draws the positions of convolutions.
 
@@ -53,10 +53,10 @@ def reconstruction(
     narrow_architecture, tensors = keep_units(graph.architecture, policy.tensors, kept)
     whole = GraphNetwork(graph).load(policy.tensors)
     narrow = GraphNetwork(graph.with_architecture(narrow_architecture)).load(tensors)
-    given = torch.from_numpy(np.array(observations))
+    given = whole.leaf_tensors(observations)
     changes: dict[str, NDArray[np.float32]] = {}
     with torch.inference_mode():
-        outputs = whole.outputs(given, every_layer=True)
+        outputs = whole.outputs(*given, every_layer=True)
     for layer, source in sources(graph.architecture.layers).items():
         if source is None or source not in kept or len(kept[source]) == counts[source]:
             continue
@@ -67,7 +67,7 @@ def reconstruction(
             _correct(layer, wanted, changes, ridge, rng)
         )
     with torch.inference_mode():
-        narrow(given)
+        narrow(*given)
     return changes
 
 

@@ -13,10 +13,14 @@ from torch import Tensor, nn
 from aclearn.distributions import TorchDistribution, torch_distribution_of
 from aclearn.policies.architecture import VALUE
 from aclearn.policies.network import target_moments, tensors_of
+from aclearn.types.observation_spec import Observations, row_count, rows_of
 from compress.errors import DivergedTraining
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.policy_graph import PolicyGraph, Tensors
 from compress.runtimes.torch_runtime import channels_last
+
+#: Each leaf's observations `[n, *shape]`, in the order of the network's inputs.
+Leaves = tuple[Tensor, ...]
 
 
 class DistillationLoss(NamedTuple):
@@ -70,27 +74,40 @@ def one_signed_layers(graph: PolicyGraph) -> list[str]:
     return names
 
 
+def first_products(graph: PolicyGraph) -> list[str]:
+    """Names of the policy's products that read a leaf through no other product."""
+    raw, names = set(graph.architecture.observation), []
+    for layer in graph.layers():
+        if raw.isdisjoint(layer.reads):
+            continue
+        if layer.is_product:
+            names.append(layer.name)
+        else:
+            raw.add(layer.name)
+    return names
+
+
 class DistillationData:
     """Observations and a teacher's outputs, computed once each when first needed.
 
     Args:
-        observations: `[N, *shape]`; must not change while these data are used.
+        observations: leaf → `[N, *shape]`; must not change while these data are used.
         teacher: gives parameters and values.
         amp_dtype: torch.bfloat16 for autocast of the teacher, None for fp32.
     """
 
     def __init__(
-        self, observations: NDArray[np.generic], teacher: nn.Module, amp_dtype: torch.dtype | None
+        self, observations: Observations, teacher: nn.Module, amp_dtype: torch.dtype | None
     ) -> None:
         self._observations, self._teacher, self._amp_dtype = observations, teacher, amp_dtype
-        self._answered = np.zeros(len(observations), bool)
+        self._answered = np.zeros(row_count(observations), bool)
         self._parameters = torch.zeros(0)
-        self._values = torch.zeros(len(observations))
+        self._values = torch.zeros(len(self))
 
     def __len__(self) -> int:
-        return len(self._observations)
+        return len(self._answered)
 
-    def parts(self, size: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def parts(self, size: int, rng: np.random.Generator) -> Iterator[tuple[Leaves, Tensor, Tensor]]:
         """Endless batches of `size`, at most of all observations; each pass is a permutation."""
         size = min(size, len(self))
         while True:
@@ -98,8 +115,8 @@ class DistillationData:
             for start in range(0, len(self) - size + 1, size):
                 yield self.part(order[start : start + size])
 
-    def part(self, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
-        """The observations at `indices`, the teacher's parameters `[n, P]` and values `[n]`."""
+    def part(self, indices: NDArray[np.int64]) -> tuple[Leaves, Tensor, Tensor]:
+        """Each leaf at `indices`, the teacher's parameters `[n, P]` and values `[n]`."""
         new = indices[~self._answered[indices]]
         if len(new):
             parameters, values = self._ask(self._look(new))
@@ -109,15 +126,16 @@ class DistillationData:
             self._answered[new] = True
         return self._look(indices), self._parameters[indices], self._values[indices]
 
-    def _look(self, indices: NDArray[np.int64]) -> Tensor:
-        return channels_last(torch.from_numpy(self._observations[indices]))
+    def _look(self, indices: NDArray[np.int64]) -> Leaves:
+        leaves = rows_of(self._observations, indices).values()
+        return tuple(channels_last(torch.from_numpy(leaf)) for leaf in leaves)
 
-    def _ask(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _ask(self, leaves: Leaves) -> tuple[Tensor, Tensor]:
         with (
             torch.no_grad(),
             torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None),
         ):
-            parameters, values = self._teacher(x)
+            parameters, values = self._teacher(*leaves)
         return parameters.float(), values.float()
 
 
@@ -168,7 +186,7 @@ class Student:
             self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
         parameter = self.network.get_parameter
-        self._first = parameter(f"{graph.products()[0].name}.weight")
+        self._first = [parameter(f"{name}.weight") for name in first_products(graph)]
         self._centred = [parameter(f"{name}.weight") for name in one_signed_layers(graph)]
         moments, head = target_moments(self.network), VALUE
         if moments is not None:
@@ -179,7 +197,7 @@ class Student:
 
     def learn(
         self,
-        x: Tensor,
+        leaves: Leaves,
         teacher_parameters: Tensor,
         teacher_values: Tensor,
         *,
@@ -194,7 +212,7 @@ class Student:
             DivergedTraining: loss or gradient is not finite; the weights stay as they were.
         """
         with torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None):
-            parameters, values = self.network(x)
+            parameters, values = self.network(*leaves)
         offset = torch.zeros(())
         if renewed and self._value_cost:
             offset = (teacher_values - values.detach().float()).mean()
@@ -210,7 +228,9 @@ class Student:
         self.optimiser.zero_grad(set_to_none=True)
         loss.total.backward()  # type: ignore[no-untyped-call]
         # on equal observations, such as black screens, all units may be zero and still learn later
-        reached = bool(_gradient(self._first).any()) or not bool((x != x[:1]).any())
+        reached = any(bool(_gradient(weight).any()) for weight in self._first) or not any(
+            bool((leaf != leaf[:1]).any()) for leaf in leaves
+        )
         for weight in self._centred:
             gradient = _gradient(weight)
             gradient.sub_(gradient.mean(tuple(range(1, gradient.dim())), keepdim=True))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aclearn.types.observation_spec import Observations, row_count
 from compress.graphs.units import sources, unit_counts
 from compress.policy import Policy
 
@@ -17,11 +18,12 @@ Scores = dict[str, NDArray[np.float64]]
 def magnitudes(policy: Policy) -> Scores:
     """The L2 norm of each unit's weights and bias, by layer (Li et al. 2017, with the L2 norm)."""
     raw = policy.graph.raw_products()
+    factors = {layer.name: layer.factor for layer in policy.graph.architecture.layers}
     scores: Scores = {}
     for name, count in unit_counts(policy.graph.architecture.layers).items():
         rows = policy.tensors[f"{name}.weight"].reshape(count, -1).astype(np.float64)
         if name in raw and policy.graph.scale_folded:
-            rows *= 255.0  # the scale before `fuse`, which the bias has
+            rows /= factors[raw[name].name]  # the scale before `fuse`, which the bias has
         bias = policy.tensors[f"{name}.bias"].astype(np.float64)
         scores[name] = np.sqrt(np.sum(rows**2, axis=1) + bias**2)
     return scores
@@ -64,7 +66,7 @@ def most_important(scores: NDArray[np.float64], count: int) -> NDArray[np.intp]:
 Activations = Mapping[str, NDArray[np.floating[Any]]]
 
 
-def activations(policy: Policy, observations: NDArray[Any]) -> dict[str, NDArray[np.float32]]:
+def activations(policy: Policy, observations: Observations) -> dict[str, NDArray[np.float32]]:
     """Activations `[N, units, positions]` of each layer of `unit_counts` in an fp32 policy."""
     # imported here: reading and planning a chain needs no torch
     import torch
@@ -75,9 +77,9 @@ def activations(policy: Policy, observations: NDArray[Any]) -> dict[str, NDArray
     counts, reads = unit_counts(layers), sources(layers)
     network = GraphNetwork(policy.graph).load(policy.tensors)
     with torch.inference_mode():
-        outputs = network.outputs(torch.from_numpy(np.array(observations)), every_layer=True)
+        outputs = network.outputs(*network.leaf_tensors(observations), every_layer=True)
     return {
-        source: outputs[layer.reads[0]].numpy().reshape(len(observations), counts[source], -1)
+        source: outputs[layer.reads[0]].numpy().reshape(row_count(observations), counts[source], -1)
         for layer in layers
         if (source := reads.get(layer.name)) in counts and source is not None
     }

@@ -13,7 +13,7 @@ from aclearn.distributions import Distribution
 from aclearn.rollout import act, act_in_parts
 from aclearn.telemetry import WaitMeter
 from aclearn.types import ActionBatch, State
-from aclearn.types.env_spec import Observations
+from aclearn.types.observation_spec import Observations
 from services.actor.fresh_weights import FreshWeights
 from services.runtime.policy_client import PolicyClient
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from aclearn.telemetry import WaitMeter
 from aclearn.types import ActionBatch, ActionSpec, PolicyVersion, State
-from aclearn.types.env_spec import Observations
+from aclearn.types.observation_spec import Observations
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, Message
 from services.runtime.monitor_client import MonitorClient
 from services.runtime.peer_link import PeerLink

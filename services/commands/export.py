@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from aclearn.rollout import Executable
 from aclearn.runs import check_file, write_file
-from aclearn.types import OBSERVATION
+from aclearn.types.observation_spec import Observations
 from compress import (
     Artifact,
     ChainError,
@@ -70,20 +70,20 @@ def export_run(
 
 
 def _check_model(
-    model: bytes, artifact: Artifact, executable: Executable, observations: NDArray[Any]
+    model: bytes, artifact: Artifact, executable: Executable, observations: Observations
 ) -> None:
     """Raise `RefusedArtifact` unless the model computes the output of its graph and tensors."""
     graph, tensors = artifact.graph, artifact.tensors
     expected: NDArray[Any]
     if graph.precision == "int8":
         expected, share = (
-            integer_parameters(graph, tensors, {OBSERVATION: observations}),
+            integer_parameters(graph, tensors, observations),
             _INT8_TOLERANCE,
         )
     else:
         expected, share = torch_parameters(graph, tensors, observations), _TOLERANCE
     answers = run_onnx(model, observations)
-    acting = executable.step({OBSERVATION: observations}).parameters
+    acting = executable.step(observations).parameters
     for others, tolerance in ((expected, share), (acting, _TOLERANCE)):
         allowed = tolerance * max(LEAST_SCALE, float(np.abs(others).max()))
         if not np.allclose(answers, others, rtol=0.0, atol=allowed):

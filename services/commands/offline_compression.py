@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from aclearn.distributions import distribution_of
 from aclearn.rollout import Executable
-from aclearn.types import OBSERVATION
+from aclearn.types.observation_spec import Observations, rows_of
 from compress import (
     Artifact,
     ArtifactRuntime,
@@ -59,7 +59,7 @@ def compress_with(
     fidelity = Fidelity.of(
         distribution_of(saved.architecture.action_spec),
         torch_parameters(policy.graph, policy.tensors, visited.others),
-        executable.step({OBSERVATION: visited.others}).parameters,
+        executable.step(visited.others).parameters,
         saved.at.version,
     )
     compared = replace(artifact, fidelity=fidelity)
@@ -80,25 +80,25 @@ def _warn_of_new_students(chain: CompressorChain, context: Context) -> None:
 class _Visited(NamedTuple):
     """Observations for links and for comparisons, from different games."""
 
-    for_links: NDArray[Any]
-    others: NDArray[Any]
+    for_links: Observations
+    others: Observations
 
 
 def visit_run(saved: SavedPolicy) -> _Visited:
     """Observations that the policy visits, for links and for comparisons."""
     visited = visit(saved, saved.executable(), count=2 * _OBSERVATIONS, seed=SEED)
     # environments take turns, and their number is even
-    return _Visited(visited[::2], visited[1::2])
+    return _Visited(rows_of(visited, slice(0, None, 2)), rows_of(visited, slice(1, None, 2)))
 
 
 def torch_parameters(
-    graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]], observations: NDArray[Any]
+    graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]], observations: Observations
 ) -> NDArray[np.float32]:
     """The graph's output `[N, P]` with these tensors, computed by torch in fp32."""
     # tensors stored in halves are computed in fp32, as in the model
     network = GraphNetwork(graph, with_value=False).load(tensors).eval()
     with torch.inference_mode():
-        parameters, _ = network(torch.from_numpy(observations.copy()))
+        parameters, _ = network(*network.leaf_tensors(observations))
     result: NDArray[np.float32] = parameters.numpy()
     return result
 

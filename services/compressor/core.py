@@ -17,6 +17,7 @@ from aclearn.config import CompressorConfig
 from aclearn.policies import Architecture
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyId, PolicyVersion
+from aclearn.types.observation_spec import Observations
 from compress import (
     Artifact,
     CompressorChain,
@@ -87,7 +88,7 @@ class Compressor:
         self.known = PolicyVersion()
         self.meter = WaitMeter()
 
-    def observe(self, observations: NDArray[Any]) -> None:
+    def observe(self, observations: Observations) -> None:
         """Keep the newest visited observations."""
         self.ladder.observe(observations)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aclearn.types.observation_spec import Observations, joined, row_count, rows_of
 from compress import Artifact, CompressorChain, Context, Policy
 from services.runtime.policy_factory import uncompressed_chain, warn_of_idle_links
 
@@ -81,23 +80,24 @@ class Ladder:
             self._made = policy, artifact
         return self._made[1]
 
-    def observe(self, observations: NDArray[Any]) -> None:
+    def observe(self, observations: Observations) -> None:
         """Keep the newest visited observations.
 
         The same share of each batch is held out for comparisons, so that both parts are equally
         recent.
         """
         for_links, to_compare = self._for_links, self._to_compare
-        numbers = self._observed + np.arange(len(observations))
+        count = row_count(observations)
+        numbers = self._observed + np.arange(count)
         held_out = numbers * to_compare % (for_links + to_compare) >= for_links
-        self._observed += len(observations)
+        self._observed += count
         known = self.rungs[0].context
-        kept = _newest(known.observations, observations[~held_out], for_links)
-        compared = _newest(known.held_out, observations[held_out], to_compare)
+        kept = _newest(known.observations, rows_of(observations, ~held_out), for_links)
+        compared = _newest(known.held_out, rows_of(observations, held_out), to_compare)
         for rung in self.rungs:
             rung.context.observations, rung.context.held_out = kept, compared
 
 
-def _newest(known: NDArray[Any] | None, more: NDArray[Any], most: int) -> NDArray[Any]:
-    joined = more if known is None else np.concatenate([known, more])
-    return joined[max(0, len(joined) - most) :]
+def _newest(known: Observations | None, more: Observations, most: int) -> Observations:
+    all_ = more if known is None else joined([known, more])
+    return rows_of(all_, slice(max(0, row_count(all_) - most), None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from aclearn.types import OBSERVATION, PolicyVersion
+from aclearn.types import PolicyVersion
 from aclearn.wire import MAX_FRAME_BYTES, ArtifactRequest, Heartbeat
 from services.compressor.core import Compressor
 from services.compressor.cpu_budget import CpuBudget, CpuShare
@@ -38,7 +38,7 @@ def refresh(
     with compressor.meter.part("pull"):
         weights, observations = line.poll(membership, compressor.known, wanted=due)
         if observations:
-            compressor.observe(observations[OBSERVATION])
+            compressor.observe(observations)
     if weights is not None:
         cpu_budget.begin(now, cpu_s)
         with compressor.meter.part("compress"):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.rollout import EpisodeTracker, Executable
-from aclearn.types import OBSERVATION, EnvStep, State, zeroed
-from aclearn.types.env_spec import Observations
+from aclearn.types import EnvStep, State, zeroed
+from aclearn.types.observation_spec import Observations, joined, rows_of
 from services.evaluator.saved_policy import SavedPolicy
 
 _MOST_ENVS = 16
@@ -60,8 +58,8 @@ def play(
     return returns, lengths
 
 
-def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> NDArray[Any]:
-    """`count` observations `[N, *shape]` that the sampling policy visits, spread over its games.
+def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> Observations:
+    """`count` observations that the sampling policy visits, spread over its games.
 
     They are in order of time, alternating between 16 games.
     """
@@ -75,10 +73,10 @@ def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> N
             turns, _steps(saved, policy, env, False, rng), strict=False
         ):
             if turn % every == 0:
-                kept.append(observations[OBSERVATION].copy())
+                kept.append({name: leaf.copy() for name, leaf in observations.items()})
     finally:
         env.close()
-    return np.concatenate(kept)[:count]
+    return rows_of(joined(kept), slice(count))
 
 
 def _steps(

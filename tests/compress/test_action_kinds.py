@@ -11,9 +11,10 @@ from aclearn.distributions import distribution_of
 from aclearn.policies import Architecture, build_architecture
 from aclearn.types import OBSERVATION, ActionSpec, ObservationSpec, PolicyVersion
 from aclearn.types.action_spec import ActionPart
-from compress import Artifact, ArtifactRuntime, Context, Policy, PolicyGraph, parse_chain
+from compress import Artifact, ArtifactRuntime, Policy, PolicyGraph, parse_chain
 from compress.export import export_onnx, run_onnx
 from compress.graphs.int8_reference import integer_parameters
+from tests.support.contexts import context_of, seen
 
 _BOX = ActionPart(("box",), (2,), "float32", low=(-1.0,) * 2, high=(1.0,) * 2)
 _CHOICES = ActionPart(("choices",), (2,), counts=(3, 2), starts=(0, 0))
@@ -52,7 +53,7 @@ def _compressed(kind: str, chain: list[object]) -> tuple[Policy, Artifact, np.nd
     observations = rng.normal(size=(600, 5)).astype(np.float32)
     links = parse_chain(chain, min_action_prob=0.01)
     assert links.plan(architecture).architecture.action_spec == architecture.action_spec
-    return policy, links.compress(policy, Context(observations, seed=1)), observations
+    return policy, links.compress(policy, context_of(observations, seed=1)), observations
 
 
 def _by_hand(policy: Policy, observations: np.ndarray) -> np.ndarray:
@@ -106,7 +107,7 @@ def test_a_student_comes_nearer_to_what_pruning_left(kind: str) -> None:
 
 def test_an_exported_model_has_the_deviations() -> None:
     policy, artifact, observations = _compressed("mixed", [{"prune": 0.5}, "int8", "onnx"])
-    found = run_onnx(export_onnx(artifact), observations)
+    found = run_onnx(export_onnx(artifact), seen(observations))
     exact = integer_parameters(artifact.graph, artifact.tensors, {OBSERVATION: observations})
     np.testing.assert_allclose(found, exact, atol=0.02 * np.abs(exact).max())
     np.testing.assert_array_equal(found[0, -2:], policy.tensors["policy.log_std"])

@@ -8,7 +8,6 @@ import pytest
 from compress import (
     ArtifactRuntime,
     ChainError,
-    Context,
     OnnxRuntime,
     check_compressor,
     parse_chain,
@@ -16,6 +15,7 @@ from compress import (
 from compress.runtimes.torch_runtime import TorchRuntime
 from tests.support.acting import Acting
 from tests.support.architectures import altered
+from tests.support.contexts import context_of
 
 _LINKS = [
     {"prune": 0.5},
@@ -50,7 +50,7 @@ def test_the_artifact_acts_as_that_of_the_same_policy_with_a_v_head(
     answers = []
     for policy in _with_q(small, architecture):
         chain = parse_chain([*([link] if link else []), "onnx"])
-        artifact = chain.compress(policy, Context(observations, seed=3))
+        artifact = chain.compress(policy, context_of(observations, seed=3))
         acting = Acting(ArtifactRuntime(policy.graph.architecture))
         acting.load(artifact)
         answers.append(acting.parameters(observations[:8]))

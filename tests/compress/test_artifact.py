@@ -29,6 +29,7 @@ from compress.methods.quantizer import Quantizer, has_vnni
 from compress.runtimes.graph_cache import GraphCache
 from tests.support.acting import Acting, parameters_of
 from tests.support.architectures import altered
+from tests.support.contexts import context_of
 
 _SOME = distribution_of(ActionSpec.discrete(4))
 
@@ -56,7 +57,7 @@ def make_chain(name, **options):
 
 def make_artifact(small, name="onnx", seed=1, *, architecture=None, **options):
     architecture = architecture or small.images
-    context = Context(small.observations(architecture, 32), seed=4)
+    context = context_of(small.observations(architecture, 32), seed=4)
     policy = small.policy(architecture, seed=seed, version=seed)
     return make_chain(name, **options).compress(policy, context)
 
@@ -278,7 +279,7 @@ def test_the_probe_sees_old_weights_among_the_new_ones_of_a_policy_that_has_just
     small, name
 ) -> None:
     # its head's weights and logits are a hundredth of the later ones
-    context, made = Context(small.observations(small.images, 32), seed=4), {}
+    context, made = context_of(small.observations(small.images, 32), seed=4), {}
     for seed in (1, 2):
         policy = small.policy(small.images, seed=seed, version=seed)
         head = {n: t * np.float32(0.01) for n, t in policy.tensors.items() if "policy" in n}

@@ -26,6 +26,7 @@ from compress.methods.distiller import Distiller
 from compress.methods.quantizer import Quantizer
 from tests.support.acting import Acting
 from tests.support.architectures import altered
+from tests.support.contexts import context_of, seen
 from tests.support.distillation import distance
 
 
@@ -144,7 +145,7 @@ def test_what_is_made_is_what_was_planned(architecture, small, links) -> None:
     chain = chain_of(*(link() for link in links))
     planned = chain.plan(architecture)
     policy = small.policy(architecture, version=4)
-    artifact = chain.compress(policy, Context(small.observations(architecture, 16)))
+    artifact = chain.compress(policy, context_of(small.observations(architecture, 16)))
     assert artifact.graph == planned
     assert list(artifact.tensors) == list(planned.tensors())
     assert artifact.chain == chain.id
@@ -174,7 +175,7 @@ def test_a_link_that_needs_observations_waits_for_them(small) -> None:
     with pytest.raises(NeedsObservations, match="int8 needs observations that actors visited"):
         chain.compress(policy, context)
     assert context.memory(moody.state_key) == {}  # nor did the link before it work in vain
-    context.observations = small.observations(small.images, 8)
+    context.observations = seen(small.observations(small.images, 8))
     assert chain.compress(policy, context).fidelity.observations == 8
 
 
@@ -182,7 +183,7 @@ def test_links_before_a_named_student_are_not_run_since_they_have_no_effect(smal
     student, made = altered(small.flat, hidden=(6, 6)), []
     for before in ([], [Moody(), Pruning(importance="activation")]):
         chain = chain_of(*before, Distiller(student, first_steps=2), ONNX(), batch_sizes=())
-        context = Context(small.observations(small.flat, 64), seed=2)
+        context = context_of(small.observations(small.flat, 64), seed=2)
         artifact = chain.compress(small.policy(small.flat), context)
         assert chain.without_effect == tuple(before)
         assert all(context.memory(link.state_key) == {} for link in before)
@@ -199,7 +200,7 @@ def test_a_student_without_a_name_is_the_pruned_policy_trained_further(small) ->
     for links in ([Pruning(0.5, round_to=1)], [Pruning(0.5, round_to=1), training]):
         chain = chain_of(*links, ONNX(), batch_sizes=())
         assert chain.without_effect == ()
-        context = Context(small.observations(small.images, 64), seed=2)
+        context = context_of(small.observations(small.images, 64), seed=2)
         made.append(chain.compress(small.policy(small.images), context))
     pruned, trained = made
     widths = [len(tensor) for name, tensor in trained.tensors.items() if name.endswith("weight")]
@@ -222,7 +223,7 @@ def test_weights_that_are_not_finite_enter_no_link(small) -> None:
 def test_what_a_link_of_ones_own_raises_comes_out_and_the_chain_goes_on(small) -> None:
     moody = Moody()
     chain = chain_of(moody, int8(calibrate_every=1), ONNX())
-    context = Context(small.observations(small.images, 16), seed=2)
+    context = context_of(small.observations(small.images, 16), seed=2)
     chain.compress(small.policy(small.images, version=1), context)
     moody.error = ZeroDivisionError("of another library")
     with pytest.raises(ZeroDivisionError, match="of another library"):
@@ -287,7 +288,7 @@ def test_one_version_is_compared_on_a_part_of_the_observations_with_each_of_seve
     found = []
     for version in range(1, 11):
         if version == 2:  # none is measured before there are observations
-            context.observations = small.observations(small.images, 8)
+            context.observations = seen(small.observations(small.images, 8))
         policy = small.policy(small.images, seed=version, version=version)
         fidelity = chain.compress(policy, context).fidelity
         found.append((fidelity.version, fidelity.observations))
@@ -306,7 +307,7 @@ def test_one_version_is_compared_on_a_part_of_the_observations_with_each_of_seve
 def test_each_version_may_be_checked_at_once_while_a_comparison_goes_on(small) -> None:
     options = {"fidelity_every": 4, "fidelity_observations": 8, "checked_observations": 5}
     chain = chain_of(Quantizer("bf16"), ONNX(), **options)
-    context = Context(small.observations(small.images, 8))
+    context = context_of(small.observations(small.images, 8))
     for version in range(1, 4):
         policy = small.policy(small.images, seed=version, version=version)
         checked = chain.compress(policy, context).fidelity
@@ -320,10 +321,10 @@ def test_fidelity_is_measured_on_what_was_held_out_from_the_links(small) -> None
     found = [
         chain_of(Quantizer("bf16"), ONNX()).compress(policy, context).fidelity
         for context in (
-            Context(seen, held_out=others),
-            Context(others),
-            Context(seen),
-            Context(seen, held_out=others[:0]),  # none yet: better than no comparison
+            context_of(seen, held_out=others),
+            context_of(others),
+            context_of(seen),
+            context_of(seen, held_out=others[:0]),  # none yet: better than no comparison
         )
     ]
     assert found[0] == found[1] and found[2] == found[3] and found[0] != found[2]
@@ -332,7 +333,7 @@ def test_fidelity_is_measured_on_what_was_held_out_from_the_links(small) -> None
 
 def test_fidelity_can_be_turned_off(small) -> None:
     chain = chain_of(ONNX(), fidelity_observations=0)
-    context = Context(small.observations(small.images, 8))
+    context = context_of(small.observations(small.images, 8))
     assert chain.compress(small.policy(small.images), context).fidelity.observations == 0
 
 
@@ -342,7 +343,7 @@ def test_fidelity_is_that_of_the_acting_policy_min_action_prob_included(small) -
     policy.tensors["policy.bias"][:] = np.log([0.7, 0.1, 0.1, 0.1])
     # 0.1 for each of four actions: 0.6 · 0.7 + 0.1 and 0.6 · 0.1 + 0.1
     expected = 0.7 * math.log(0.7 / 0.52) + 0.3 * math.log(0.1 / 0.16)
-    context = Context(small.observations(small.flat, 8))
+    context = context_of(small.observations(small.flat, 8))
     fidelity = chain_of(ONNX(), min_action_prob=0.1).compress(policy, context).fidelity
     assert fidelity.kl_mean == pytest.approx(expected, rel=1e-5)
     assert chain_of(ONNX()).compress(policy, context).fidelity.kl_mean < 1e-6
@@ -350,7 +351,7 @@ def test_fidelity_is_that_of_the_acting_policy_min_action_prob_included(small) -
 
 def test_latencies_are_measured_once_a_graph(small) -> None:
     chain = chain_of(ONNX(), batch_sizes=(1, 4))
-    context = Context(small.observations(small.images, 8))
+    context = context_of(small.observations(small.images, 8))
     first, second = (
         chain.compress(small.policy(small.images, seed=seed), context).latency_ms for seed in (1, 2)
     )
@@ -380,7 +381,7 @@ def test_latencies_are_those_of_one_thread(small, monkeypatch) -> None:
 def test_one_seed_gives_one_artifact(small) -> None:
     def made(seed):
         chain = chain_of(Distiller(first_steps=2), int8(), ONNX(), batch_sizes=())
-        context = Context(small.observations(small.images, 64), seed=seed)
+        context = context_of(small.observations(small.images, 64), seed=seed)
         return [
             chain.compress(small.policy(small.images, seed=v, version=v), context).digest
             for v in (1, 2)
@@ -399,6 +400,6 @@ def test_compression_leaves_the_policy_as_it_was(small) -> None:
     observations.flags.writeable = False
     chain = chain_of(Distiller(first_steps=2), int8(), ONNX())
     runtime = Acting(ArtifactRuntime(small.images))
-    runtime.load(chain.compress(policy, Context(observations)))
+    runtime.load(chain.compress(policy, context_of(observations)))
     runtime.parameters(observations)
     assert all(np.array_equal(policy.tensors[name], kept[name]) for name in kept)

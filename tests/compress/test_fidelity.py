@@ -13,12 +13,12 @@ from compress import (
     ONNX,
     ArtifactRuntime,
     CompressorChain,
-    Context,
     Fidelity,
     OnnxRuntime,
 )
 from compress.methods.quantizer import Quantizer, has_vnni
 from tests.support.acting import Acting
+from tests.support.contexts import context_of
 
 _SOME = distribution_of(ActionSpec.discrete(4))
 
@@ -62,7 +62,7 @@ def test_fidelity_stays_finite_where_probabilities_are_zero_in_float32() -> None
 
 
 def test_a_chains_fidelity_is_measured_on_what_its_artifact_answers(small) -> None:
-    context = Context(small.observations(small.images, 40))
+    context = context_of(small.observations(small.images, 40))
     policy = small.policy(small.images, version=6)
     int8 = Quantizer("int8", reduced_range=not has_vnni())
     chain = CompressorChain(fidelity_observations=64).add(int8).add(ONNX())

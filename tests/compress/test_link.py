@@ -10,6 +10,7 @@ import pytest
 from aclearn.types import PolicyVersion
 from compress import ONNX, ChainError, Context, Link, TorchScript, check_compressor
 from tests.support.architectures import altered, parts_of
+from tests.support.contexts import context_of
 from tests.support.waiting import run_python
 
 
@@ -38,7 +39,7 @@ class Noisy(Scale):
         memory["calls"] = memory.get("calls", 0) + 1
         rng = np.random.default_rng((context.seed, memory["calls"]))
         observations = context.need_observations(self.id)
-        noise = np.float32(rng.normal() + observations.mean())
+        noise = np.float32(rng.normal() + observations["observation"].mean())
         return policy.become(policy.graph, {n: t + noise for n, t in policy.tensors.items()})
 
 
@@ -188,7 +189,7 @@ class NoGauges(Measured):
 
 class WritesIntoObservations(Scale):
     def compress(self, policy, context):
-        context.observations[0] = 0
+        context.observations["observation"][0] = 0
         return super().compress(policy, context)
 
 
@@ -216,7 +217,7 @@ class Blind(Scale):
 
 class BlindWithoutACheck(Scale):
     def compress(self, policy, context):
-        shift = np.float32(context.observations.mean())
+        shift = np.float32(context.observations["observation"].mean())
         return policy.become(policy.graph, {n: t + shift for n, t in policy.tensors.items()})
 
 
@@ -260,7 +261,7 @@ _BREACHES = {
     NotFinite: "weights.'policy.bias'.: not finite",
     Doubles: "expected float32 .* got float64",
     Blind: "without observations compress raised NeedsObservations.*set needs_obs",
-    BlindWithoutACheck: "without observations compress raised AttributeError",
+    BlindWithoutACheck: "without observations compress raised TypeError",
     OtherwiseWithoutObservations: _OTHER_WIDTH,
     Nameless: "id: expected one printable word without '>', got ''",
     TwoWords: "id: expected one printable word",
@@ -315,12 +316,16 @@ def test_memory_belongs_to_one_link_at_one_place() -> None:
 
 def test_samples_of_visited_observations_do_not_repeat(small) -> None:
     visited = np.arange(50, dtype=np.float32)[:, None]
-    context = Context(visited)
-    drawn = [context.sample("me", 20, np.random.default_rng(seed)) for seed in (1, 1, 2)]
+    context = context_of(visited)
+
+    def sample(count, seed):
+        return context.sample("me", count, np.random.default_rng(seed))["observation"]
+
+    drawn = [sample(20, seed) for seed in (1, 1, 2)]
     assert all(len(np.unique(d)) == 20 and np.isin(d, visited).all() for d in drawn)
     assert np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
-    assert np.array_equal(context.sample("me", 50, np.random.default_rng(0)), visited)
-    assert np.array_equal(context.sample("me", 99, np.random.default_rng(0)), visited)
+    assert np.array_equal(sample(50, 0), visited)
+    assert np.array_equal(sample(99, 0), visited)
 
 
 def test_the_contexts_network_is_the_policy_that_entered_the_chain(small) -> None:

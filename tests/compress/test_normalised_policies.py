@@ -11,7 +11,6 @@ from aclearn.types import ObservationSpec, PolicyVersion
 from compress import (
     ArtifactRuntime,
     ChainError,
-    Context,
     Distiller,
     Policy,
     PolicyGraph,
@@ -21,6 +20,7 @@ from compress.export import export_onnx, run_onnx
 from compress.graphs.int8_reference import integer_parameters
 from compress.methods.student import Student
 from compress.runtimes.torch_runtime import TorchRuntime
+from tests.support.contexts import context_of, seen
 
 #: Sizes 1e6 apart, around 1e4 and 0; bf16 and fp16 have neither these means nor their neighbours.
 MEAN = np.array([1e4, -30.0, 0.0, 0.5, 1e4], np.float32)
@@ -74,7 +74,7 @@ def _by_hand(policy: Policy, observations: np.ndarray) -> np.ndarray:
 def test_every_version_acts_with_its_own_statistics(chain: list[object]) -> None:
     observations = _observations()
     observations[0] = [-1e30, 1e30, 0.0, 0.0, 0.0]  # beyond the bound
-    links, context = parse_chain(chain, min_action_prob=0.01), Context(observations, seed=1)
+    links, context = parse_chain(chain, min_action_prob=0.01), context_of(observations, seed=1)
     links.plan(ARCHITECTURE)
     for version in (1, 2):
         policy = _policy(version)
@@ -95,7 +95,7 @@ def test_every_version_acts_with_its_own_statistics(chain: list[object]) -> None
             exact = integer_parameters(artifact.graph, artifact.tensors, leaves)
             np.testing.assert_allclose(found, exact, atol=0.02 * np.abs(exact).max())
         if artifact.graph.runtime == "onnx":
-            exported = run_onnx(export_onnx(artifact), observations)
+            exported = run_onnx(export_onnx(artifact), seen(observations))
             np.testing.assert_allclose(exported, found, rtol=1e-5, atol=1e-5)
         assert PolicyGraph.from_dict(artifact.graph.to_dict()) == artifact.graph
 
@@ -147,7 +147,7 @@ def test_a_student_learns_values_in_units_of_their_deviation() -> None:
         rng = np.random.default_rng(3)
         teacher = torch.from_numpy(rng.normal(size=(64, 3)).astype(np.float32))
         values = torch.from_numpy(rng.normal(size=64).astype(np.float32))
-        student.learn(x, teacher, values * std + mean if normalised else values, renewed=True)
+        student.learn((x,), teacher, values * std + mean if normalised else values, renewed=True)
         students[normalised] = student
     for name, parameter in students[True].network.named_parameters():
         if parameter.requires_grad:

@@ -11,9 +11,10 @@ from aclearn.rollout import Executable
 from aclearn.types import OBSERVATION
 
 
-def parameters_of(executable: Executable, observations: NDArray[Any]) -> NDArray[np.float32]:
-    """Parameters `[N, P]` of observations `[N, *shape]`."""
-    return executable.step({OBSERVATION: observations}).parameters
+def parameters_of(executable: Executable, observations: Any) -> NDArray[np.float32]:
+    """Parameters `[N, P]` of observations `[N, *shape]`, or of leaf → `[N, *shape]`."""
+    leaves = observations if isinstance(observations, dict) else {OBSERVATION: observations}
+    return executable.step(leaves).parameters
 
 
 class Acting:
@@ -26,5 +27,5 @@ class Acting:
         self.executable: Executable = self.runtime.load(given)
         return self.executable
 
-    def parameters(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+    def parameters(self, observations: Any) -> NDArray[np.float32]:
         return parameters_of(self.executable, observations)

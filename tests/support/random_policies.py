@@ -6,6 +6,8 @@ import numpy as np
 import torch
 
 from aclearn.policies.network import PolicyNetwork, load_tensors
+from aclearn.types import OBSERVATION
+from compress.chain import random_observations
 
 
 def some_tensors(architecture, seed):
@@ -20,12 +22,9 @@ def some_tensors(architecture, seed):
 
 
 def some_observations(architecture, count, seed=0):
-    """Random pixels, or normal numbers."""
-    rng = np.random.default_rng(seed)
-    shape = (count, *architecture.observation.sole.shape)
-    if architecture.observation.sole.dtype == "uint8":
-        return rng.integers(0, 256, shape, np.uint8)
-    return rng.normal(size=shape).astype(np.float32)
+    """Random pixels, or normal numbers, of the leaf "observation", or of each leaf by name."""
+    found = random_observations(architecture.observation, count, np.random.default_rng(seed))
+    return found.get(OBSERVATION, found)
 
 
 def reference_parameters(architecture, tensors, observations):

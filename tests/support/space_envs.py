@@ -45,6 +45,36 @@ class Match(gymnasium.Env[Any, Any]):
         return one_hot
 
 
+class Senses(Match):
+    """Three choices, each shown by a leaf: a picture, a compass, a balance. `note` is text."""
+
+    best = 3.0 * _STEPS
+    observation_space = spaces.Dict(
+        {
+            "balance": spaces.Box(-1.0, 1.0, (2,), np.float32),
+            "compass": spaces.Discrete(2, start=4),
+            "eyes": spaces.Dict({"left": spaces.Box(0, 255, (7, 7, 3), np.uint8)}),
+            "note": spaces.Text(8),
+        }
+    )
+    action_space = spaces.MultiDiscrete([3, 2, 2])
+
+    def _next(self) -> Any:
+        self.wanted = self.np_random.integers([3, 2, 2])
+        return self.shown()
+
+    def shown(self) -> Any:
+        left = np.zeros((7, 7, 3), np.uint8)
+        left[self.np_random.integers(7), 2 * self.wanted[0] + 1] = 10
+        balance = np.array([1.0, -1.0] if self.wanted[2] else [-1.0, 1.0], np.float32)
+        return {
+            "balance": balance,
+            "compass": int(4 + self.wanted[1]),
+            "eyes": {"left": left},
+            "note": "look",
+        }
+
+
 class Switches(Match):
     """The same by two switches, of which the first two stand for the numbers 0 to 2."""
 

@@ -7,7 +7,8 @@ import pytest
 from aclearn.config import EnvConfig
 from aclearn.distributions import distribution_of
 from aclearn.envs import read_spec
-from aclearn.envs.spaces import ObservationError, read_actions, read_layout
+from aclearn.envs.leaf_layouts import FlatLayout, ImageLayout
+from aclearn.envs.spaces import ObservationError, read_actions
 from aclearn.errors import EnvironmentFailure
 from aclearn.types import ActionSpec
 from tests.support.env_specs import plain_spec
@@ -17,7 +18,7 @@ B = 3
 
 
 def image_layout(shape, frame_stack):
-    return read_layout(Box(0, 255, shape, np.uint8), "x", num_envs=B, frame_stack=frame_stack)
+    return ImageLayout("screen", shape, num_envs=B, frame_stack=frame_stack)
 
 
 def channels_first(frame, shape):
@@ -57,7 +58,7 @@ def test_images_are_stacked_like_a_list_of_frames(shape, frame_stack):
     ("shape", "dtype"), [((4,), np.float64), ((2, 3), np.float32), ((), np.int64), ((7,), np.uint8)]
 )
 def test_other_boxes_become_float32_vectors(shape, dtype):
-    layout = read_layout(Box(0, 100, shape, dtype), "x", num_envs=B, frame_stack=1)
+    layout = FlatLayout("numbers", shape, dtype, num_envs=B)
     shown = (np.arange(max(1, int(np.prod(shape)))).reshape(shape) + 1).astype(dtype)
     batch = layout.begin()
     for b in range(B):
@@ -69,7 +70,7 @@ def test_other_boxes_become_float32_vectors(shape, dtype):
 
 
 def test_float64_for_float32_is_taken_and_a_list_too():
-    layout = read_layout(Box(-1, 1, (2,), np.float32), "x", num_envs=B, frame_stack=1)
+    layout = FlatLayout("numbers", (2,), np.float32, num_envs=B)
     batch = layout.begin()
     layout.write(0, np.array([0.5, 0.25], np.float64))
     layout.write(1, [0.75, 1.0])
@@ -97,7 +98,7 @@ def test_an_image_that_is_not_as_promised_is_refused(shown, reason):
 
 
 def test_rows_with_numbers_that_are_not_finite_are_found():
-    layout = read_layout(Box(-1, 1, (2, 2), np.float32), "x", num_envs=5, frame_stack=1)
+    layout = FlatLayout("numbers", (2, 2), np.float32, num_envs=5)
     layout.begin()
     for b, value in enumerate([0.0, np.nan, 1.0, -np.inf, np.inf]):
         layout.write(b, np.array([[0.0, 0.0], [value, 0.0]], np.float32))
@@ -165,23 +166,6 @@ def test_other_actions_are_refused_by_name(space, named):
 def test_actions_without_a_choice_are_refused():
     with pytest.raises(EnvironmentFailure, match=r"Reacher.*have nothing to choose"):
         read_actions(gymnasium.spaces.Dict({}), "Reacher")
-
-
-@pytest.mark.parametrize(
-    "space",
-    [
-        gymnasium.spaces.Dict({"a": Box(0, 1, (2,))}),
-        gymnasium.spaces.Tuple([Box(0, 1, (2,))]),
-        gymnasium.spaces.Discrete(5),
-        gymnasium.spaces.MultiBinary(2),
-    ],
-)
-def test_other_observations_are_refused_by_name(space):
-    kind = type(space).__name__
-    with pytest.raises(
-        EnvironmentFailure, match=f"Maze.*{kind} observations are not supported yet"
-    ):
-        read_layout(space, "Maze", num_envs=B, frame_stack=1)
 
 
 def test_a_stack_of_flat_observations_is_refused():

@@ -304,7 +304,10 @@ def test_convolutions_on_flat_observations_are_refused_with_the_way_out() -> Non
 
 @pytest.mark.parametrize(
     ("shape", "met"),
-    [((3, 7, 84), "8×8 convolution would meet 7×84"), ((3, 16, 16), "4×4 .* would meet 3×3")],
+    [
+        ((3, 7, 84), r"36×36 .*\(3, 7, 84\).* convolutions\.0 would meet 7×84"),
+        ((3, 16, 16), r"convolutions\.1 would meet 3×3 .*minigrid"),
+    ],
 )
 def test_images_that_are_too_small_are_refused_with_the_layer_that_fails(
     shape: tuple[int, ...], met: str
@@ -317,7 +320,7 @@ def test_the_smallest_image_that_fits_leaves_one_pixel() -> None:
     # 3 <- 3x3 stride 1; (3-1)*2+4 = 8 <- 4x4 stride 2; (8-1)*4+8 = 36 <- 8x8 stride 4
     smallest = _image("nature", observation=ObservationSpec.plain((1, 36, 36), "uint8"))
     assert _flat_shape(smallest) == (64,)
-    with pytest.raises(ConfigError, match="3×3 convolution would meet 2×2"):
+    with pytest.raises(ConfigError, match=r"convolutions\.2 would meet 2×2"):
         _image("nature", observation=ObservationSpec.plain((1, 35, 35), "uint8"))
 
 

@@ -10,13 +10,13 @@ import torch
 
 from aclearn.types import OBSERVATION
 from compress import (
-    Context,
     check_tensors,
 )
 from compress.graphs.int8_reference import integer_parameters as torch_integers
 from compress.methods.quantizer import Quantizer, has_vnni
 from tests.support.acting import parameters_of
 from tests.support.architectures import parts_of
+from tests.support.contexts import context_of
 from tests.support.integer_policies import integer_parameters
 from tests.support.quantisation import quantise, run
 
@@ -58,7 +58,7 @@ def test_onnx_runtime_computes_what_integers_say(small, name, reduced_range, per
     policy = prepared(name, small)
     architecture = policy.graph.architecture
     link = Quantizer(per_channel=per_channel, reduced_range=reduced_range)
-    context = Context(small.observations(architecture, 64, seed=1))
+    context = context_of(small.observations(architecture, 64, seed=1))
     result = quantise(link, policy, context)
     check_tensors(result.graph, result.tensors)
     observations = small.observations(architecture, 40, seed=2)
@@ -86,7 +86,7 @@ def test_onnx_runtime_computes_what_integers_say(small, name, reduced_range, per
 def test_torch_says_what_loops_over_int64_say(small, name, per_channel) -> None:
     policy = prepared(name, small)
     architecture = policy.graph.architecture
-    context = Context(small.observations(architecture, 64, seed=1))
+    context = context_of(small.observations(architecture, 64, seed=1))
     result = quantise(Quantizer(per_channel=per_channel), policy, context)
     observations = small.observations(architecture, 40, seed=2)
     np.testing.assert_allclose(

@@ -15,7 +15,6 @@ from compress import (
     ONNX,
     ArtifactRuntime,
     CompressorChain,
-    Context,
     Policy,
     PolicyGraph,
     check_compressor,
@@ -26,6 +25,7 @@ from compress.methods.distiller import Distiller
 from compress.methods.quantizer import Quantizer
 from tests.support.acting import Acting
 from tests.support.architectures import altered, parts_of
+from tests.support.contexts import context_of
 from tests.support.distillation import compress, distance, kl_by_loops, outputs, pruned, smaller
 
 
@@ -37,7 +37,7 @@ def test_the_student_comes_near_to_the_teacher_on_states_it_never_saw(
 ) -> None:
     architecture = getattr(small, name)
     policy, student = small.policy(architecture), altered(smaller(architecture), hidden=(hidden,))
-    context = Context(small.observations(architecture, 256, seed=1), seed=2)
+    context = context_of(small.observations(architecture, 256, seed=1), seed=2)
     distiller = Distiller(student, steps=100, first_steps=1, learning_rate=1e-2)
     unseen = small.observations(architecture, 64, seed=9)
     teacher_logits, teacher_values = outputs(architecture, policy.tensors, unseen)
@@ -63,7 +63,7 @@ def test_residual_networks_teach_and_learn_on_the_states_they_visit(small, deep)
     if deep != "teacher":
         student = altered(student, convolutions=(), sections=(ResidualSection(6, (4,)),))
     policy, visited = small.policy(architecture), small.observations(architecture, 64, seed=1)
-    context = Context(visited, seed=2)
+    context = context_of(visited, seed=2)
     distiller = Distiller(student, steps=200, first_steps=1, learning_rate=1e-2)
     teacher_logits, _ = outputs(architecture, policy.tensors, visited)
     distances = []
@@ -84,7 +84,7 @@ def test_the_entropy_cost_keeps_the_student_from_the_certainty_of_its_teacher(sm
         distiller = Distiller(
             smaller(small.flat), first_steps=100, learning_rate=1e-2, entropy_cost=cost
         )
-        result = compress(distiller, policy, Context(observations))
+        result = compress(distiller, policy, context_of(observations))
         logits, _ = outputs(smaller(small.flat), result.tensors, observations)
         p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
         entropies.append(float(-(p * np.log(p)).sum(1).mean()))
@@ -92,7 +92,7 @@ def test_the_entropy_cost_keeps_the_student_from_the_certainty_of_its_teacher(sm
 
 
 def test_each_version_goes_on_from_the_last_ones_student_and_adam(small) -> None:
-    context = Context(small.observations(small.images, 64))
+    context = context_of(small.observations(small.images, 64))
     distiller = Distiller(smaller(small.images), first_steps=30, steps=2)
     versions = [small.policy(small.images, seed, version=seed) for seed in (1, 2)]
     memory = context.memory(distiller.state_key)
@@ -115,7 +115,7 @@ def test_each_version_goes_on_from_the_last_ones_student_and_adam(small) -> None
 def test_statistics_are_means_over_the_steps_of_the_last_call(small) -> None:
     observations = small.observations(small.images, 16)
     policy, student = small.policy(small.images), smaller(small.images)
-    context = Context(observations, seed=5)
+    context = context_of(observations, seed=5)
     distiller = Distiller(
         student,
         batch=16,
@@ -139,7 +139,7 @@ def test_statistics_are_means_over_the_steps_of_the_last_call(small) -> None:
     assert memory["kl"] == pytest.approx(kl, rel=1e-4)
     assert memory["loss"] == pytest.approx(loss, rel=1e-4)
     chain = CompressorChain().add(distiller)
-    again = Context(observations, seed=5)
+    again = context_of(observations, seed=5)
     assert chain.gauges(again) == {}
     for _ in range(2):
         chain.compress(policy, again)
@@ -148,7 +148,7 @@ def test_statistics_are_means_over_the_steps_of_the_last_call(small) -> None:
 
 
 def test_without_a_student_the_incoming_policy_is_trained_from_its_own_weights(small) -> None:
-    context = Context(small.observations(small.images, 64))
+    context = context_of(small.observations(small.images, 64))
     distiller = Distiller(first_steps=1, steps=1, learning_rate=1e-5)
     original = small.policy(small.images)
     incoming, later = pruned(original, small, 3), pruned(original, small, 4)
@@ -176,18 +176,18 @@ def test_a_factored_policy_can_be_the_student(small) -> None:
         name: rng.normal(0, 0.2, spec.shape).astype(np.float32)
         for name, spec in graph.tensors(with_value=True).items()
     }
-    context = Context(small.observations(small.images, 64))
+    context = context_of(small.observations(small.images, 64))
     context.begin(original)
     distiller = Distiller(first_steps=40, learning_rate=1e-2)
     result = distiller.compress(original.become(graph, tensors), context)
     assert result.graph == graph
     assert distance(result.tensors, tensors) > 0.01
     network = GraphNetwork(graph).load(result.tensors)
-    x = torch.from_numpy(context.observations)
+    x = torch.from_numpy(context.observations["observation"])
     with torch.no_grad():
         before = GraphNetwork(graph).load(tensors)(x)[0].numpy()
         after = network(x)[0].numpy()
-    teacher, _ = outputs(small.images, original.tensors, context.observations)
+    teacher, _ = outputs(small.images, original.tensors, context.observations["observation"])
     assert kl_by_loops(teacher, after) < kl_by_loops(teacher, before) / 5
 
 
@@ -207,7 +207,7 @@ def test_other_seeds_give_other_students(small) -> None:
         compress(
             Distiller(smaller(small.flat), first_steps=2),
             small.policy(small.flat),
-            Context(observations, seed=seed),
+            context_of(observations, seed=seed),
         )
         for seed in (1, 2)
     ]
@@ -219,7 +219,7 @@ def test_bf16_and_fp32_students_are_near_to_each_other_and_both_are_float32(smal
     results = []
     for amp in ("off", "bf16"):
         distiller = Distiller(smaller(small.images), first_steps=5, amp=amp)
-        result = compress(distiller, small.policy(small.images), Context(observations))
+        result = compress(distiller, small.policy(small.images), context_of(observations))
         assert {str(tensor.dtype) for tensor in result.tensors.values()} == {"float32"}
         results.append(result.tensors)
     # five steps of 1e-3: apart because bf16 rounds, by no more than the steps' length
@@ -228,7 +228,7 @@ def test_bf16_and_fp32_students_are_near_to_each_other_and_both_are_float32(smal
 
 def test_a_teacher_whose_values_move_as_a_whole_is_followed_at_once(small) -> None:
     observations = small.observations(small.images, 16)
-    policy, context = small.policy(small.images), Context(observations)
+    policy, context = small.policy(small.images), context_of(observations)
     distiller = Distiller(smaller(small.images), batch=16, first_steps=1, steps=1, renew_every=1)
     compress(distiller, policy, context)
     moved = dict(policy.tensors) | {"value.bias": policy.tensors["value.bias"] + np.float32(40.0)}
@@ -240,7 +240,7 @@ def test_a_teacher_whose_values_move_as_a_whole_is_followed_at_once(small) -> No
     # likewise a constant teacher, by a new student
     resting, context = (
         Distiller(batch=16, first_steps=1, steps=1, renew_every=100),
-        Context(observations),
+        context_of(observations),
     )
     context.begin(policy)
     resting.compress(pruned(policy, small, 3), context)
@@ -250,7 +250,7 @@ def test_a_teacher_whose_values_move_as_a_whole_is_followed_at_once(small) -> No
     # without a use for values it does not follow them
     idle = Distiller(smaller(small.images), batch=16, first_steps=1, steps=1, value_cost=0.0)
     result = compress(
-        idle, Policy.of(small.images, moved, PolicyVersion(0, 3)), Context(observations)
+        idle, Policy.of(small.images, moved, PolicyVersion(0, 3)), context_of(observations)
     )
     assert abs(result.tensors["value.bias"]) < 1.0
 
@@ -274,7 +274,7 @@ def test_what_actors_run_after_each_swap_is_the_student_of_the_new_version(
         links.append(quantizer.id)
     chain.add(ONNX())
     assert chain.id == ">".join([*links, "onnx"])
-    context = Context(observations)
+    context = context_of(observations)
     runtime = Acting(ArtifactRuntime(architecture))
     answers = []
     for version in (1, 2, 3):
@@ -315,7 +315,7 @@ def test_chains_name_students_by_their_presets(item, name, widths) -> None:
 def test_a_policy_given_to_it_is_never_its_students_memory(small) -> None:
     # the artifact's tensors belong to the caller: training must not change them, nor they the
     # student
-    context = Context(small.observations(small.flat, 16))
+    context = context_of(small.observations(small.flat, 16))
     distiller = Distiller(first_steps=1, steps=1)
     policy = small.policy(small.flat)
     first = compress(distiller, Policy(policy.graph, policy.tensors, policy.at), context)

@@ -13,13 +13,13 @@ from compress import (
     ONNX,
     ChainError,
     CompressorChain,
-    Context,
     NeedsObservations,
     PolicyGraph,
 )
 from compress.errors import DeadStudent, DivergedTraining
 from compress.methods.distiller import Distiller
 from tests.support.architectures import altered
+from tests.support.contexts import context_of
 from tests.support.distillation import compress, distance, silenced, smaller
 
 _WIDTHS = "expected list of whole numbers ≥ 1 or null"
@@ -37,7 +37,7 @@ def test_a_training_that_diverges_publishes_nothing_and_the_last_student_goes_on
     small, renew_every
 ) -> None:
     architecture = altered(small.images, activation="relu")
-    context = Context(small.observations(architecture, 32))
+    context = context_of(small.observations(architecture, 32))
     distiller = Distiller(
         smaller(architecture), first_steps=20, steps=2, renew_every=renew_every, learning_rate=1e-4
     )
@@ -62,7 +62,7 @@ def test_a_training_that_diverges_publishes_nothing_and_the_last_student_goes_on
 
 
 def test_when_the_first_training_diverges_the_next_one_begins_from_the_start(small) -> None:
-    context = Context(small.observations(small.images, 32))
+    context = context_of(small.observations(small.images, 32))
     distiller = Distiller(smaller(small.images), first_steps=20, steps=2)
     good = small.policy(small.images)
     with pytest.raises(DivergedTraining):
@@ -76,13 +76,13 @@ def test_a_nan_that_an_actor_saw_is_not_published(small) -> None:
     observations = small.observations(small.flat, 8)
     observations[3, 2] = np.nan
     with pytest.raises(DivergedTraining, match="not finite"):
-        compress(Distiller(smaller(small.flat)), small.policy(small.flat), Context(observations))
+        compress(Distiller(smaller(small.flat)), small.policy(small.flat), context_of(observations))
 
 
 def test_a_student_that_died_is_reported_and_another_one_begins(small) -> None:
     images = altered(small.images, activation="relu")
     student = smaller(images)
-    context = Context(small.observations(images, 64), seed=3)
+    context = context_of(small.observations(images, 64), seed=3)
     distiller = Distiller(student, first_steps=3, steps=2)
     policy = small.policy(images)
     first = compress(distiller, policy, context)
@@ -102,7 +102,7 @@ def test_a_student_that_died_is_reported_and_another_one_begins(small) -> None:
 def test_without_observations_there_is_nothing_to_learn_from(small) -> None:
     for observations in (None, small.observations(small.flat, 0)):
         with pytest.raises(NeedsObservations, match="distill needs observations"):
-            compress(Distiller(), small.policy(small.flat), Context(observations))
+            compress(Distiller(), small.policy(small.flat), context_of(observations))
     assert Distiller().needs_observations
 
 
@@ -153,7 +153,7 @@ def test_wrong_settings_are_refused_with_what_was_expected(arguments, reason) ->
 def test_a_student_that_does_not_fit_the_policy_is_refused(small) -> None:
     graph = PolicyGraph(small.images)
     for student, reason in (
-        ("nature", r"cannot see these images, uint8 \(2, 12, 12\)"),
+        ("nature", r"needs images of at least 36×36 .* uint8 \(2, 12, 12\)"),
         (altered(small.images, actions=4), "4 actions, expected those of the policy, .* 3 actions"),
         (altered(small.images, observation_shape=(1, 12, 12)), r"\(1, 12, 12\) → 3 actions"),
         (altered(small.images, observation_dtype="float32"), "the student has float32 "),

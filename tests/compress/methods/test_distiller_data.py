@@ -15,6 +15,7 @@ from compress import (
 from compress.graphs.graph_network import GraphNetwork
 from compress.methods.distiller import Distiller
 from compress.methods.student import DistillationData
+from tests.support.contexts import context_of, seen
 from tests.support.distillation import compress, kl_by_loops, outputs, pruned, smaller
 
 
@@ -22,12 +23,12 @@ def test_data_are_by_the_original_and_serve_until_they_are_renewed(small) -> Non
     context = Context()
     distiller = Distiller(smaller(small.images), steps=1, first_steps=1, renew_every=3, amp="off")
     for version in range(1, 8):
-        context.observations = small.observations(small.images, 8, seed=version)
+        context.observations = seen(small.observations(small.images, 8, seed=version))
         context.begin(small.policy(small.images, seed=version, version=version))
         distiller.compress(pruned(context.original, small, 1), context)
         by = 1 + (version - 1) // 3 * 3  # 1, 1, 1, 4, 4, 4, 7
         visited = small.observations(small.images, 8, seed=by)
-        x, logits, values = context.memory(distiller.state_key)["data"].part(np.arange(8))
+        (x,), logits, values = context.memory(distiller.state_key)["data"].part(np.arange(8))
         np.testing.assert_array_equal(x, visited)
         expected = outputs(small.images, small.tensors(small.images, by), visited)
         np.testing.assert_allclose(logits, expected[0], rtol=0, atol=1e-5)
@@ -36,25 +37,25 @@ def test_data_are_by_the_original_and_serve_until_they_are_renewed(small) -> Non
 
 def test_data_are_some_of_all_that_was_visited_and_a_new_student_s_first_of_ten_times(small):
     visited = small.observations(small.flat, 64)
-    context, lengths, seen = Context(visited), [], set()
+    context, lengths, drawn = context_of(visited), [], set()
     distiller = Distiller(smaller(small.flat), steps=1, first_steps=1, observations=2)
     for _ in range(60):
         compress(distiller, small.policy(small.flat), context)
         data = context.memory(distiller.state_key)["data"]
-        x, _, _ = data.part(np.arange(len(data)))
+        (x,), _, _ = data.part(np.arange(len(data)))
         lengths.append(len(x))
         if len(lengths) > 1:
-            seen |= set(np.nonzero((visited[:, None] == x.numpy()).all(2))[0].tolist())
+            drawn |= set(np.nonzero((visited[:, None] == x.numpy()).all(2))[0].tolist())
     assert lengths == [20] + 59 * [2]
     # of 64, 59 draws of two leave 64 · (62/64)^59 ≈ 10 unseen
-    assert len(seen) > 45
+    assert len(drawn) > 45
 
 
 def test_data_of_few_observations_are_renewed_when_there_are_twice_as_many(small) -> None:
     context, taught = Context(), []
     distiller = Distiller(smaller(small.flat), steps=1, first_steps=1, renew_every=100)
     for count in (4, 7, 8, 15, 16, 16):
-        context.observations = small.observations(small.flat, count)
+        context.observations = seen(small.observations(small.flat, count))
         compress(distiller, small.policy(small.flat), context)
         taught.append(len(context.memory(distiller.state_key)["data"]))
     assert taught == [4, 4, 8, 8, 16, 16]
@@ -72,12 +73,12 @@ def test_a_teacher_is_asked_once_of_each_observation_and_when_it_is_needed(small
         asked.append(len(x))
         return network(x)
 
-    data = DistillationData(observations, teacher, None)
+    data = DistillationData(seen(observations), teacher, None)
     logits, values = outputs(architecture, tensors, observations)
     for indices, new in (([5, 2], 2), ([2, 5], 0), ([7, 2, 0], 2), ([0], 0), (range(8), 4)):
         asked.clear()
         indices = np.array(indices)
-        x, said, valued = data.part(indices)
+        (x,), said, valued = data.part(indices)
         assert sum(asked) == new
         np.testing.assert_array_equal(x, observations[indices])
         np.testing.assert_allclose(said, logits[indices], rtol=0, atol=1e-5)
@@ -87,7 +88,7 @@ def test_a_teacher_is_asked_once_of_each_observation_and_when_it_is_needed(small
 @pytest.mark.parametrize(("renew_every", "follows"), [(1, True), (1000, False)])
 def test_a_student_learns_from_the_teacher_that_is_kept(small, renew_every, follows) -> None:
     observations = small.observations(small.flat, 64)
-    context = Context(observations)
+    context = context_of(observations)
     distiller = Distiller(
         smaller(small.flat), first_steps=1, steps=60, learning_rate=1e-2, renew_every=renew_every
     )
@@ -110,7 +111,7 @@ def test_a_budget_ends_the_training_after_the_step_in_which_it_is_used_up(
     small, time_limit_s, first, later
 ) -> None:
     ticks = itertools.count()  # a second passes between two readings of the clock
-    context = Context(small.observations(small.flat, 8), clock=lambda: float(next(ticks)))
+    context = context_of(small.observations(small.flat, 8), clock=lambda: float(next(ticks)))
     distiller = Distiller(
         smaller(small.flat), steps=20, first_steps=40, time_limit_s=time_limit_s, batch=4
     )
@@ -122,7 +123,7 @@ def test_a_budget_ends_the_training_after_the_step_in_which_it_is_used_up(
 
 
 def test_a_new_student_gets_ten_times_the_steps_by_default(small) -> None:
-    context = Context(small.observations(small.flat, 8))
+    context = context_of(small.observations(small.flat, 8))
     distiller = Distiller(smaller(small.flat), steps=3)
     compress(distiller, small.policy(small.flat), context)
     assert context.memory(distiller.state_key)["steps"] == 30
@@ -130,9 +131,9 @@ def test_a_new_student_gets_ten_times_the_steps_by_default(small) -> None:
 
 def test_every_observation_is_seen_once_before_any_is_seen_again() -> None:
     def parts(count, size, passes):
-        data = DistillationData(np.arange(count, dtype=np.float32)[:, None], Counting(), None)
+        data = DistillationData(seen(np.arange(count, dtype=np.float32)[:, None]), Counting(), None)
         found = itertools.islice(data.parts(size, np.random.default_rng(0)), passes)
-        for x, logits, values in found:
+        for (x,), logits, values in found:
             # outputs belong to their observations
             np.testing.assert_array_equal(logits[:, 0], x[:, 0])
             np.testing.assert_array_equal(values, -x[:, 0])
@@ -141,8 +142,8 @@ def test_every_observation_is_seen_once_before_any_is_seen_again() -> None:
     batches = list(parts(10, 3, 6))
     assert [len(batch) for batch in batches] == [3] * 6
     for one_pass in (batches[:3], batches[3:]):
-        seen = [place for batch in one_pass for place in batch]
-        assert len(set(seen)) == 9 and max(seen) < 10
+        places = [place for batch in one_pass for place in batch]
+        assert len(set(places)) == 9 and max(places) < 10
     assert [sorted(batch) for batch in parts(2, 64, 2)] == [[0, 1], [0, 1]]
 
 
@@ -152,7 +153,7 @@ class Counting(torch.nn.Module):
 
 
 def test_each_call_draws_other_observations(small) -> None:
-    context = Context(small.observations(small.flat, 64))
+    context = context_of(small.observations(small.flat, 64))
     distiller = Distiller(
         smaller(small.flat), steps=1, first_steps=1, batch=1, learning_rate=1e-12, amp="off"
     )

@@ -33,6 +33,7 @@ from compress.graphs.policy_graph import PolicyGraph
 from compress.modules.fusion import fold_batch_norm, fold_normalisation, fuse_module
 from tests.support.acting import Acting
 from tests.support.architectures import altered
+from tests.support.contexts import context_of
 from tests.support.random_policies import some_observations, some_tensors
 
 IMAGES = build_architecture(
@@ -177,13 +178,13 @@ def test_the_link_keeps_the_contract(architecture) -> None:
 def test_actors_see_the_new_weights_after_every_version(architecture, items, tolerance) -> None:
     chain = parse_chain(items)
     observations = some_observations(architecture, 30)
-    actor, context = Acting(ArtifactRuntime(architecture)), Context(observations)
+    actor, context = Acting(ArtifactRuntime(architecture)), context_of(observations)
     answers = []
     for version in range(3):
         tensors = some_tensors(architecture, version)
         policy = Policy.of(architecture, tensors, PolicyVersion(0, version))
         if "int8" in items:
-            context = Context(observations)  # other weights have other ranges
+            context = context_of(observations)  # other weights have other ranges
         artifact = chain.compress(policy, context)
         assert artifact.graph == chain.plan(architecture)
         actor.load(artifact)

@@ -11,6 +11,7 @@ from compress.graphs.policy_graph import stored_as_float32
 from compress.methods.quantizer import Quantizer, to_bfloat16, to_float16
 from compress.runtimes import torch_runtime
 from tests.support.acting import Acting
+from tests.support.contexts import context_of
 from tests.support.random_policies import reference_parameters
 
 
@@ -84,7 +85,7 @@ def test_torch_computes_in_halves_only_where_the_processor_has_them(
     chain = CompressorChain().add(Quantizer(precision))
     if runtime == "torchscript":
         chain.add(TorchScript())
-    artifact = chain.compress(policy, Context(observations))
+    artifact = chain.compress(policy, context_of(observations))
     dtype = torch.float16 if precision == "fp16" else torch.bfloat16
     rounded = {n: torch.tensor(t).to(dtype).float().numpy() for n, t in policy.tensors.items()}
     acting = Acting(ArtifactRuntime(small.images))

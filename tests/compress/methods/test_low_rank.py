@@ -26,6 +26,7 @@ from compress.methods.low_rank import (
 )
 from tests.support.acting import Acting
 from tests.support.architectures import altered
+from tests.support.contexts import context_of
 from tests.support.low_rank import IMAGES, compress, moved, product, truncated
 from tests.support.random_policies import some_observations, some_tensors
 
@@ -301,7 +302,7 @@ def test_the_link_keeps_the_contract(link, name) -> None:
 def test_actors_see_the_new_weights_after_every_version(items) -> None:
     chain = parse_chain(items)
     observations = some_observations(IMAGES, 8)
-    actor, context = Acting(ArtifactRuntime(IMAGES)), Context(observations)
+    actor, context = Acting(ArtifactRuntime(IMAGES)), context_of(observations)
     tensors, answers = some_tensors(IMAGES, 15), []
     for version in range(3):
         tensors = moved(tensors, 0.3, version)
@@ -329,7 +330,7 @@ def test_factored_policies_can_be_quantised_in_every_version(precision, toleranc
     chain = parse_chain([{"low_rank": 4}, precision, "onnx"])
     exact_chain = parse_chain([{"low_rank": 4}, "onnx"])
     observations = some_observations(IMAGES, 40)
-    context, exact_context = Context(observations), Context(observations)
+    context, exact_context = context_of(observations), context_of(observations)
     actor, exact_actor = Acting(ArtifactRuntime(IMAGES)), Acting(ArtifactRuntime(IMAGES))
     tensors = some_tensors(IMAGES, 16)
     for version in range(4):  # int8 keeps the ranges that it measured in the first

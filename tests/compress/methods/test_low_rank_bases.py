@@ -23,6 +23,7 @@ from compress.methods.low_rank import (
     turned_towards,
 )
 from tests.support.acting import Acting
+from tests.support.contexts import context_of
 from tests.support.low_rank import IMAGES, compress, moved, product, truncated
 from tests.support.random_policies import some_observations, some_tensors
 
@@ -131,7 +132,7 @@ def test_a_basis_that_is_computed_afresh_is_calibrated_at_once() -> None:
     chain = parse_chain([{"low_rank": 4}, {"int8": {"calibrate_every": 1000}}, "onnx"])
     exact_chain = parse_chain([{"low_rank": 4}, "onnx"])
     observations = some_observations(IMAGES, 40)
-    context, exact_context = Context(observations), Context(observations)
+    context, exact_context = context_of(observations), context_of(observations)
     actor, exact_actor = Acting(ArtifactRuntime(IMAGES)), Acting(ArtifactRuntime(IMAGES))
     quantizer = chain.links[1]
     # hidden weights of other directions, and four times as large, from version 11 on

@@ -18,6 +18,7 @@ from compress import (
 )
 from compress.graphs.policy_graph import PolicyGraph
 from tests.support.architectures import altered, parts_of
+from tests.support.contexts import context_of, seen
 from tests.support.pruning_oracle import (
     ARCHITECTURES,
     FLAT,
@@ -120,7 +121,7 @@ def test_units_that_always_give_the_same_are_removed_without_a_trace() -> None:
         tensors[f"{layer}.weight"][units] = 0.0
         tensors[f"{layer}.bias"][units] = 0.02  # constant, not dead, and the smallest there are
     link = Pruning(0.34, per_layer={"hidden.0": 0.0, "hidden.1": 0.2, "convolutions.1": 0.4})
-    pruned = compress(link, IMAGES, tensors, Context(some_observations(IMAGES, 8)))
+    pruned = compress(link, IMAGES, tensors, context_of(some_observations(IMAGES, 8)))
     assert widths_of(pruned.graph.architecture) == [4, 4, 10, 6]  # 3 filters are made an even 4
     observations = some_observations(IMAGES, 5, seed=9)
     logits, values, _ = slow_forward(IMAGES, tensors, observations)
@@ -174,7 +175,7 @@ def test_without_observations_magnitude_does_without_and_activation_waits() -> N
     plain = compress(Pruning(0.5, compensate=False), IMAGES, tensors, Context())
     for name, tensor in plain.tensors.items():
         np.testing.assert_array_equal(bare.tensors[name], tensor)
-    context.observations = some_observations(IMAGES, 8)
+    context.observations = seen(some_observations(IMAGES, 8))
     later = compress(Pruning(0.5), IMAGES, tensors, context)
     assert not np.array_equal(later.tensors["hidden.0.bias"], bare.tensors["hidden.0.bias"])
 
@@ -182,7 +183,7 @@ def test_without_observations_magnitude_does_without_and_activation_waits() -> N
     assert link.needs_observations and not Pruning(0.5).needs_observations
     with pytest.raises(NeedsObservations, match=r"prune=0\.5-activation needs observations"):
         compress(link, IMAGES, tensors, context)
-    context.observations = some_observations(IMAGES, 8)
+    context.observations = seen(some_observations(IMAGES, 8))
     compress(link, IMAGES, tensors, context)
 
 

@@ -20,6 +20,7 @@ from compress import (
 from compress.graphs.units import keep_units
 from tests.support.acting import Acting
 from tests.support.architectures import altered, parts_of
+from tests.support.contexts import context_of
 from tests.support.pruning_oracle import (
     FLAT,
     IMAGES,
@@ -40,7 +41,7 @@ def test_the_order_of_fuse_and_prune_makes_no_difference() -> None:
     tensors["convolutions.0.bias"][:] = 0.1 / sizes
     results = []
     for links in ([Pruning(0.5), Fusion()], [Fusion(), Pruning(0.5)]):
-        policy, context = Policy.of(IMAGES, tensors), Context(visited)
+        policy, context = Policy.of(IMAGES, tensors), context_of(visited)
         context.begin(policy)
         for link in links:
             policy = link.compress(policy, context)
@@ -54,7 +55,7 @@ def test_the_order_of_fuse_and_prune_makes_no_difference() -> None:
 def test_actors_see_the_new_weights_after_every_version(links) -> None:
     chain = parse_chain([{"prune": {"sparsity": 0.5, "compensate": False}}, *links])
     assert chain.id == ">".join(["prune=0.5", *links])
-    actor, context = Acting(ArtifactRuntime(IMAGES)), Context(some_observations(IMAGES, 20))
+    actor, context = Acting(ArtifactRuntime(IMAGES)), context_of(some_observations(IMAGES, 20))
     observations = some_observations(IMAGES, 5, seed=40)
     answers, chosen = [], some_tensors(IMAGES, 1)
     for version in (1, 2, 3):
@@ -82,7 +83,7 @@ def without(architecture, tensors, removed):
 def test_actors_see_the_new_weights_with_corrections_measured_before_them() -> None:
     chain = parse_chain([{"prune": {"sparsity": 0.5, "measure_every": 3}}, "onnx"])
     actor, visited = Acting(ArtifactRuntime(IMAGES)), some_observations(IMAGES, 40, seed=3)
-    context, observations = Context(visited), some_observations(IMAGES, 5, seed=40)
+    context, observations = context_of(visited), some_observations(IMAGES, 5, seed=40)
     removed, changes = {}, {}
     # version 3 is the last that the first corrections are for; a new generation has its own
     for generation, version in [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 6), (1, 7)]:
@@ -112,11 +113,11 @@ def test_a_chain_prunes_then_factors_and_quantises() -> None:
     visited = some_observations(IMAGES, 40)
     chain = parse_chain([{"prune": 0.3}, {"low_rank": 2}, "fuse", "int8", "onnx"])
     tensors = some_tensors(IMAGES, 18)
-    artifact = chain.compress(Policy.of(IMAGES, tensors), Context(visited))
+    artifact = chain.compress(Policy.of(IMAGES, tensors), context_of(visited))
     actor = Acting(ArtifactRuntime(IMAGES))
     actor.load(artifact)
     float_chain = CompressorChain().add(Pruning(0.3)).add(LowRank(2)).add(ONNX())
-    exact = float_chain.compress(Policy.of(IMAGES, tensors), Context(visited))
+    exact = float_chain.compress(Policy.of(IMAGES, tensors), context_of(visited))
     reference = Acting(ArtifactRuntime(IMAGES))
     reference.load(exact)
     expected = reference.parameters(visited)
@@ -150,7 +151,7 @@ def test_the_links_behind_a_global_ranking_go_on_when_widths_change(links) -> No
     prune = {"sparsity": 0.5, "scope": "global", "round_to": 1, "reselect_every": 2}
     chain = parse_chain([{"prune": prune}, *links])
     chain.plan(architecture)
-    context = Context(some_observations(architecture, 64))
+    context = context_of(some_observations(architecture, 64))
     actor, graphs = Acting(ArtifactRuntime(architecture)), []
     first, later = lopsided(architecture, (2, 14)), lopsided(architecture, (14, 2))
     for version, tensors in enumerate([first, later, later, later]):

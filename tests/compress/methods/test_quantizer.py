@@ -32,6 +32,7 @@ from compress.methods.quantizer import (
 )
 from tests.support.acting import parameters_of
 from tests.support.architectures import altered
+from tests.support.contexts import context_of, seen
 from tests.support.integer_policies import integer_parameters
 from tests.support.layer_walk import outputs
 from tests.support.quantisation import quantise, run
@@ -45,7 +46,7 @@ def test_weights_are_rounded_to_the_nearest_of_their_steps(
 ) -> None:
     link = Quantizer(per_channel=per_channel, reduced_range=reduced_range)
     policy = small.policy(architecture)
-    result = quantise(link, policy, Context(small.observations(architecture, 8)))
+    result = quantise(link, policy, context_of(small.observations(architecture, 8)))
     for layer in policy.graph.products():
         weight = policy.tensors[f"{layer.name}.weight"].astype(np.float64)
         scale = result.tensors[f"{layer.name}.weight_scale"].astype(np.float64)
@@ -102,7 +103,7 @@ def test_activation_scales_reach_over_the_range_and_zero(values, scale, zero) ->
 def test_ranges_are_those_of_what_enters_each_layer(small, architecture) -> None:
     policy = small.policy(architecture)
     observations = small.observations(architecture, 9)
-    ranges = activation_ranges(policy, observations)
+    ranges = activation_ranges(policy, seen(observations))
     _, _, given = outputs(policy.graph, policy.tensors, observations)
     for layer in policy.graph.products():
         entering, leaving = given[layer.reads[0]], given[layer.name]
@@ -119,7 +120,7 @@ def test_images_enter_as_they_are(small) -> None:
         policy = small.policy(small.images)
         policy = policy.become(replace(policy.graph, scale_folded=folded), policy.tensors)
         # dim images: a calibrated scale would be smaller
-        result = quantise(Quantizer(), policy, Context(small.observations(small.images, 8) // 4))
+        result = quantise(Quantizer(), policy, context_of(small.observations(small.images, 8) // 4))
         assert result.tensors["convolutions.0.input_scale"] == np.float32(scale)
         assert result.tensors["convolutions.0.input_zero"] == 0
 
@@ -222,7 +223,7 @@ def test_dead_nearly_dead_and_constant_layers_keep_what_they_give(
     policy = Policy.of(small.images, tensors)
     observations = small.observations(small.images, 32)
     link = Quantizer(per_channel=per_channel, reduced_range=not has_vnni())
-    result = quantise(link, policy, Context(observations))
+    result = quantise(link, policy, context_of(observations))
     check_tensors(result.graph, result.tensors)
     logits = parameters_of(run(result), observations)
     expected = reference_parameters(small.images, tensors, observations)
@@ -233,7 +234,7 @@ def test_dead_nearly_dead_and_constant_layers_keep_what_they_give(
 
 def test_versions_between_calibrations_are_quantised_with_the_known_ranges(small) -> None:
     architecture = small.images
-    context = Context(small.observations(architecture, 64))
+    context = context_of(small.observations(architecture, 64))
     link = Quantizer(calibrate_every=3, calibration_observations=16)
     scales, weights = [], []
     for version in range(1, 9):
@@ -264,7 +265,7 @@ def calibrated_at(link, context, policies) -> list[int]:
 
 
 def test_calibrations_are_frequent_at_first_and_again_in_a_new_generation(small) -> None:
-    context = Context(small.observations(small.flat, 16))
+    context = context_of(small.observations(small.flat, 16))
     policy = small.policy(small.flat)
     versions = [replace(policy, at=PolicyVersion(0, v)) for v in range(1, 61)]
     resumed = [replace(policy, at=PolicyVersion(1, v)) for v in range(1, 7)]
@@ -275,7 +276,7 @@ def test_calibrations_are_frequent_at_first_and_again_in_a_new_generation(small)
 def test_other_units_after_pruning_are_calibrated_at_once(small) -> None:
     chain = CompressorChain(batch_sizes=(), fidelity_observations=0)
     chain.add(Pruning(0.5, reselect_every=10)).add(Quantizer(calibrate_every=1000)).add(ONNX())
-    context = Context(small.observations(small.images, 16))
+    context = context_of(small.observations(small.images, 16))
     *_, quantizer, _ = chain.links
     counts = []
     for version in range(1, 31):
@@ -291,7 +292,7 @@ def test_other_units_after_pruning_are_calibrated_at_once(small) -> None:
 
 
 def test_another_graph_is_calibrated_at_once(small) -> None:
-    context = Context(small.observations(small.images, 16))
+    context = context_of(small.observations(small.images, 16))
     link = Quantizer(calibrate_every=100)
     wide = small.policy(small.images)
     narrow = small.policy(altered(small.images, hidden=(7, 5)))
@@ -322,7 +323,7 @@ def test_numbers_that_are_not_finite_are_not_hidden_by_rounding(small, precision
     for name in ("convolutions.1.weight", "hidden.0.bias", "policy.weight", "policy.bias"):
         policy = small.policy(small.images)
         policy.tensors[name].reshape(-1)[-1] = number
-        link, context = Quantizer(precision), Context(small.observations(small.images, 8))
+        link, context = Quantizer(precision), context_of(small.observations(small.images, 8))
         with pytest.raises(RefusedTensors, match="not finite"):
             result = quantise(link, policy, context)
             check_tensors(result.graph, result.tensors)  # the chain does this after all links
@@ -334,7 +335,7 @@ def test_numbers_that_are_not_finite_are_not_hidden_by_rounding(small, precision
 def test_finite_weights_whose_activations_are_not_finite_are_refused(small) -> None:
     policy = small.policy(small.images)
     policy.tensors["convolutions.0.weight"][...] = 3e38
-    link, context = Quantizer(), Context(small.observations(small.images, 8))
+    link, context = Quantizer(), context_of(small.observations(small.images, 8))
     with pytest.raises(RefusedTensors, match="not finite"):
         quantise(link, policy, context)
     quantise(link, small.policy(small.images), context)
@@ -407,7 +408,7 @@ def test_other_networks_are_computed_too(small, changes) -> None:
     policy = small.policy(architecture)
     observations = small.observations(architecture, 16)
     link = Quantizer(reduced_range=not has_vnni())
-    result = quantise(link, policy, Context(observations))
+    result = quantise(link, policy, context_of(observations))
     logits = parameters_of(run(result), observations)
     expected = integer_parameters(result.graph, result.tensors, observations)
     np.testing.assert_allclose(logits, expected, atol=0.01 * np.abs(expected).max())

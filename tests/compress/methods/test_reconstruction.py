@@ -8,6 +8,7 @@ import pytest
 from compress import Context, Policy, Pruning, RefusedTensors
 from compress.graphs.units import keep_units
 from compress.methods.reconstruction import reconstruction
+from tests.support.contexts import context_of, seen
 from tests.support.pruning_oracle import (
     ARCHITECTURES,
     FLAT,
@@ -28,11 +29,11 @@ def test_the_narrow_policy_is_fitted_layer_by_layer_to_the_whole(name, count) ->
     architecture = ARCHITECTURES[name]
     tensors = some_tensors(architecture, 2)
     visited = some_observations(architecture, count, seed=3)
-    pruned = compress(Pruning(0.5), architecture, tensors, Context(visited))
+    pruned = compress(Pruning(0.5), architecture, tensors, context_of(visited))
     removed = least_important(architecture, pruned.graph.architecture, tensors)
     expected = reconstructed(architecture, tensors, removed, visited)
     assert_tensors_close(pruned.tensors, expected, rtol=1e-2, atol=1e-4)
-    bare = compress(Pruning(0.5, compensate=False), architecture, tensors, Context(visited))
+    bare = compress(Pruning(0.5, compensate=False), architecture, tensors, context_of(visited))
     changed = [n for n, t in bare.tensors.items() if np.abs(pruned.tensors[n] - t).max() > 0.001]
     assert len(changed) > 2
 
@@ -58,7 +59,7 @@ def test_a_corrected_policy_is_nearer_to_its_original_where_it_was_not_fitted(na
     errors = []
     for compensate in (False, True):
         pruned = compress(
-            Pruning(0.5, compensate=compensate), architecture, tensors, Context(visited)
+            Pruning(0.5, compensate=compensate), architecture, tensors, context_of(visited)
         )
         errors.append(np.abs(graph_outputs(pruned, observations)[0] - original).mean())
     assert errors[1] < share * errors[0]
@@ -76,7 +77,7 @@ def test_what_the_units_that_stay_know_is_put_back_exactly() -> None:
             tensors[f"{layer}.{kind}"][like] *= 4.0
             tensors[f"{layer}.{kind}"][unit] = 0.01 * tensors[f"{layer}.{kind}"][like]
     link = Pruning(0.1, per_layer={"convolutions": 0.2}, round_to=1, ridge=1e-9)
-    pruned = compress(link, IMAGES, tensors, Context(some_observations(IMAGES, 100)))
+    pruned = compress(link, IMAGES, tensors, context_of(some_observations(IMAGES, 100)))
     removed = least_important(IMAGES, pruned.graph.architecture, tensors)
     assert removed == {"convolutions.0": [1], "convolutions.1": [0], "hidden.0": [3]}
     observations = some_observations(IMAGES, 5, seed=9)
@@ -92,8 +93,8 @@ def test_an_observation_that_never_changes_moves_no_weight(name, count) -> None:
     architecture = ARCHITECTURES[name]
     tensors = some_tensors(architecture, 4)
     visited = np.repeat(some_observations(architecture, 1), count, axis=0)
-    pruned = compress(Pruning(0.5), architecture, tensors, Context(visited))
-    bare = compress(Pruning(0.5, compensate=False), architecture, tensors, Context(visited))
+    pruned = compress(Pruning(0.5), architecture, tensors, context_of(visited))
+    bare = compress(Pruning(0.5, compensate=False), architecture, tensors, context_of(visited))
     dense = [n for n in bare.tensors if n.endswith("weight") and bare.tensors[n].ndim == 2]
     for tensor in dense:  # a convolution sees differences between positions
         np.testing.assert_allclose(
@@ -108,7 +109,7 @@ def test_layers_that_read_nothing_leave_everything_as_it_is() -> None:
     for tower in ("hidden", "value_hidden"):
         tensors[f"{tower}.0.weight"][:] = 0.0
         tensors[f"{tower}.0.bias"][:] = 0.0  # tanh of it is zero: what the next layer reads
-    pruned = compress(Pruning(0.5), FLAT, tensors, Context(some_observations(FLAT, 9)))
+    pruned = compress(Pruning(0.5), FLAT, tensors, context_of(some_observations(FLAT, 9)))
     bare = compress(Pruning(0.5, compensate=False), FLAT, tensors, Context())
     assert_tensors_close(
         {n: t for n, t in pruned.tensors.items() if "hidden" in n},
@@ -123,10 +124,10 @@ def test_corrections_are_measured_again_when_they_are_due() -> None:
     versions = [some_tensors(IMAGES, 20)]
     for step in range(3):  # small steps: the same units stay the least important
         versions.append({n: t + np.float32(1e-3 * step) for n, t in versions[0].items()})
-    seen = [some_observations(IMAGES, 20, seed) // (1 + seed) for seed in range(4)]
+    shown = [some_observations(IMAGES, 20, seed) // (1 + seed) for seed in range(4)]
     corrections = {}
-    for index, (tensors, visited) in enumerate(zip(versions, seen, strict=True)):
-        context.observations = visited
+    for index, (tensors, visited) in enumerate(zip(versions, shown, strict=True)):
+        context.observations = seen(visited)
         pruned = compress(link, IMAGES, tensors, context)
         bare = compress(Pruning(0.5, compensate=False), IMAGES, tensors, Context()).tensors
         if index % 2 == 0:
@@ -152,7 +153,7 @@ def test_what_few_observations_said_is_asked_again_of_twice_as_many_or_all_that_
         (others, 30, 30),
         (others, 40, 30),
     ):
-        context.observations = visited[:count]
+        context.observations = seen(visited[:count])
         pruned = compress(link, IMAGES, tensors, context)
         removed = removed or least_important(IMAGES, pruned.graph.architecture, tensors)
         expected = reconstructed(IMAGES, tensors, removed, visited[:measured_on])
@@ -170,9 +171,11 @@ def test_units_chosen_by_few_observations_are_chosen_again_by_twice_as_many(comp
     visited[:4] = 0  # of the first ones only biases are left
     kept = []
     for count, measured_on in ((4, 4), (7, 4), (40, 40)):
-        context.observations = visited[:count]
+        context.observations = seen(visited[:count])
         pruned = compress(link, IMAGES, tensors, context)
-        once = compress(Pruning(0.5, **settings), IMAGES, tensors, Context(visited[:measured_on]))
+        once = compress(
+            Pruning(0.5, **settings), IMAGES, tensors, context_of(visited[:measured_on])
+        )
         assert_tensors_close(pruned.tensors, once.tensors, rtol=0, atol=0)
         kept.append(pruned.tensors)
     assert any(not np.array_equal(kept[0][name], kept[2][name]) for name in kept[0])
@@ -183,19 +186,20 @@ def test_units_chosen_by_few_observations_are_chosen_again_by_twice_as_many(comp
 def test_twice_as_many_that_gave_nothing_finite_are_asked_again(importance) -> None:
     visited, good = some_observations(IMAGES, 20), some_tensors(IMAGES, 1)
     huge = np.full_like(good["convolutions.0.weight"], 3e38)
-    link, context = Pruning(0.5, importance=importance), Context(visited[:10])
+    link, context = Pruning(0.5, importance=importance), context_of(visited[:10])
     compress(link, IMAGES, good, context)
-    context.observations = visited
+    context.observations = seen(visited)
     with pytest.raises(RefusedTensors, match="not finite"):
         compress(link, IMAGES, {**good, "convolutions.0.weight": huge}, context)
     again = compress(link, IMAGES, good, context)
-    fresh = compress(Pruning(0.5, importance=importance), IMAGES, good, Context(visited))
+    fresh = compress(Pruning(0.5, importance=importance), IMAGES, good, context_of(visited))
     assert_tensors_close(again.tensors, fresh.tensors, rtol=1e-4, atol=1e-5)
 
 
 def test_units_that_are_chosen_again_get_corrections_of_their_own() -> None:
     link, context = Pruning(0.5, reselect_every=1, measure_every=100), Context()
-    context.observations = visited = some_observations(IMAGES, 40)
+    visited = some_observations(IMAGES, 40)
+    context.observations = seen(visited)
     chosen = []
     for seed in (1, 2):
         tensors = some_tensors(IMAGES, seed)
@@ -225,13 +229,13 @@ def test_what_was_measured_on_numbers_that_are_not_finite_is_not_remembered(
     visited, good = some_observations(IMAGES, 20), some_tensors(IMAGES, 1)
     huge = np.full_like(good["convolutions.0.weight"], 3e38)
     overflowing = {**good, "convolutions.0.weight": huge}  # finite, and what they give is not
-    link, context = Pruning(0.5, **settings), Context(visited)
+    link, context = Pruning(0.5, **settings), context_of(visited)
     for _ in range(2):
         compress(link, IMAGES, good, context)
     with pytest.raises(RefusedTensors, match=reason):  # the third version, in which it is due
         compress(link, IMAGES, overflowing, context)
     again = compress(link, IMAGES, good, context)
-    fresh = compress(Pruning(0.5, **settings), IMAGES, good, Context(visited))
+    fresh = compress(Pruning(0.5, **settings), IMAGES, good, context_of(visited))
     assert_tensors_close(again.tensors, fresh.tensors, rtol=1e-4, atol=1e-5)
     assert all(np.isfinite(tensor).all() for tensor in again.tensors.values())
     assert context.breaks == 0  # no later link was told of the unused units
@@ -248,7 +252,7 @@ def test_a_wide_image_is_fitted_on_some_of_its_positions() -> None:
     }
     visited = some_observations(IMAGES, 1000)  # nine positions each
     drawn = [
-        reconstruction(policy, kept, visited, ridge=0.03, rng=np.random.default_rng(seed))
+        reconstruction(policy, kept, seen(visited), ridge=0.03, rng=np.random.default_rng(seed))
         for seed in (0, 0, 1)
     ]
     name = "convolutions.1.weight"

@@ -16,12 +16,15 @@ from compress import PolicyGraph
 from compress.graphs.graph_network import GraphNetwork
 from compress.methods.student import DistillationData, Student, distillation_loss, one_signed_layers
 from tests.support.architectures import altered
+from tests.support.contexts import seen
 from tests.support.distillation import kl_by_loops, outputs, silenced
 
 
 def all_of(observations, teacher, amp_dtype=None):
     """All observations, with the teacher's outputs."""
-    return DistillationData(observations, teacher, amp_dtype).part(np.arange(len(observations)))
+    return DistillationData(seen(observations), teacher, amp_dtype).part(
+        np.arange(len(observations))
+    )
 
 
 def test_the_loss_is_equation_1_summed_up_by_loops() -> None:

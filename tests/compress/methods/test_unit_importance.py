@@ -8,6 +8,7 @@ import pytest
 from compress import Context, Policy, Pruning
 from compress.methods.unit_importance import influences, most_important
 from tests.support.architectures import altered, parts_of
+from tests.support.contexts import context_of
 from tests.support.pruning_oracle import (
     ARCHITECTURES,
     FLAT,
@@ -33,9 +34,9 @@ def test_a_unit_that_never_answers_goes_first_by_activation() -> None:
     tensors["hidden.0.bias"][2] = -1000.0
     tensors["hidden.0.bias"][[0, 1, 3]] = 1.0
     visited = some_observations(architecture, 30)
-    by_magnitude = compress(Pruning(0.25), architecture, tensors, Context(visited))
+    by_magnitude = compress(Pruning(0.25), architecture, tensors, context_of(visited))
     by_activation = compress(
-        Pruning(0.25, importance="activation"), architecture, tensors, Context(visited)
+        Pruning(0.25, importance="activation"), architecture, tensors, context_of(visited)
     )
     assert -1000.0 in by_magnitude.tensors["hidden.0.bias"]
     np.testing.assert_array_equal(
@@ -53,7 +54,7 @@ def test_importance_by_activation_is_of_what_the_next_layer_of_the_policy_reads(
     visited = some_observations(architecture, 30, seed=6)
     _, _, given = slow_forward(architecture, tensors, visited)
     link = Pruning(0.5, importance="activation", compensate=compensate)
-    pruned = compress(link, architecture, tensors, Context(visited))
+    pruned = compress(link, architecture, tensors, context_of(visited))
     sizes = layers_of(pruned.graph.architecture)
     fixed = {}
     for layer, units in layers_of(architecture).items():
@@ -137,7 +138,7 @@ def test_weights_that_are_all_equal_keep_the_first_units(value, importance, scop
     }
     link = Pruning(0.5, importance=importance, scope=scope, round_to=1, compensate=False)
     # dark images: 1e30 times a bright one would leave float32
-    context = Context(np.zeros((4, *IMAGES.observation.sole.shape), np.uint8))
+    context = context_of(np.zeros((4, *IMAGES.observation.sole.shape), np.uint8))
     if value == 1e30:
         tensors = {n: t if n.startswith("convolutions.0") else t * 0 for n, t in tensors.items()}
     result = compress(link, IMAGES, tensors, context)

@@ -16,7 +16,6 @@ from compress import (
     ONNX,
     ArtifactRuntime,
     CompressorChain,
-    Context,
     Policy,
     PolicyGraph,
     TorchScript,
@@ -26,6 +25,7 @@ from compress.methods.quantizer import Quantizer, has_vnni
 from compress.runtimes.graph_cache import GraphCache
 from tests.support.acting import Acting, parameters_of
 from tests.support.architectures import altered, parts_of
+from tests.support.contexts import context_of
 from tests.support.random_policies import reference_parameters, some_observations, some_tensors
 from tests.support.runtimes import SMALL, preset
 from tests.support.waiting import run_python
@@ -82,7 +82,7 @@ def test_after_every_swap_of_an_artifact_the_outputs_are_those_of_the_new_weight
 ) -> None:
     chain, runtime = make_chain(name), Acting(ArtifactRuntime(architecture))
     observations = some_observations(architecture, 24)
-    context = Context(some_observations(architecture, 64, seed=1))
+    context = context_of(some_observations(architecture, 64, seed=1))
     answers, size = [], 0.0
     for version in (1, 2, 3):
         tensors = some_tensors(architecture, version)
@@ -175,7 +175,7 @@ def test_torchscript_lets_go_of_the_weights_of_earlier_versions() -> None:
 def test_swaps_between_graphs_never_mix_them() -> None:
     runtime = Acting(ArtifactRuntime(IMAGES))
     chains = {name: make_chain(name) for name in _CHAINS}
-    contexts = {name: Context(some_observations(IMAGES, 64, seed=1)) for name in _CHAINS}
+    contexts = {name: context_of(some_observations(IMAGES, 64, seed=1)) for name in _CHAINS}
     observations = some_observations(IMAGES, 16)
     rng = np.random.default_rng(0)
     names = [str(name) for name in rng.permutation([*_CHAINS, *_CHAINS])]
@@ -196,7 +196,7 @@ def test_swaps_between_graphs_never_mix_them() -> None:
 @pytest.mark.parametrize("name", ["onnx", "bf16", "int8", "int8-channels"])
 def test_an_artifact_replaces_each_single_tensor(name, architecture) -> None:
     # at the optimisation level that actors use: the layout pass once kept old convolution weights
-    context = Context(some_observations(architecture, 64, seed=1))
+    context = context_of(some_observations(architecture, 64, seed=1))
     policy = Policy.of(architecture, some_tensors(architecture, 3))
     artifact = make_chain(name).compress(policy, context)
     observations = some_observations(architecture, 8)
@@ -227,7 +227,7 @@ def test_an_artifact_replaces_each_single_tensor(name, architecture) -> None:
 
 @pytest.mark.parametrize("name", _CHAINS)
 def test_artifacts_answer_any_number_of_observations_row_by_row(name) -> None:
-    context = Context(some_observations(IMAGES, 32, seed=1))
+    context = context_of(some_observations(IMAGES, 32, seed=1))
     policy = Policy.of(IMAGES, some_tensors(IMAGES, 4))
     runtime = Acting(ArtifactRuntime(IMAGES))
     runtime.load(make_chain(name).compress(policy, context))
@@ -243,7 +243,7 @@ def test_artifacts_answer_any_number_of_observations_row_by_row(name) -> None:
 
 
 def test_a_session_keeps_its_weights_when_the_artifacts_arrays_are_reused() -> None:
-    context = Context(some_observations(IMAGES, 32, seed=1))
+    context = context_of(some_observations(IMAGES, 32, seed=1))
     observations = some_observations(IMAGES, 4)
     for name in _CHAINS:
         policy = Policy.of(IMAGES, some_tensors(IMAGES, 5))

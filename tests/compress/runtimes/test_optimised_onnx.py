@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from aclearn.types import PolicyVersion
-from compress import Context, Policy, PolicyGraph, build_onnx, parse_chain
+from compress import Policy, PolicyGraph, build_onnx, parse_chain
 from compress.graphs.onnx_graph import onnx_tensors
 from compress.runtimes import optimised_onnx as optimised
 from compress.runtimes.graph_cache import GraphCache
@@ -15,6 +15,7 @@ from compress.runtimes.onnx_runtime import load_session
 from compress.runtimes.optimised_onnx import Skeleton, skeleton_of
 from tests.support.acting import parameters_of
 from tests.support.architectures import altered
+from tests.support.contexts import context_of
 from tests.support.pruning_oracle import ARCHITECTURES
 from tests.support.random_policies import some_observations, some_tensors
 
@@ -37,7 +38,7 @@ CHAINS = {
 )
 def test_a_rewritten_graph_answers_as_the_graph_itself_for_every_version(name, chain) -> None:
     architecture = ARCHITECTURES[name]
-    context = Context(some_observations(architecture, 40))
+    context = context_of(some_observations(architecture, 40))
     link = parse_chain(CHAINS[chain])
     observations = some_observations(architecture, 5, seed=1)
     answers = []
@@ -126,7 +127,7 @@ def test_without_a_disk_to_write_to_sessions_do_it_themselves(
 
 def test_a_graph_is_rewritten_once(monkeypatch) -> None:
     architecture = ARCHITECTURES["images"]
-    context, link = Context(some_observations(architecture, 20)), parse_chain(["int8", "onnx"])
+    context, link = context_of(some_observations(architecture, 20)), parse_chain(["int8", "onnx"])
     made = []
 
     def note(graph):

@@ -36,6 +36,7 @@ from services.evaluator.saved_policy import load_policy
 from services.launcher.local_run import train
 from services.runtime.probe import probe_environment
 from tests.support.acting import Acting
+from tests.support.contexts import seen
 
 #: Observations for the links, and as many for comparisons: fewer than usual.
 _FEW = 32
@@ -71,8 +72,8 @@ def quick(monkeypatch: pytest.MonkeyPatch, spec: EnvSpec) -> None:
 def no_games(monkeypatch: pytest.MonkeyPatch) -> None:
     """Visits cost seconds: random frames instead."""
 
-    def visit(saved: object, policy: object, *, count: int, seed: int) -> np.ndarray:
-        return some_frames(count)
+    def visit(saved: object, policy: object, *, count: int, seed: int) -> dict[str, np.ndarray]:
+        return seen(some_frames(count))
 
     monkeypatch.setattr("services.commands.offline_compression.visit", visit)
 
@@ -105,7 +106,7 @@ def test_an_exported_policy_needs_nothing_else_and_answers_as_torch_does(run, tm
     assert artifact.chain == "onnx"
     frames = some_frames(5)
     np.testing.assert_allclose(
-        run_onnx(to.read_bytes(), frames), torch_parameters(run, frames), rtol=1e-4, atol=1e-5
+        run_onnx(to.read_bytes(), seen(frames)), torch_parameters(run, frames), rtol=1e-4, atol=1e-5
     )
     model = onnx.load(to)
     assert all(t.data_location != onnx.TensorProto.EXTERNAL for t in model.graph.initializer)
@@ -121,7 +122,7 @@ def test_an_exported_int8_policy_is_near_and_says_how_near(run, tmp_path) -> Non
     artifact = export_run(run, to, words="int8")
     assert artifact.chain.startswith("int8") and artifact.chain.endswith(">onnx")
     frames = some_frames(5)
-    exact, answers = torch_parameters(run, frames), run_onnx(to.read_bytes(), frames)
+    exact, answers = torch_parameters(run, frames), run_onnx(to.read_bytes(), seen(frames))
     assert 0.0 < np.abs(answers - exact).max() < 0.1 * np.abs(exact).max() + 0.01
     about = {prop.key: prop.value for prop in onnx.load(to).metadata_props}
     assert float(about["fidelity.kl_mean"]) == pytest.approx(artifact.fidelity.kl_mean)
@@ -224,7 +225,7 @@ def test_a_chain_is_compared_on_other_observations_than_it_was_fitted_on(run, mo
 
     def visited(config, policy, *, count, seed):
         assert count == len(frames)
-        return frames
+        return seen(frames)
 
     def context(observations, *, seed):
         fitted.append(observations)
@@ -234,7 +235,7 @@ def test_a_chain_is_compared_on_other_observations_than_it_was_fitted_on(run, mo
     monkeypatch.setattr("services.commands.offline_compression.Context", context)
     *_, row = compress_run(run, "int8")
     others = frames[1::2]
-    assert all(np.array_equal(observations, frames[0::2]) for observations in fitted)
+    assert all(np.array_equal(given["observation"], frames[0::2]) for given in fitted)
     policy = Acting(ArtifactRuntime(load_policy(run).architecture))
     policy.load(row.artifact)
     expected = Fidelity.of(
@@ -255,7 +256,7 @@ def test_a_run_of_a_residual_network_repeats_itself_and_is_exported_and_played(t
     artifact = export_run(run, tmp_path / "policy.onnx")
     assert artifact.original == saved.architecture.digest()
     frames = some_frames(3)
-    answers = run_onnx((tmp_path / "policy.onnx").read_bytes(), frames)
+    answers = run_onnx((tmp_path / "policy.onnx").read_bytes(), seen(frames))
     np.testing.assert_allclose(answers, torch_parameters(run, frames), rtol=1e-4, atol=1e-5)
     assert evaluate(run, episodes=2).lengths == [100, 100]
 

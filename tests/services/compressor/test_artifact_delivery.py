@@ -20,12 +20,13 @@ from tests.support.compressors import (
     some_observations,
     some_tensors,
 )
+from tests.support.contexts import seen
 
 
 def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, tools) -> None:
     pulling, compressor = Pulling(roles, tools), make(tools, ["int8", "onnx"])
     observations = some_observations(tools.flat, 40)
-    compressor.observe(observations)
+    compressor.observe(seen(observations))
     compressor.compress(PolicyVersion(2, 1), some_tensors(tools.flat, 1))
     pulling.pull(compressor)
     assert pulling.client.at == PolicyVersion(2, 1)
@@ -98,7 +99,7 @@ def test_a_role_that_refuses_the_last_artifact_acts_on_the_uncompressed_policy(
 ) -> None:
     pulling, compressor = Pulling(roles, tools), make(tools, ["int8", "onnx"])
     observations, tensors = some_observations(tools.flat, 40), some_tensors(tools.flat, 1)
-    compressor.observe(observations)
+    compressor.observe(seen(observations))
     compressor.compress(PolicyVersion(0, 1), tensors)
     # as on a CPU with other int8 arithmetic: sealed, but its probe fails
     other = replace(compressor.artifact, probe_parameters=compressor.artifact.probe_parameters + 1)

@@ -9,6 +9,7 @@ import pytest
 
 from aclearn.config import CompressorConfig, Config, EnvConfig, RunConfig
 from aclearn.types import PolicyId, PolicyVersion
+from aclearn.types.observation_spec import row_count
 from aclearn.wire import (
     decode,
     encode,
@@ -28,6 +29,7 @@ from tests.support.compressors import (
     some_observations,
     some_tensors,
 )
+from tests.support.contexts import seen
 
 
 def test_before_there_are_observations_the_uncompressed_policy_acts(tools) -> None:
@@ -42,7 +44,7 @@ def test_before_there_are_observations_the_uncompressed_policy_acts(tools) -> No
     np.testing.assert_allclose(
         acting(uncompressed, tools.flat).parameters(observations), expected, rtol=1e-5, atol=1e-5
     )
-    compressor.observe(observations)
+    compressor.observe(seen(observations))
     compressor.compress(PolicyVersion(0, 2), some_tensors(tools.flat, 2))
     assert compressor.artifact.chain.startswith("int8") and compressor.made == 1
     assert compressor.artifact.at == PolicyVersion(0, 2)
@@ -53,18 +55,18 @@ def test_the_newest_observations_are_kept_for_links_or_for_comparisons(tools) ->
     numbered = np.repeat(np.arange(12, dtype=np.float32)[:, None], 3, axis=1)
     # six for links to two for comparisons: each fourth is held out, in any division into batches
     for part in (numbered[:5], numbered[5:6], numbered[6:]):
-        compressor.observe(part)
+        compressor.observe(seen(part))
     context = compressor.ladder.rung.context
-    assert context.observations[:, 0].tolist() == [4, 5, 6, 8, 9, 10]
-    assert context.held_out[:, 0].tolist() == [7, 11]
+    assert context.observations["observation"][:, 0].tolist() == [4, 5, 6, 8, 9, 10]
+    assert context.held_out["observation"][:, 0].tolist() == [7, 11]
 
 
 def test_where_nothing_is_compared_all_observations_are_for_links(tools) -> None:
     compressor = make(tools, ["onnx"], observations=6, fidelity_observations=0)
     for _ in range(2):
-        compressor.observe(some_observations(tools.flat, 4))
+        compressor.observe(seen(some_observations(tools.flat, 4)))
     context = compressor.ladder.rung.context
-    assert (len(context.observations), len(context.held_out)) == (6, 0)
+    assert (row_count(context.observations), row_count(context.held_out)) == (6, 0)
 
 
 def test_a_failing_link_is_counted_and_the_last_artifact_stays(tools) -> None:
@@ -171,7 +173,7 @@ def test_weights_that_are_not_finite_change_nothing(tools, bad) -> None:
 
 def test_an_artifact_too_far_from_its_policy_is_not_published(tools) -> None:
     compressor = make(tools, ["int8", "onnx"], max_kl=1e-12)
-    compressor.observe(some_observations(tools.flat, 40))
+    compressor.observe(seen(some_observations(tools.flat, 40)))
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
     assert (compressor.artifact.chain, compressor.uncompressed) == ("fuse>onnx", 1)
     assert compressor.errors == {"unfaithful": 1}
@@ -204,7 +206,7 @@ def test_every_version_is_held_to_the_bound(tools, every) -> None:
         clock=tools.Clock(),
     )
     visited = some_observations(tools.flat, 160)
-    compressor.observe(visited)
+    compressor.observe(seen(visited))
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
     assert compressor.artifact.chain == "onnx>moody"
     link.spoil = flipped
@@ -238,7 +240,7 @@ def test_a_link_whose_parameters_are_not_finite_is_a_failing_link(roles, tools, 
     link, compressor = make_moody(tools)
     link.spoil = enormous
     if observed:
-        compressor.observe(some_observations(tools.flat, observed))
+        compressor.observe(seen(some_observations(tools.flat, observed)))
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
     assert compressor.errors == {"RefusedTensors": 1}
     assert compressor.artifact.chain == "fuse>onnx"
@@ -249,7 +251,7 @@ def test_a_link_whose_parameters_are_not_finite_is_a_failing_link(roles, tools, 
 
 def test_a_policy_whose_own_parameters_are_not_finite_is_not_published_at_all(tools) -> None:
     _, compressor = make_moody(tools)
-    compressor.observe(some_observations(tools.flat, 40))
+    compressor.observe(seen(some_observations(tools.flat, 40)))
     compressor.compress(PolicyVersion(0, 1), enormous(some_tensors(tools.flat, 1)))
     assert compressor.artifact is None and compressor.known == PolicyVersion(0, 1)
     assert compressor.newer_than(PolicyId(), uncompressed=True) is None
@@ -282,7 +284,7 @@ def test_a_new_student_acts_once_it_is_near_its_policy(tools) -> None:
     student = {"student": "mlp", "hidden": [16], "learning_rate": 0.01}
     distill = {"distill": {**student, "first_steps": 1, "steps": 40}}
     compressor = make(tools, [distill, "onnx"], max_kl=0.1)
-    compressor.observe(some_observations(tools.flat, 256))
+    compressor.observe(seen(some_observations(tools.flat, 256)))
     tensors = some_tensors(tools.flat, 1)
     tensors["policy.weight"] *= 10  # a policy with clear preferences
     chains, distances = [], []
@@ -303,7 +305,7 @@ def test_what_was_compared_with_nothing_is_within_no_bound_and_has_no_gauges(
     for bound, chain in ((0.5, "fuse>onnx"), (None, "moody")):
         _, compressor = make_moody(tools, max_kl=bound, fidelity_observations=0)
         if observed:
-            compressor.observe(some_observations(tools.flat, observed))
+            compressor.observe(seen(some_observations(tools.flat, observed)))
         compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
         assert (compressor.artifact.chain, compressor.errors["unfaithful"]) == (chain, 0)
         distances = {"kl_mean", "kl_variance", "kl_max", "agreement"}
@@ -320,7 +322,7 @@ def test_links_that_have_no_effect_are_told_once(tools, caplog) -> None:
 def test_gauges_tell_of_the_newest_artifact(tools) -> None:
     compressor = make(tools, ["int8", "onnx"])
     assert compressor.gauges() == {"rung": 0.0}
-    compressor.observe(some_observations(tools.flat, 40))
+    compressor.observe(seen(some_observations(tools.flat, 40)))
     compressor.compress(PolicyVersion(0, 4), some_tensors(tools.flat, 1))
     gauges = compressor.gauges()
     assert gauges["artifact_version"] == 4 and gauges["compressed"] == 1
@@ -347,7 +349,7 @@ def test_the_interval_of_artifacts_is_the_mean_of_the_newest(tools) -> None:
 
 def test_artifacts_pass_over_the_wire_unchanged(tools) -> None:
     compressor = make(tools, ["int8", "onnx"])
-    compressor.observe(some_observations(tools.flat, 40))
+    compressor.observe(seen(some_observations(tools.flat, 40)))
     compressor.compress(PolicyVersion(2, 4), some_tensors(tools.flat, 1))
     sent = compressor.artifact
     frames = [bytes(part) for part in encode(reply_of(sent), run="r", incarnation="s", sequence=1)]

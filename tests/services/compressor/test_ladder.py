@@ -19,6 +19,7 @@ from tests.support.compressors import (
     some_observations,
     some_tensors,
 )
+from tests.support.contexts import seen
 
 _UNCOMPRESSED = "fuse>onnx"
 
@@ -64,7 +65,7 @@ def make_scaled(
 def test_another_rung_compresses_the_same_version_again_and_actors_take_it(roles, tools) -> None:
     pulling, (_, compressor) = Pulling(roles, tools), make_scaled(tools, 3.0, 2.0)
     tensors, observations = some_tensors(tools.flat, 1), some_observations(tools.flat, 8)
-    compressor.observe(some_observations(tools.flat, 40))
+    compressor.observe(seen(some_observations(tools.flat, 40)))
     at = PolicyVersion(0, 5)
     compressor.compress(at, tensors)
     pulling.pull(compressor)
@@ -112,22 +113,24 @@ def test_an_artifact_of_the_new_rung_that_fails_its_check_changes_nothing(roles,
 def test_a_rung_keeps_the_state_of_its_links_while_another_one_is_current(tools) -> None:
     links, compressor = make_scaled(tools, 3.0, 2.0)
     visited = some_observations(tools.flat, 40)
-    compressor.observe(visited)
-    seen = []
+    compressor.observe(seen(visited))
+    kept = []
     for version, rung in enumerate([0, 0, 1, 2, 1, 0]):
         compressor.set_rung(rung)
         compressor.compress(PolicyVersion(0, version), some_tensors(tools.flat, version))
-        seen.append(compressor.gauges().get("scaled_versions"))
-    assert seen == [1, 2, 1, None, 2, 3]
+        kept.append(compressor.gauges().get("scaled_versions"))
+    assert kept == [1, 2, 1, None, 2, 3]
     assert [link.calls for link in links] == [3, 2]  # only the current rung's is made
     first, second, _ = compressor.ladder.rungs
-    np.testing.assert_array_equal(first.context.observations, second.context.observations)
+    np.testing.assert_array_equal(
+        *(rung.context.observations["observation"] for rung in (first, second))
+    )
 
 
 def test_beyond_max_kl_the_next_rung_is_published(tools) -> None:
     links, compressor = make_scaled(tools, 9.0, 1.0, max_kl=0.01)
     tensors = some_tensors(tools.flat, 1)
-    compressor.observe(some_observations(tools.flat, 400))
+    compressor.observe(seen(some_observations(tools.flat, 400)))
     compressor.compress(PolicyVersion(0, 1), tensors)
     assert (compressor.artifact.chain, compressor.errors) == ("scaled=1", {"unfaithful": 1})
     # the gauges are the current rung's, which strategies judge
@@ -145,7 +148,7 @@ def test_beyond_max_kl_the_next_rung_is_published(tools) -> None:
 
 def test_back_on_a_rung_its_distance_is_measured_at_once(tools) -> None:
     links, compressor = make_scaled(tools, 9.0, every=100)
-    compressor.observe(some_observations(tools.flat, 400))
+    compressor.observe(seen(some_observations(tools.flat, 400)))
     tensors = some_tensors(tools.flat, 1)
     compressor.compress(PolicyVersion(0, 1), tensors)
     far = compressor.gauges()["kl_max"]

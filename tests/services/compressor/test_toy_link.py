@@ -9,10 +9,11 @@ import pytest
 
 from aclearn.config import load_config
 from aclearn.types import PolicyVersion
-from compress import ChainError, Context, Policy, PolicyGraph, parse_chain
+from compress import ChainError, Policy, PolicyGraph, parse_chain
 from services.compressor.core import Compressor
 from services.runtime.policy_factory import make_ladder
 from tests.support.compressors import acting, some_observations, some_tensors
+from tests.support.contexts import context_of, seen
 from tests.support.layer_walk import outputs
 from tests.support.system import TOYS
 
@@ -40,7 +41,7 @@ def quarters(tensors):
 def test_a_policy_goes_through_a_chain_with_the_link(config, tools) -> None:
     tensors, observations = some_tensors(tools.flat, 1), some_observations(tools.flat, 6)
     chain = parse_chain(config.compressor.chain)
-    artifact = chain.compress(Policy.of(tools.flat, tensors), Context(observations))
+    artifact = chain.compress(Policy.of(tools.flat, tensors), context_of(observations))
     assert artifact.chain == "round=0.25>onnx"
     for name, tensor in artifact.tensors.items():
         np.testing.assert_array_equal(tensor, quarters(tensors)[name])
@@ -57,7 +58,7 @@ def test_a_compressor_publishes_what_the_link_makes_and_tells_its_gauges(config,
         seed=1,
         clock=tools.Clock(),
     )
-    compressor.observe(some_observations(tools.flat, 40))
+    compressor.observe(seen(some_observations(tools.flat, 40)))
     for version in (1, 2, 3):
         tensors = some_tensors(tools.flat, version)
         compressor.compress(PolicyVersion(0, version), tensors)

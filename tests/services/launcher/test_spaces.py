@@ -54,7 +54,28 @@ def test_most_of_the_best_return_is_learned(tmp_path: Path, env: str, inference:
         run={"max_updates": 500, "target_return": 0.7 * best},
         **groups,
     )
+    _assert_learned(run)
     clipped = run.heartbeats["actor-0"].gauges.get("clipped_action_share")
     assert (clipped is not None and 0.0 < clipped < 1.0) == (env == "Reach")
+
+
+def _assert_learned(run: WholeRun) -> None:
     found = run.summary()
     assert found["reached_target_at_s"] is not None, found
+
+
+@pytest.mark.parametrize("inference", ["local", "predictor", "int8"])
+def test_every_leaf_of_an_observation_is_learned(tmp_path: Path, inference: str) -> None:
+    # without one of the leaves 5/6 of the best return can be had
+    groups = {"compressor": _INT8} if inference == "int8" else {}
+    asked = {"inference": "predictor"} if inference == "predictor" else {}
+    run = _train(
+        tmp_path,
+        {"id": "tests.support.space_envs:Senses", "ignore": ["note"]},
+        policy={"architecture": "minigrid", "hidden": [32]},
+        optimiser={"learning_rate": 0.005},
+        actors=_ACTORS | asked,
+        run={"max_updates": 800, "target_return": 0.92 * space_envs.Senses.best},
+        **groups,
+    )
+    _assert_learned(run)

@@ -7,12 +7,13 @@ import pytest
 
 from aclearn.types import PolicyVersion
 from aclearn.wire import ErrorReply, NoNewerWeights, Peer, Status, Weights, WeightsRequest
-from compress import ArtifactRuntime, Context, OnnxRuntime, Policy, parse_chain
+from compress import ArtifactRuntime, OnnxRuntime, Policy, parse_chain
 from compress.runtimes.torch_runtime import TorchRuntime
 from services.runtime.peer_link import PeerLink
 from services.runtime.policy_client import PolicyClient
 from services.runtime.policy_sources import WeightsSource
 from tests.support.acting import parameters_of
+from tests.support.contexts import context_of
 
 
 class Pulling:
@@ -194,7 +195,7 @@ def test_a_policy_that_was_read_stays_what_it_was_when_the_next_one_comes(pullin
 def _artifact(architecture, tensors):
     chain = parse_chain(["onnx"], min_action_prob=0.1)
     observations = np.zeros((4, 3), np.float32)
-    return chain.compress(Policy.of(architecture, tensors), Context(observations))
+    return chain.compress(Policy.of(architecture, tensors), context_of(observations))
 
 
 @pytest.mark.parametrize("make", [OnnxRuntime, TorchRuntime, ArtifactRuntime])

@@ -34,6 +34,7 @@ from services.compressor.core import Compressor
 from services.runtime.policy_factory import architecture_of, make_ladder, make_runtime
 from tests.support.acting import Acting, parameters_of
 from tests.support.architectures import parts_of
+from tests.support.contexts import seen
 from tests.support.env_specs import plain_spec
 
 _IMAGES = plain_spec((4, 84, 84), "uint8", 6, 4)
@@ -225,7 +226,7 @@ def test_the_bound_of_min_action_prob_is_where_an_exact_copy_is_no_longer_publis
     config = _with_min_action_prob(0.1, bound)
     made = make_ladder(_with_min_action_prob(0.1, None), tools.flat)[0]
     compressor = Compressor([made], tools.flat, config.compressor, seed=1)
-    compressor.observe(np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32))
+    compressor.observe(seen(np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)))
     tensors = {n: np.zeros(s, np.float32) for n, s in tools.flat.tensor_shapes().items()}
     tensors["policy.bias"][1] = 100.0  # certain: the others have e⁻¹⁰⁰
     compressor.compress(PolicyVersion(0, 1), tensors)

@@ -1,0 +1,209 @@
+"""The leaves of observations: each fills a batch with the arrays that environments show."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.envs.spaces import ObservationError
+from aclearn.types import LeafSpec
+
+
+class LeafLayout(ABC):
+    """Fills one batch [B, *leaf.shape] of a leaf after another.
+
+    Args:
+        name: of the leaf, for messages.
+        shape: of an observation in the environment's space.
+        dtype: likewise.
+        leaf: of an observation in the batch; any dtype that can be cast to its dtype is accepted.
+    """
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: Any, leaf: LeafSpec) -> None:
+        self.name, self.leaf = name, leaf
+        self._shape, self._dtype = shape, np.dtype(dtype)
+        self._cast = np.dtype(leaf.dtype)
+
+    @abstractmethod
+    def begin(self) -> NDArray[Any]:
+        """A fresh batch for the coming step."""
+
+    @abstractmethod
+    def write(self, b: int, observation: Any) -> None:
+        """Write environment b's observation into the batch.
+
+        Raises:
+            ObservationError: it does not fit the space.
+        """
+
+    def write_first(self, b: int, observation: Any) -> None:
+        """Write environment b's first observation of an episode; errors as of `write`."""
+        self.write(b, observation)
+
+    def not_finite(self) -> list[int]:
+        """The environments with NaN or infinity in the batch."""
+        return []
+
+    def _checked(self, observation: Any) -> NDArray[Any]:
+        """The observation as an array, if its shape is right and its dtype can be cast.
+
+        float64 for float32 passes, since careless environments mean the same numbers. float for
+        uint8 does not: the cast would turn [0, 1] into black.
+        """
+        array = np.asarray(observation)
+        # NumPy would silently broadcast a wrong shape.
+        if array.shape != self._shape:
+            raise ObservationError(
+                "observation_shape",
+                f"{self.name} has shape {array.shape}, its space says {self._shape}",
+            )
+        if array.dtype != self._dtype and not np.can_cast(array.dtype, self._cast, "same_kind"):
+            raise ObservationError(
+                "observation_dtype",
+                f"{self.name} has dtype {array.dtype}, its space says {self._dtype}",
+            )
+        return array
+
+
+class FlatLayout(LeafLayout):
+    """Observations of any numeric kind and shape as float32 vectors [B, D]."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: Any, *, num_envs: int) -> None:
+        super().__init__(name, shape, dtype, LeafSpec((int(np.prod(shape)),), "float32"))
+        self._batch = np.zeros((num_envs, *shape), np.float32)
+
+    def begin(self) -> NDArray[Any]:
+        """A fresh batch [B, D] float32."""
+        self._batch = np.zeros_like(self._batch)
+        return self._batch.reshape(len(self._batch), -1)
+
+    def write(self, b: int, observation: Any) -> None:
+        """Put an observation into row b."""
+        self._batch[b] = self._checked(observation)
+
+    def not_finite(self) -> list[int]:
+        """The rows with a number that is not finite; usually one vectorised check."""
+        finite = np.isfinite(self._batch)
+        if finite.all():
+            return []
+        rows = finite.reshape(len(finite), -1).all(axis=1)
+        return [int(b) for b in np.flatnonzero(~rows)]
+
+
+class BinaryLayout(FlatLayout):
+    """Switches as float32 vectors [B, D] of 0 and 1."""
+
+    def write(self, b: int, observation: Any) -> None:
+        """Put the switches into row b; also raises `ObservationError` for another number."""
+        super().write(b, observation)
+        row = self._batch[b]
+        if ((row != 0.0) & (row != 1.0)).any():
+            raise _out_of_range(self.name, observation)
+
+
+class OneHotLayout(LeafLayout):
+    """Choices as float32 vectors [B, D]: for each choice of n a 1 among n numbers.
+
+    Args:
+        name: of the leaf.
+        shape: of the space, `()` for a single choice.
+        counts: n of each choice.
+        starts: the smallest value of each choice.
+        num_envs: B.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        counts: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        *,
+        num_envs: int,
+    ) -> None:
+        super().__init__(name, shape, np.int64, LeafSpec((int(counts.sum()),), "float32"))
+        self._cast = self._dtype  # a half would become a choice
+        self._counts, self._starts = counts, starts
+        self._offsets = np.cumsum(counts) - counts
+        self._batch = np.zeros((num_envs, *self.leaf.shape), np.float32)
+
+    def begin(self) -> NDArray[Any]:
+        """A fresh batch [B, D] float32."""
+        self._batch = np.zeros_like(self._batch)
+        return self._batch
+
+    def write(self, b: int, observation: Any) -> None:
+        """Put the choices into row b; also raises `ObservationError` for one out of range."""
+        chosen = self._checked(observation).astype(np.int64).reshape(-1) - self._starts
+        if (chosen < 0).any() or (chosen >= self._counts).any():
+            raise _out_of_range(self.name, observation)
+        self._batch[b] = 0.0
+        self._batch[b, self._offsets + chosen] = 1.0
+
+
+class ImageLayout(LeafLayout):
+    """uint8 images channels-first, the newest S frames stacked, [B, S*C, H, W].
+
+    An episode's first observation fills the whole stack.
+
+    Args:
+        name: of the leaf.
+        shape: (H, W), (H, W, C) or (C, H, W).
+        num_envs: B.
+        frame_stack: S.
+        channels_first: whether three axes are (C, H, W); None: if the first is smaller than the
+            last.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        num_envs: int,
+        frame_stack: int,
+        channels_first: bool | None = None,
+    ) -> None:
+        self._axes: tuple[int, ...] | None = None
+        if len(shape) == 2:
+            channels, height, width = 1, *shape
+        elif shape[0] < shape[2] if channels_first is None else channels_first:
+            channels, height, width = shape
+        else:
+            height, width, channels = shape
+            self._axes = (2, 0, 1)
+        self._channels = channels
+        leaf = LeafSpec((frame_stack * channels, height, width), "uint8", frame_stack)
+        super().__init__(name, shape, np.uint8, leaf)
+        self._batch = np.zeros((num_envs, *leaf.shape), np.uint8)
+
+    def begin(self) -> NDArray[Any]:
+        """A fresh batch that already holds the older frames in their new places."""
+        older = self._batch
+        self._batch = np.empty_like(older)
+        self._batch[:, : -self._channels] = older[:, self._channels :]
+        return self._batch
+
+    def write(self, b: int, observation: Any) -> None:
+        """Put a frame on the stack of environment b."""
+        self._batch[b, -self._channels :] = self._frame(observation)
+
+    def write_first(self, b: int, observation: Any) -> None:
+        """Fill the stack of environment b with one frame."""
+        frames = self.leaf.frame_stack, self._channels
+        stack = self._batch[b].reshape(*frames, *self.leaf.shape[1:])
+        stack[:] = self._frame(observation)
+
+    def _frame(self, observation: Any) -> NDArray[Any]:
+        frame = self._checked(observation)
+        return frame if self._axes is None else frame.transpose(self._axes)
+
+
+def _out_of_range(name: str, observation: Any) -> ObservationError:
+    """The error of a choice that the leaf's space does not have."""
+    return ObservationError(
+        "observation_range", f"{name} is {observation}, which its space does not have"
+    )

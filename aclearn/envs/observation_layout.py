@@ -1,0 +1,245 @@
+"""From an environment's observation space to the leaves of a policy's observations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from aclearn.envs.leaf_layouts import (
+    BinaryLayout,
+    FlatLayout,
+    ImageLayout,
+    LeafLayout,
+    OneHotLayout,
+)
+from aclearn.envs.spaces import ObservationError
+from aclearn.errors import EnvironmentFailure, did_you_mean
+from aclearn.types import OBSERVATION, ObservationSpec
+
+#: Most leaves: a message has room for 256 arrays, and an unroll up to three for each leaf.
+_MOST_LEAVES = 64
+#: Longest name of a leaf: a message's header has room for `_MOST_LEAVES` of them.
+_MOST_CHARACTERS = 100
+#: Names that networks have for their own layers, inputs and outputs.
+_TAKEN = re.compile(
+    r"(input|convolutions|sections|flatten|concat|hidden|value_hidden|policy|policy_mean|value|"
+    r"value_normalised|q|q_normalised|parameters|(next_)?state_\d+)(\..*)?"
+)
+
+
+@dataclass(frozen=True)
+class ObservationOptions:
+    """Settings of an environment's observations.
+
+    Attributes:
+        frame_stack: images in an observation.
+        channels: the axis of an image's channels; None: the last, unless the first is smaller.
+        ignore: leaves of a Dict or Tuple, or parts of it, that the policy does not see.
+        mask: the leaf or part that says which actions are allowed; the policy does not see it.
+    """
+
+    frame_stack: int = 1
+    channels: Literal["first", "last"] | None = None
+    ignore: tuple[str, ...] = ()
+    mask: str | None = None
+
+
+@dataclass(frozen=True)
+class _Container:
+    """A Dict or Tuple: its parts that the policy sees, and the keys of all."""
+
+    name: str
+    keys: frozenset[str | int]
+    parts: Mapping[str | int, _Container | LeafLayout]
+
+    def check(self, shown: Any) -> None:
+        """Raise `ObservationError` unless it has all parts, and no key beside the space's."""
+        if isinstance(shown, tuple | list):
+            given: Iterable[str | int] = range(len(shown))
+            fits = len(shown) == len(self.keys)
+        else:
+            given = shown if isinstance(shown, Mapping) else ()
+            fits = self.parts.keys() <= set(given) <= self.keys
+        if not fits:
+            raise ObservationError(
+                "observation_keys",
+                f"{self.name or OBSERVATION} is a {type(shown).__name__} with the keys "
+                f"{', '.join(map(str, given))}; expected {', '.join(map(str, self.parts))}",
+            )
+
+
+class ObservationLayout:
+    """Fills one batch of observations, leaf → [B, *shape], after another.
+
+    Args:
+        space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these, nested. A Box
+            of uint8 with two or three axes is an image, any other is flat.
+        name: of the environment.
+        num_envs: B.
+        options: of the observations.
+
+    Attributes:
+        spec: the leaves. Those of a Dict or Tuple are named by their path: "position.left".
+
+    Raises:
+        EnvironmentFailure: observations that are not supported, or options that do not fit them.
+    """
+
+    def __init__(
+        self, space: Any, name: str, *, num_envs: int, options: ObservationOptions
+    ) -> None:
+        self._name, self._num_envs, self._options = name, num_envs, options
+        self._hidden = {*options.ignore, *([] if options.mask is None else [options.mask])}
+        self._space, self._paths = space, dict[str, tuple[str | int, ...]]()
+        root = self._read(space, ())
+        self._check_hidden()
+        if root is None:
+            raise EnvironmentFailure(
+                f"environment {name}: its observations {space} have nothing for the policy"
+            )
+        self._root = root
+        self._leaves = list(_leaves_of(root))
+        self._check_leaves()
+        self.spec = ObservationSpec({leaf.name: leaf.leaf for leaf in self._leaves})
+
+    def begin(self) -> dict[str, NDArray[Any]]:
+        """A fresh batch for the coming step; images hold their older frames already."""
+        return {leaf.name: leaf.begin() for leaf in self._leaves}
+
+    def write(self, b: int, observation: Any) -> None:
+        """Write environment b's observation into the batch.
+
+        Raises:
+            ObservationError: it does not fit the space.
+        """
+        _write(self._root, b, observation, first=False)
+
+    def write_first(self, b: int, observation: Any) -> None:
+        """Write environment b's first observation of an episode; errors as of `write`."""
+        _write(self._root, b, observation, first=True)
+
+    def mask_of(self, observation: Any) -> Any:
+        """The mask in an observation of the space."""
+        for key in self._paths[self._options.mask or ""]:
+            observation = observation[key]
+        return observation
+
+    def not_finite(self) -> dict[int, str]:
+        """Each environment with NaN or infinity in the batch → the leaf."""
+        return {b: leaf.name for leaf in self._leaves for b in leaf.not_finite()}
+
+    def check_space(self, space: Any) -> None:
+        """Raise `ObservationError` if the space has other leaves than the first one."""
+        if space is self._space or space == self._space:
+            return
+        try:
+            other = ObservationLayout(space, self._name, num_envs=1, options=self._options)
+        except EnvironmentFailure as error:
+            raise ObservationError("observation_space", str(error)) from error
+        if other.spec != self.spec:
+            raise ObservationError(
+                "observation_space", f"its space has become {other.spec}; it was {self.spec}"
+            )
+
+    def _read(self, space: Any, path: tuple[str | int, ...]) -> _Container | LeafLayout | None:
+        """The part at this path; None if the policy sees nothing of it."""
+        name = ".".join(map(str, path))
+        if self._paths.setdefault(name, path) != path:
+            raise EnvironmentFailure(
+                f"environment {self._name}: its observations have two parts {name!r}; wrap it"
+            )
+        if name in self._hidden:
+            return None
+        if not isinstance(space, spaces.Dict | spaces.Tuple):
+            return self._leaf(space, name)
+        inner = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
+        parts = {key: self._read(part, (*path, key)) for key, part in inner.items()}
+        seen = {key: part for key, part in parts.items() if part is not None}
+        return _Container(name, frozenset(inner), seen) if seen else None
+
+    def _leaf(self, space: Any, path: str) -> LeafLayout:
+        name = f"{path}_" if _TAKEN.fullmatch(path) else path or OBSERVATION
+        B, options = self._num_envs, self._options
+        if isinstance(space, spaces.Discrete):
+            counts, starts = np.array([space.n]), np.array([space.start])
+            return OneHotLayout(name, (), counts, starts, num_envs=B)
+        if isinstance(space, spaces.MultiDiscrete):
+            counts, starts = (each.flatten().astype(np.int64) for each in (space.nvec, space.start))
+            return OneHotLayout(name, space.shape, counts, starts, num_envs=B)
+        if isinstance(space, spaces.MultiBinary):
+            return BinaryLayout(name, space.shape, space.dtype, num_envs=B)
+        if not isinstance(space, spaces.Box):
+            where = f" (in {path}; env.ignore: [{path}] leaves it out)" if path else ""
+            raise EnvironmentFailure(
+                f"environment {self._name}: {type(space).__name__} observations are not supported: "
+                f"{space}{where}. Expected Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or "
+                "Tuple of these; wrap the environment (gymnasium.wrappers.TransformObservation)"
+            )
+        if 0 in space.shape:
+            raise EnvironmentFailure(
+                f"environment {self._name}: {path or 'its observation'} has no numbers: {space}"
+                f"{f'; set env.ignore: [{path}]' if path else ''}"
+            )
+        if space.dtype == np.uint8 and len(space.shape) in (2, 3):
+            first = None if options.channels is None else options.channels == "first"
+            return ImageLayout(
+                name,
+                space.shape,
+                num_envs=B,
+                frame_stack=options.frame_stack,
+                channels_first=first,
+            )
+        return FlatLayout(name, space.shape, space.dtype, num_envs=B)
+
+    def _check_hidden(self) -> None:
+        known = [name for name in self._paths if name]
+        for unknown in sorted(self._hidden - {*known}):
+            key = "env.ignore" if unknown in self._options.ignore else "env.action_mask"
+            raise EnvironmentFailure(
+                f"environment {self._name}: {key} names {unknown!r}, which its observations lack"
+                f"{did_you_mean(unknown, known) or '.'} They have {', '.join(known) or 'no parts'}"
+            )
+
+    def _check_leaves(self) -> None:
+        names, where = [leaf.name for leaf in self._leaves], f"environment {self._name}"
+        for name in names:
+            if names.count(name) > 1 or not name.isprintable() or len(name) > _MOST_CHARACTERS:
+                raise EnvironmentFailure(
+                    f"{where}: {name!r:.100} cannot be a leaf's name, which is unique, printable "
+                    f"and has at most {_MOST_CHARACTERS} characters; wrap the environment"
+                )
+        if len(names) > _MOST_LEAVES:
+            raise EnvironmentFailure(
+                f"{where}: its observations have {len(names)} leaves, at most {_MOST_LEAVES} are "
+                "supported; leave some out by env.ignore, or join them "
+                "(gymnasium.wrappers.FlattenObservation)"
+            )
+        stack = self._options.frame_stack
+        if stack != 1 and not any(leaf.leaf.is_image for leaf in self._leaves):
+            raise EnvironmentFailure(
+                f"{where}: env.frame_stack is {stack}, but only images (uint8 with 2 or 3 axes) "
+                f"are stacked and these observations are {self._space}. Set env.frame_stack: 1"
+            )
+
+
+def _write(part: _Container | LeafLayout, b: int, shown: Any, *, first: bool) -> None:
+    if isinstance(part, LeafLayout):
+        (part.write_first if first else part.write)(b, shown)
+        return
+    part.check(shown)
+    for key, inner in part.parts.items():
+        _write(inner, b, shown[key], first=first)
+
+
+def _leaves_of(part: _Container | LeafLayout) -> Iterator[LeafLayout]:
+    if isinstance(part, LeafLayout):
+        yield part
+        return
+    for inner in part.parts.values():
+        yield from _leaves_of(inner)
