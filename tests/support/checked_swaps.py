@@ -12,7 +12,6 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from aclearn.types import OBSERVATION
 from compress import ArtifactRuntime, OnnxRuntime
 from compress.graphs.graph_network import GraphNetwork
 from compress.methods.quantizer import has_vnni
@@ -61,7 +60,7 @@ def expected_of(graph, tensors, computed_in):
     """Observations, their logits, and the largest allowed error."""
     observations = observations_of(graph.architecture)
     if graph.precision == "int8":
-        expected = integer_parameters(graph, tensors, observations[OBSERVATION])
+        expected = integer_parameters(graph, tensors, observations)
         head = graph.products()[-1].name
         step = tensors[f"{head}.input_scale"] * np.max(tensors[f"{head}.weight_scale"])
         return observations, expected, _STEPS_APART * 127 * float(step)
