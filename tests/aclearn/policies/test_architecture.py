@@ -69,7 +69,7 @@ _COUNTS = {
 def test_the_presets_are_those_that_the_configuration_offers() -> None:
     described = PolicyConfig.model_fields["architecture"].description
     assert f"network: {', '.join(ARCHITECTURES)}, or module:Class" in described
-    assert set(ARCHITECTURES) == {*_LAYERS, "impala-resnet", "mlp"}
+    assert set(ARCHITECTURES) == {*_LAYERS, "impala-resnet", "minigrid", "mlp"}
 
 
 @pytest.mark.parametrize("name", _LAYERS)
