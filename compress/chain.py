@@ -6,21 +6,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aclearn.policies import Architecture
 from aclearn.rollout import Executable
-from aclearn.types import ObservationSpec
 from aclearn.types.observation_spec import Observations, row_count, rows_of
 from compress.artifact import Artifact, Fidelity
 from compress.comparison import FidelityMeter, answers
 from compress.errors import ChainError
 from compress.graphs.policy_graph import PolicyGraph, check_tensors
 from compress.link import MOST_NAME_BYTES, Link, is_id
-from compress.policy import Context, Policy
+from compress.policy import Context, Policy, random_observations
 from compress.runtimes.graph_cache import GraphCache
 
 #: Observations that travel with an artifact, for the check before a swap.
@@ -245,18 +242,6 @@ class CompressorChain:
                     found[size] = median_ms(executable, batch)
             self._measured = (graph.digest(), found)
         return self._measured[1]
-
-
-def random_observations(
-    spec: ObservationSpec, count: int, rng: np.random.Generator
-) -> dict[str, NDArray[Any]]:
-    """Random pixels and normal numbers, leaf → `[count, *shape]`."""
-    return {
-        name: rng.integers(0, 256, (count, *leaf.shape), np.uint8)
-        if leaf.dtype == "uint8"
-        else rng.normal(size=(count, *leaf.shape)).astype(np.float32)
-        for name, leaf in spec.items()
-    }
 
 
 def median_ms(executable: Executable, observations: Observations) -> float:

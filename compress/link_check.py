@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from aclearn.policies import Architecture, describe_architecture
 from aclearn.types import ObservationSpec, PolicyVersion
-from compress.chain import random_observations
 from compress.errors import RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
 from compress.link import Link, is_id, is_word
-from compress.policy import Context, Policy
+from compress.policy import Context, Policy, random_observations
 
 
 def check_compressor(link: Link, architecture: Architecture | None = None) -> None:

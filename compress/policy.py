@@ -8,9 +8,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aclearn.policies import Architecture
-from aclearn.types import PolicyVersion
+from aclearn.types import ObservationSpec, PolicyVersion
 from aclearn.types.observation_spec import Observations, row_count, rows_of
 from compress.errors import NeedsObservations
 from compress.graphs.policy_graph import PolicyGraph, Tensors
@@ -109,6 +110,18 @@ class Context:
                 parameter.requires_grad_(False)
             self._network = network.eval()
         return self._network
+
+
+def random_observations(
+    spec: ObservationSpec, count: int, rng: np.random.Generator
+) -> dict[str, NDArray[Any]]:
+    """Random pixels and normal numbers, leaf → `[count, *shape]`."""
+    return {
+        name: rng.integers(0, 256, (count, *leaf.shape), np.uint8)
+        if leaf.dtype == "uint8"
+        else rng.normal(size=(count, *leaf.shape)).astype(np.float32)
+        for name, leaf in spec.items()
+    }
 
 
 def _drawn(visited: Observations, count: int, rng: np.random.Generator) -> Observations:

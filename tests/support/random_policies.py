@@ -7,7 +7,7 @@ import torch
 
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import OBSERVATION
-from compress.chain import random_observations
+from compress.policy import random_observations
 
 
 def some_tensors(architecture, seed):
