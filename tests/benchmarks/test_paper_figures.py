@@ -9,10 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from aclearn.wire import Weights, decode, encode
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+import correction_ablation
 import ga3c
 import table4
 import turns
@@ -129,3 +133,16 @@ def test_networks_are_compared_by_the_median_of_their_rounds(
     assert [float(row["tps"]) for row in rows] == [30.0, 8.0, 10.0, 10.0, 20.0, 99.0]
     assert {(row["steps_per_s"], row["lag_mean"]) for row in rows} == {("50.0", "0.2")}
     assert "| wider | 20.0 | 10.0 | 2.00 |" in error
+
+
+def test_held_back_weights_are_those_of_so_many_versions_before() -> None:
+    hold_back, shown = correction_ablation.HoldBack(3), []
+    for version in (1, 2, 3, 5, 6, 7, 7, 12):  # the newest at each request
+        weights = Weights(generation=0, version=version, tensors={"w": np.full(1, version, "f4")})
+        [frames] = hold_back(encode(weights, run="r", incarnation="t", sequence=version))
+        envelope = decode(frames)
+        assert envelope.message.tensors["w"].tolist() == [envelope.message.version]
+        assert (envelope.sequence, envelope.incarnation) == (version, "t")
+        shown.append(envelope.message.version)
+    # version - 3, or the newest request before that
+    assert shown == [1, 1, 1, 2, 3, 3, 3, 7]

@@ -151,6 +151,15 @@ def test_masks_are_those_of_each_agents_info(make_relays):
     assert group.masks[:A].tolist() == [allowed[1]] * 3
 
 
+def test_a_mask_of_a_failed_episode_does_not_stay(make_relays):
+    group = make_relays(action_mask="info", fault="nan reward", at=3)
+    group.reset()
+    for _ in range(3):
+        step = step_of(group)
+    assert marks(step.faulted) == ["rgb", ""]
+    assert group.masks[:A].tolist() == [[False, True, True]] * 2 + [[True] * 3]
+
+
 @pytest.mark.parametrize(
     ("differ", "said"),
     [
