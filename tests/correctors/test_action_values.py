@@ -59,7 +59,7 @@ def assert_same(result, expected) -> None:
 
 
 @each_function
-def test_the_numbers_that_rlax_computed(golden, name) -> None:
+def test_targets_equal_those_of_rlax(golden, name) -> None:
     steps = {
         key: torch.from_numpy(golden[key]).float()
         for key in ("q_next", "next_target_probs", "rewards", "discounts", "next_log_rhos")
@@ -81,7 +81,7 @@ def test_the_numbers_that_rlax_computed(golden, name) -> None:
     seed=st.integers(0, 2**16),
     lambda_=st.sampled_from([0.0, 0.4, 0.9, 1.0]),
 )
-def test_the_double_sum_of_the_paper_whatever_ends_where(
+def test_targets_equal_the_papers_double_sum_with_any_ends(
     random_steps, name, time, batch, actions, seed, lambda_
 ) -> None:
     steps = random_steps(time, batch, actions=actions, seed=seed)
@@ -94,7 +94,7 @@ def test_the_double_sum_of_the_paper_whatever_ends_where(
     np.testing.assert_allclose(targets, expected, rtol=1e-5, atol=1e-5 * scale)
 
 
-def test_a_ratio_of_two_carries_two_errors_back_and_clipped_one() -> None:
+def test_each_trace_carries_its_own_factor_back() -> None:
     """G_1 = 3; G_0 = 1 + 0.5 · (V + c · (3 − 4)) with V = 0.25 · 4 + 0.75 · 8 = 7."""
     steps = {
         "q_next": torch.tensor([[[4.0, 8.0]], [[NAN, NAN]]]),
@@ -113,7 +113,7 @@ def test_a_ratio_of_two_carries_two_errors_back_and_clipped_one() -> None:
 
 
 @each_function
-def test_entries_that_must_not_be_read_may_hold_anything(random_steps, name) -> None:
+def test_unread_entries_do_not_change_the_targets(random_steps, name) -> None:
     steps = random_steps(9, 4)
     assert (steps["discounts"] == 0).any()
     assert (steps["done"] & (steps["discounts"] > 0)).any()
@@ -130,7 +130,7 @@ def test_entries_that_must_not_be_read_may_hold_anything(random_steps, name) -> 
 
 @each_function
 @pytest.mark.parametrize("discount_of_the_end", [0.0, 0.95], ids=["terminated", "truncated"])
-def test_the_reset_step_behind_a_done_one_is_read_by_no_other(
+def test_the_reset_step_after_an_end_affects_no_other_step(
     random_steps, name, discount_of_the_end
 ) -> None:
     steps = random_steps(9, 3)
@@ -149,7 +149,7 @@ def test_the_reset_step_behind_a_done_one_is_read_by_no_other(
 
 @each_function
 @pytest.mark.parametrize("discount_of_the_end", [0.0, 0.95], ids=["terminated", "truncated"])
-def test_two_episodes_in_one_trace_are_each_as_if_alone(
+def test_each_of_two_episodes_is_corrected_as_if_alone(
     random_steps, name, discount_of_the_end
 ) -> None:
     steps = random_steps(11, 3)
@@ -170,7 +170,7 @@ def test_environments_do_not_see_each_other(random_steps, name) -> None:
     assert_same(targets_of(name, permuted, 0.9), targets_of(name, steps, 0.9)[:, order])
 
 
-def test_without_a_trace_all_are_the_expected_one_step_return(random_steps) -> None:
+def test_with_lambda_zero_all_targets_are_expected_one_step_returns(random_steps) -> None:
     steps = random_steps(7, 4)
     expected = (steps["next_target_probs"] * steps["q_next"]).sum(2)
     one_step = steps["rewards"] + steps["discounts"] * expected
@@ -178,7 +178,7 @@ def test_without_a_trace_all_are_the_expected_one_step_return(random_steps) -> N
         np.testing.assert_allclose(targets_of(name, steps, 0.0), one_step, rtol=1e-5, atol=1e-6)
 
 
-def test_on_policy_all_but_tree_backup_have_the_same_trace(random_steps) -> None:
+def test_on_policy_all_targets_but_tree_backups_are_equal(random_steps) -> None:
     steps = random_steps(7, 4, log_rho_scale=0.0)
     same = targets_of("q_lambda", steps, 0.9)
     assert_same(targets_of("retrace", steps, 0.9), same)
@@ -238,7 +238,7 @@ def test_nothing_carries_gradient_and_inputs_stay_as_they_were(random_steps) -> 
         assert_same(tensor.detach(), before[key])
 
 
-def test_one_step_alone_reads_no_action(random_steps) -> None:
+def test_a_trace_of_one_step_reads_no_action(random_steps) -> None:
     steps = random_steps(1, 3)
     steps["next_actions"].fill_(99)
     steps["next_log_rhos"].fill_(NAN)

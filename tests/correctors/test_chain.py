@@ -39,7 +39,7 @@ def test_both_default_correctors_together_are_vtrace(random_trace) -> None:
     assert_equal(correction.weights, importance_weights(trace["log_rhos"], rho_bar=2.0))
 
 
-def test_the_order_of_the_two_does_not_matter(random_trace) -> None:
+def test_the_order_of_vtrace_and_importance_sampling_does_not_matter(random_trace) -> None:
     batch = CorrectionInput(**random_trace(5, 3))
 
     one = CorrectorChain().add(VTrace()).add(ImportanceSampling()).correct(batch)

@@ -82,7 +82,7 @@ bars = st.sampled_from([None, 0.5, 1.0, 2.2, 3.7])
     lambda_=st.sampled_from([0.0, 0.4, 0.9, 1.0]),
     alpha=st.sampled_from([0.0, 0.3, 1.0]),
 )
-def test_vtrace_is_the_double_sum_of_the_paper_whatever_ends_where(
+def test_vtrace_equals_the_papers_double_sum_with_any_ends(
     time, batch, seed, rho_bar, c_bar, pg_rho_bar, lambda_, alpha
 ):
     rng = np.random.default_rng(seed)
@@ -113,7 +113,7 @@ def log_probs(logits, actions):
     return np.take_along_axis(normalised, np.asarray(actions)[..., None], -1)[..., 0]
 
 
-def test_vtrace_gives_the_numbers_that_rlax_computed(golden) -> None:
+def test_vtrace_equals_rlax(golden) -> None:
     names = ("values", "next_values", "rewards", "discounts", "log_rhos")
     options = ("rho_bar", "c_bar", "pg_rho_bar", "lambda_")
 

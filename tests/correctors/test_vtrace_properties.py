@@ -78,7 +78,7 @@ def test_trace_of_one_step_is_the_one_step_temporal_difference(random_trace) -> 
 
 @pytest.mark.parametrize("discount_of_the_end", [0.0, 0.95], ids=["terminated", "truncated"])
 @pytest.mark.parametrize("lambda_", [1.0, 0.7])
-def test_two_episodes_in_one_trace_are_each_as_if_alone(
+def test_each_of_two_episodes_is_corrected_as_if_alone(
     random_trace, discount_of_the_end, lambda_
 ) -> None:
     trace = random_trace(11, 3)
@@ -197,7 +197,7 @@ def test_the_value_after_a_terminated_step_is_never_read(random_trace, unread, l
 
 @pytest.mark.parametrize("discount_of_the_end", [0.0, 0.95], ids=["terminated", "truncated"])
 @pytest.mark.parametrize("lambda_", [1.0, 0.0, 0.6])
-def test_the_reset_step_behind_a_done_one_is_read_by_no_other(
+def test_the_reset_step_after_an_end_affects_no_other_step(
     random_trace, discount_of_the_end, lambda_
 ) -> None:
     trace = random_trace(9, 3)
