@@ -11,7 +11,9 @@ import typer
 
 from aclearn.errors import AclearnError, LearningLost, RoleFailure
 from aclearn.launch import EXIT_GIVE_UP, Interrupted, raise_on_ctrl_c
+from services.commands.check_env import check_env
 from services.commands.files import configs, keys
+from services.commands.new import new
 from services.commands.on_run_folders import compress, evaluate, export, plot, top
 from services.commands.role import container, health, role
 from services.commands.train import profile, train
@@ -29,6 +31,8 @@ for command in (
     profile,
     plot,
     configs,
+    new,
+    check_env,
     keys,
 ):
     app.command()(command)

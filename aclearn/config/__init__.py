@@ -5,6 +5,7 @@ from __future__ import annotations
 from aclearn.config._check import validated
 from aclearn.config._explain import got
 from aclearn.config._fields import Group, Whole
+from aclearn.config._yaml import inline_yaml
 from aclearn.config.describe import (
     ConfigKey,
     configuration_page,
@@ -13,7 +14,13 @@ from aclearn.config.describe import (
 )
 from aclearn.config.env import AtariConfig, EnvConfig
 from aclearn.config.learning import OptimiserConfig, TrainerConfig
-from aclearn.config.load import config_from_yaml, load_config, with_overrides
+from aclearn.config.load import (
+    config_from_yaml,
+    config_of_keys,
+    load_config,
+    override_keys,
+    with_overrides,
+)
 from aclearn.config.loss import (
     A2CConfig,
     ActorCriticConfig,
@@ -66,11 +73,14 @@ __all__ = [
     "TunerConfig",
     "Whole",
     "config_from_yaml",
+    "config_of_keys",
     "configuration_page",
     "describe_config",
     "find_config",
     "got",
+    "inline_yaml",
     "load_config",
+    "override_keys",
     "settings_table",
     "shipped_config",
     "shipped_configs",

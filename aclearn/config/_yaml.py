@@ -178,3 +178,9 @@ def _refuse(exc: yaml.MarkedYAMLError) -> NoReturn:
 def dump_yaml(value: Any) -> str:
     """Block-style YAML in the given order; `parse_yaml` reads it back to an equal value."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def inline_yaml(value: Any) -> str:
+    """A value in one line of YAML; `parse_yaml` reads it back to an equal value."""
+    text = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=1000, sort_keys=False)
+    return text.removesuffix("...\n").strip()

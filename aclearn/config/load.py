@@ -90,6 +90,41 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | Sequence[str] =
     written = data["env"]["id"]
     if config.env.id != written:
         _LOGGER.warning("env.id: %s is taken as %s, prepared by env.atari", written, config.env.id)
+    named = shipped_name(path) or path.stem
+    return _settled(config, re.sub(r"[^A-Za-z0-9._-]+", "-", named).lstrip("._-")[:80] or "run")
+
+
+def config_of_keys(
+    keys: Mapping[str, Any], overrides: Mapping[str, Any] | Sequence[str] = (), *, name: str
+) -> Config:
+    """The configuration of these dotted keys, with `overrides`, as `load_config` makes it.
+
+    Args:
+        keys: dotted key → value.
+        overrides: as of `load_config`.
+        name: a run without a name is called `<name>-<seed>`.
+
+    Raises:
+        ConfigError: as `load_config`.
+    """
+    data: dict[str, Any] = {}
+    parsed = _parse_overrides(overrides)
+    for override in [*_parse_overrides(keys), *parsed]:
+        _put(data, override)
+    return _settled(_validate(data, _Origins("configuration", {}, parsed)), name)
+
+
+def override_keys(overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+    """Dotted key → value of `overrides`, as of `load_config`.
+
+    Raises:
+        ConfigError: one is malformed.
+    """
+    return {override.key: override.value for override in _parse_overrides(overrides)}
+
+
+def _settled(config: Config, name: str) -> Config:
+    """The same with absolute folders and a name of the run."""
     keys_dir = config.network.keys_dir
     if keys_dir is not None:
         network = config.network.model_copy(update={"keys_dir": str(Path(keys_dir).absolute())})
@@ -99,9 +134,7 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | Sequence[str] =
         config = config.with_run(init_from=str(Path(config.run.init_from).absolute()))
     if config.run.name is not None:
         return config
-    named = shipped_name(path) or path.stem
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", named).lstrip("._-")[:80] or "run"
-    return config.with_run(name=f"{stem}-{config.run.seed}")
+    return config.with_run(name=f"{name}-{config.run.seed}")
 
 
 def with_overrides(config: Config, overrides: Mapping[str, Any] | Sequence[str]) -> Config:

@@ -12,16 +12,29 @@ from typing import Annotated, Any
 import typer
 
 from aclearn.config import Config, load_config
-from aclearn.errors import LearningLost
+from aclearn.errors import ConfigError, LearningLost
 from aclearn.launch import StopFlag, install_stop_signals
 from aclearn.runs import RunFolder, check_file
-from services.commands.options import ConfigArgument, ForceOption, OverridesArgument
+from services.commands.options import (
+    ConfigArgument,
+    ForceOption,
+    OptionalConfigArgument,
+    OverridesArgument,
+)
 from services.runtime.run_clock import STARTED_AT_VARIABLE, moment
 
 
 def train(
-    config: ConfigArgument,
+    config: OptionalConfigArgument = None,
     overrides: OverridesArgument = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="environment instead of a configuration, e.g. CartPole-v1: the other keys are "
+            "chosen by its spaces",
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="continue the run from its last checkpoint")
     ] = False,
@@ -29,12 +42,33 @@ def train(
     """Train on this machine: start every role, show the run, end every role."""
     os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     with install_stop_signals() as stop:
-        loaded = load_config(config, overrides or [])
+        given = overrides or []
+        if env is not None:
+            given = [config, *given] if config is not None else given
+            loaded = _start_from(env, given)
+        elif config is not None:
+            loaded = load_config(config, given)
+        else:
+            raise ConfigError("train: expected a configuration, e.g. cartpole, or --env ID")
         if resume:
-            loaded = resumed_config(config, loaded, overrides or [])
+            loaded = resumed_config(config or f"--env {env}", loaded, given)
         train_and_tell(loaded, resume=resume, stop=stop)
         if stop:
             raise typer.Exit(stop.exit_status)
+
+
+def _start_from(env: str, overrides: Sequence[str]) -> Config:
+    """The configuration for an environment; prints the chosen keys."""
+    from services.commands.starting_point import start_from, words_of_choice
+
+    if overrides and "=" not in overrides[0]:
+        raise ConfigError(
+            f"train: --env chooses the configuration, so {overrides[0]!r} cannot be another one; "
+            "leave one of them out, or set env.id=… for the configuration"
+        )
+    config, spec, chosen = start_from(env, overrides)
+    typer.echo(words_of_choice(config.env.id, spec, chosen))
+    return config
 
 
 def train_and_tell(config: Config, *, resume: bool, stop: StopFlag) -> None:

@@ -1,0 +1,156 @@
+"""`--env ID`: a configuration for an environment, by its spaces; pure but for the probe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from aclearn.config import Config, config_of_keys, override_keys
+from aclearn.errors import EnvironmentFailure
+from aclearn.types import EnvSpec
+from services.runtime.probe import probe_environment
+
+#: Overrides that change the spaces or the time to make the environment.
+_OF_THE_ENVIRONMENT = ("env.", "actors.step_timeout_s")
+_CORRECTORS = [{"vtrace": {"lambda": 0.95}}, "importance_sampling"]
+
+
+class Chosen(NamedTuple):
+    """A key of the configuration that was chosen, and why."""
+
+    key: str
+    value: Any
+    why: str
+
+
+def choose(env_id: str, spec: EnvSpec, target: float | None = None) -> list[Chosen]:
+    """The keys for an environment: a V-trace actor-critic, or PPO for Box actions.
+
+    Their values are those of the shipped configurations pong, cartpole and lunarlander_continuous.
+
+    Args:
+        env_id: `env.id`.
+        spec: of its spaces.
+        target: return that counts as solved; None: unknown.
+    """
+    return [Chosen(*entry) for entry in _entries(env_id, spec, target)]
+
+
+def _entries(env_id: str, spec: EnvSpec, target: float | None) -> Iterator[tuple[str, Any, str]]:
+    atari = env_id.startswith("ALE/")
+    images = any(leaf.is_image for leaf in spec.observation.values())
+    numbers = bool(spec.action.numbers)
+    if target is not None:
+        yield "run.target_return", target, "mean of 100 episodes that counts as solved"
+    bound = 10_000_000 if images else 1_000_000
+    yield "run.max_env_steps", bound, "agent steps; null: until Ctrl-C"
+    yield "env.id", env_id, "the environment"
+    if atari:
+        yield "env.clip_rewards", True, "learn from -1, 0 and 1; reported returns are unclipped"
+        yield "policy.architecture", "accerl-net1", "Atari: two convolutions, 256 hidden units"
+    elif images:
+        yield "policy.architecture", "nature", "images: three convolutions"
+    else:
+        yield "policy.architecture", "mlp", "flat observations: hidden layers only"
+        yield "policy.hidden", [64, 64], "units of each hidden layer"
+        yield "trainer.device", "cpu", "a network this small is slower on a GPU"
+        yield "trainer.amp", "off", "rounding to bf16 hurts small networks"
+    if numbers:
+        yield from _ppo()
+    elif images:
+        yield from _vtrace_for_images()
+    else:
+        yield from _vtrace_for_flat()
+    yield "correctors", _CORRECTORS, "targets and advantages; weights of the policy gradient"
+
+
+def _ppo() -> Iterator[tuple[str, Any, str]]:
+    yield "policy.normalise_observations", True, "numbers may be of different sizes"
+    yield "loss.kind", "ppo", "numbers as actions (Box): small steps of the policy"
+    yield "loss.normalise_returns", True, "the size of rewards is not known"
+    yield "loss.discount", 0.99, "discount factor per agent step"
+    yield "actors.processes", 1, "actor processes"
+    yield "actors.envs_per_group", 16, "environments in each"
+    yield "actors.unroll_length", 128, "agent steps of each environment in one unroll"
+    yield "actors.wait_for_weights", True, "on-policy: acting and learning take turns"
+    yield "trainer.unrolls_per_batch", 1, "a batch of 16 environments × 128 steps"
+    yield "trainer.minibatches", 16, "updates for a pass over the batch"
+    yield "trainer.epochs", 10, "passes over the batch"
+    yield "optimiser.learning_rate", 1e-3, "step size per update"
+
+
+def _vtrace_for_images() -> Iterator[tuple[str, Any, str]]:
+    yield "loss.discount", 0.99, "discount factor per agent step"
+    yield "loss.entropy_cost", 0.01, "weight of the entropy bonus: more explores longer"
+    yield "actors.processes", 2, "actor processes"
+    yield "actors.envs_per_group", 16, "environments in each"
+    yield "actors.unroll_length", 20, "agent steps of each environment in one unroll"
+    yield "trainer.unrolls_per_batch", 1, "a batch of 16 environments × 20 steps"
+    yield "trainer.minibatches", 2, "updates for a pass over the batch"
+    yield "trainer.epochs", 2, "passes over a batch; V-trace corrects the second"
+    yield "optimiser.learning_rate", 6e-4, "step size per update"
+
+
+def _vtrace_for_flat() -> Iterator[tuple[str, Any, str]]:
+    yield "loss.discount", 0.99, "discount factor per agent step"
+    yield "loss.normalise_advantages", True, "the size of rewards is not known"
+    yield "loss.entropy_cost", 0.006, "weight of the entropy bonus: more explores longer"
+    yield "actors.processes", 2, "actor processes"
+    yield "actors.envs_per_group", 16, "environments in each"
+    yield "actors.unroll_length", 20, "agent steps of each environment in one unroll"
+    yield "trainer.unrolls_per_batch", 2, "a batch of 2 × 16 environments × 20 steps"
+    yield "optimiser.learning_rate", 2e-3, "step size per update"
+    yield "optimiser.epsilon", 1e-3, "rare large gradients do not destroy the policy"
+    yield "optimiser.max_grad_norm", 0.5, "largest norm of the gradient"
+
+
+def start_from(
+    env_id: str, overrides: Mapping[str, Any] | Sequence[str] = ()
+) -> tuple[Config, EnvSpec, list[Chosen]]:
+    """The configuration for an environment, with overrides, and the chosen keys that hold in it.
+
+    The environment is made once, in a process of its own. A run without a name is called
+    `<environment>-<seed>`.
+
+    Raises:
+        AclearnError: it cannot be made, or an override is wrong.
+    """
+    given = override_keys(overrides)
+    probed = {key: value for key, value in given.items() if key.startswith(_OF_THE_ENVIRONMENT)}
+    bare = config_of_keys({"env.id": env_id}, probed, name="env")
+    spec = probe_environment(bare)
+    assert spec is not None  # nothing stops the probe
+    chosen = choose(bare.env.id, spec, target_of(bare.env.id))
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", bare.env.id.removeprefix("ALE/")).lower()
+    config = config_of_keys(
+        {each.key: each.value for each in chosen}, overrides, name=name.strip("-.")
+    )
+    held = [each for each in chosen if each.key not in given]
+    return config, spec, held
+
+
+def target_of(env_id: str) -> float | None:
+    """The return at which gymnasium's registry counts an environment as solved; None if unknown."""
+    import gymnasium
+
+    with suppress(gymnasium.error.Error, EnvironmentFailure):
+        threshold = gymnasium.spec(env_id.rpartition(":")[2]).reward_threshold
+        return None if threshold is None else float(threshold)
+    return None
+
+
+def words_of_choice(env_id: str, spec: EnvSpec, chosen: Sequence[Chosen]) -> str:
+    """The spaces and the chosen keys, one line each."""
+    from aclearn.config import inline_yaml
+
+    words = [f"{each.key}={inline_yaml(each.value)}" for each in chosen if each.key != "env.id"]
+    width = max((len(word) for word in words if len(word) < 40), default=0)
+    whys = [each.why for each in chosen if each.key != "env.id"]
+    lines = [f"  {word:{width}}  # {why}" for word, why in zip(words, whys, strict=True)]
+    head = (
+        f"{env_id}: observations {spec.observation}; {spec.action}. Chosen keys, which key=value "
+        f"replaces and `aclearn new DIR --env {env_id}` writes to a file:"
+    )
+    return "\n".join([head, *lines])

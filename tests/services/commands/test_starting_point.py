@@ -1,0 +1,111 @@
+"""Runs that begin without a configuration file: `--env`, `aclearn new`, `aclearn check-env`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aclearn.config import config_of_keys, load_config
+from aclearn.errors import AclearnError, ConfigError, EnvironmentFailure
+from aclearn.runs import metrics_columns, read_metrics
+from aclearn.types import ActionSpec, EnvSpec, LeafSpec, ObservationSpec
+from aclearn.types.action_spec import ActionPart
+from services.commands.new import config_text
+from services.commands.starting_point import choose, start_from
+from services.runtime.policy_factory import architecture_of
+from tests.support.cli import aclearn
+
+_BOX = ActionSpec.of((ActionPart((), (1,), "float32", low=(-2.0,), high=(2.0,)),))
+_FLAT, _IMAGE = LeafSpec((3,), "float32"), LeafSpec((3, 64, 64), "uint8")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "leaves", "action", "expected"),
+    [
+        ("a:b", {"observation": _FLAT}, ActionSpec.discrete(2), ("mlp", "actor_critic", False)),
+        ("a:b", {"observation": _FLAT}, _BOX, ("mlp", "ppo", False)),
+        ("a:b", {"observation": _IMAGE}, ActionSpec.discrete(2), ("nature", "actor_critic", False)),
+        ("a:b", {"see": _IMAGE, "feel": _FLAT}, _BOX, ("nature", "ppo", False)),
+        (
+            "ALE/Pong-v5",
+            {"observation": LeafSpec((4, 84, 84), "uint8", 4)},
+            ActionSpec.discrete(6),
+            ("accerl-net1", "actor_critic", True),
+        ),
+    ],
+)
+def test_the_spaces_choose_network_and_loss_and_the_file_says_the_same(
+    tmp_path: Path, env_id: str, leaves: Any, action: ActionSpec, expected: tuple[str, str, bool]
+) -> None:
+    spec = EnvSpec(ObservationSpec(leaves), action)
+    chosen = choose(env_id, spec, 7.0)
+    config = config_of_keys({each.key: each.value for each in chosen}, name="x")
+    found = (config.policy.architecture, config.loss.kind, config.env.clip_rewards)
+    assert found == expected and config.run.target_return == 7.0
+    architecture_of(config, spec)  # it fits
+    path = tmp_path / "x.yaml"
+    path.write_text(config_text(env_id, chosen))
+    assert load_config(path) == config
+
+
+def test_a_run_of_a_named_environment_says_its_keys_and_overrides_win(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config, spec, chosen = start_from("CartPole-v1", {"actors.processes": 1, "run.seed": 3})
+    assert (config.run.name, config.run.target_return) == ("cartpole-v1-3", 475.0)
+    assert config.actors.processes == 1 and spec.action.counts == (2,)
+    assert "actors.processes" not in {each.key for each in chosen}
+    said = aclearn(
+        *("train", "--env", "CartPole-v1", "run.deterministic=true", "run.max_updates=2"),
+        *("run.name=r", "actors.processes=1"),
+    )
+    assert "CartPole-v1: observations float32 (4,); 2 actions. Chosen keys" in said
+    assert "policy.architecture=mlp" in said and "next: aclearn evaluate runs/r" in said
+    assert "aclearn train runs/r/config.yaml --resume" not in said  # it has reached its bound
+    resumed = aclearn("train", "--env", "CartPole-v1", "run.name=r", "--resume")
+    assert "is over: it has reached run.max_updates=2" in resumed
+
+
+def test_a_new_project_trains_as_it_is_written(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "own")
+    told = aclearn("new", "own")
+    assert told.splitlines()[0] == "wrote own/config.yaml and own/my_env.py"
+    with pytest.raises(ConfigError, match="exists already"):
+        aclearn("new", "own")
+    monkeypatch.chdir("own")
+    checked = aclearn("check-env", "my_env:make")
+    assert "one seed gives one episode" in checked and "MEND" not in checked
+    given = ["run.deterministic=true", "actors.processes=1", "run.name=r"]
+    aclearn("train", "config.yaml", *given, "run.max_updates=100")
+    returns = metrics_columns(read_metrics(Path("runs/r/metrics.jsonl")))["return_mean_100"]
+    # random walks end at about -1.5
+    assert returns[-1] > -1.2
+
+
+def test_a_named_environment_is_wrapped_to_be_edited_and_an_atari_game_is_not(
+    tmp_path: Path,
+) -> None:
+    aclearn("new", tmp_path / "pole", "--env", "CartPole-v1")
+    assert 'gymnasium.make("CartPole-v1", **kwargs)' in (tmp_path / "pole/my_env.py").read_text()
+    assert load_config(tmp_path / "pole/config.yaml").env.id == "my_env:make"
+    aclearn("new", tmp_path / "pong", "--env", "ALE/Pong-v5")
+    assert [path.name for path in (tmp_path / "pong").iterdir()] == ["config.yaml"]
+    assert load_config(tmp_path / "pong/config.yaml").env.id == "ALE/Pong-v5"
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "said"),
+    [
+        (["train"], ConfigError, "expected a configuration, e.g. cartpole, or --env ID"),
+        (["train", "pong", "--env", "CartPole-v1"], ConfigError, "'pong' cannot be another one"),
+        (["train", "--env", "CartPole-v1", "run.sed=2"], ConfigError, "did you mean run.seed"),
+        (["check-env", "CartPol-v1"], EnvironmentFailure, "did you mean CartPole-v"),
+    ],
+)
+def test_a_mistake_is_told(words: list[str], kind: type[AclearnError], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        aclearn(*words)
