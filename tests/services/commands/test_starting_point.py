@@ -80,9 +80,9 @@ def test_a_new_project_trains_as_it_is_written(tmp_path: Path, monkeypatch) -> N
     checked = aclearn("check-env", "my_env:make")
     assert "one seed gives one episode" in checked and "MEND" not in checked
     given = ["run.deterministic=true", "actors.processes=1", "run.name=r"]
-    aclearn("train", "config.yaml", *given, "run.max_updates=100")
+    aclearn("train", "config.yaml", *given, "run.max_updates=36")
     returns = metrics_columns(read_metrics(Path("runs/r/metrics.jsonl")))["return_mean_100"]
-    # random walks end at about -1.5
+    # random walks end at about -2; the deterministic run reaches -0.8
     assert returns[-1] > -1.2
 
 
