@@ -121,7 +121,7 @@ def test_artifacts_of_it_act_and_are_exported(case: str, chain: list) -> None:
     architecture = _described(*_NETWORKS[case])
     tensors = tensors_of(PolicyNetwork(architecture, seed=3))
     policy = Policy.of(architecture, tensors, PolicyVersion(0, 1))
-    (visited,) = _observations(architecture, 200).values()
+    visited = _observations(architecture, 200)
     links = parse_chain(chain)
     assert links.plan(architecture).architecture.action_spec == architecture.action_spec
     artifact = links.compress(policy, Context(visited, seed=1))

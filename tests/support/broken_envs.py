@@ -58,8 +58,8 @@ class Talkative(Broken):
             os._exit(0)
 
 
-class TwoSenses(Broken):
-    observation_space = Dict({"eye": Box(0, 1, (2,)), "ear": Box(0, 1, (1,))})
+class Storyteller(Broken):
+    observation_space = Dict({"eye": Box(0, 1, (2,)), "story": gymnasium.spaces.Text(8)})
 
 
 class Promising(Broken):

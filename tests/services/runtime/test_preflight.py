@@ -60,7 +60,7 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ("policy.std_from_observations=true",),
         ["policy.std_from_observations: ", "no Box actions", "(2 actions); set it to false"],
     ),
-    "observations": (("env.id=broken_envs:TwoSenses",), ["TwoSenses", "only Box observations"]),
+    "observations": (("env.id=broken_envs:Storyteller",), ["Storyteller", "env.ignore: [story]"]),
     "unknown id": (("env.id=CartPol-v1",), ["CartPol-v1", "did you mean CartPole-v1"]),
     "unknown game": (
         ("env.id=ALE/Pnog-v5", "policy.architecture=nature"),
@@ -94,7 +94,7 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "images needed": (("policy.architecture=nature",), ["policy.architecture", "'nature'", "mlp"]),
     "images too small": (
         ("env.id=broken_envs:Thumbnail", "env.frame_stack=4", "policy.architecture=accerl-net3"),
-        ["policy.architecture", "(12, 8, 8)", "4×4 convolution would meet 1×1"],
+        ["policy.architecture", "(12, 8, 8)", "at least 20×20 pixels", "would meet 1×1"],
     ),
     "nothing to stack": (("env.frame_stack=4",), ["env.frame_stack", "only images"]),
     "too large": (
