@@ -76,7 +76,7 @@ def load_policy(path: Path, *, best: bool = False) -> SavedPolicy:
     if checkpoint is None and best:
         raise CheckpointError(
             f"{folder.checkpoints_dir}: no checkpoint was saved as the best, which takes a mean of "
-            f"{EPISODES_FOR_TARGET} episodes; take the newest one, without `best`"
+            f"{EPISODES_FOR_TARGET} episodes; leave out --best for the newest (best=False)"
         )
     if checkpoint is None:
         raise CheckpointError(f"{folder.checkpoints_dir}: no checkpoint yet; train first")
