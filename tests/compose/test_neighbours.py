@@ -73,7 +73,7 @@ def test_the_monitor_says_which_role_was_killed_by_its_memory_limit(clone) -> No
         "up", "--detach", "--scale", "actor=1", *FEW, CONFIG="configs/cartpole.yaml", ARGS=given
     )
     words = (
-        r"monitor_1 .*text='actor-0 is back: its previous process was killed, at most a second "
+        r"event=run text='actor-0 is back: its previous process was killed, at most a second "
         r"after it used \d+ of 400 MiB, the limit of its container'"
     )
     wait_for(

@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from services.roles import ROLES
-from tests.support.waiting import DEADLINE_S, wait_for
+from tests.support.waiting import DEADLINE_S, patience, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 #: Owner of the clone, if the tests may change it: neither root nor the image's own user.
 OWNER = 12_345
 
 
-def docker(*arguments: str, check: bool = True) -> str:
+def docker(*arguments: str, check: bool = True, within_s: float = DEADLINE_S) -> str:
     """The output of a docker command."""
     done = subprocess.run(
         ["docker", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=within_s,
         stdin=subprocess.DEVNULL,
     )
     if check:
@@ -90,6 +90,7 @@ class Cluster:
             wait_for(lambda: done.poll() is not None, f"{arguments} has ended", within_s=within_s)
         finally:
             done.kill()
+            done.wait()
         output = self.log.read_text()[before:]
         assert done.wait() == 0, output
         return output
@@ -117,7 +118,18 @@ class Cluster:
 
     def logs(self) -> str:
         """The output of every container."""
-        return self.compose("logs", "--no-color")
+        label = f"label=com.docker.compose.project={self.project}"
+        containers = docker("ps", "--all", "--quiet", "--filter", label).split()
+        return "\n".join(map(self._output, containers))
+
+    def _output(self, container: str) -> str:
+        # an engine may never answer for a container that it is starting again; it may be gone too
+        for _ in range(4):
+            try:
+                return docker("logs", container, check=False, within_s=20 * patience())
+            except subprocess.TimeoutExpired:
+                continue
+        raise AssertionError(f"docker logs {container}: no answer")
 
     def report(self) -> str:
         """This project's containers with their states and output, and the newest metrics."""
