@@ -34,8 +34,8 @@ from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
 from aclearn.rollout import PolicySnapshot, UnrollCounter
 from aclearn.telemetry import WaitMeter
-from aclearn.types import OBSERVATION, PolicyVersion, Unroll
-from aclearn.wire import Envelope, UnrollReply, encode
+from aclearn.types import OBSERVATION, PolicyId, PolicyVersion, Unroll
+from aclearn.wire import Envelope, Message, UnrollReply, encode
 from compress import ArtifactRuntime, Context, parse_chain, parse_words
 from services.actor.action_sources import LocalActions
 from services.actor.core import Actor
@@ -75,10 +75,11 @@ class Always:
         """The next version."""
         return PolicyVersion(0, known.version + 1), known.version + 1
 
-    def question(self, known: PolicyVersion, *, uncompressed: bool) -> Any:
-        """None: no request is needed."""
+    def question(self, known: PolicyId, *, uncompressed: bool) -> Message:
+        """Never called: `look` always finds a policy."""
+        raise AssertionError("no request is needed")
 
-    def version(self, message: Any) -> None:
+    def id_of(self, message: Any) -> None:
         """Nothing: no reply arrives."""
 
     def load(self, at: PolicyVersion, found: int) -> PolicySnapshot:

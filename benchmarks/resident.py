@@ -25,6 +25,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -110,7 +111,7 @@ def random(args: argparse.Namespace) -> None:
         for recorded in (False, True):
             envs = made(name, args.envs, args.device, threads=1)
             rollout = envs.uniform_rollout(recorded=recorded)
-            work = resident(envs, lambda rollout=rollout: rollout.run(STEPS))
+            work = resident(envs, partial(rollout.run, STEPS))
             found = rate(work, args.seconds, args.device)
             say("random", env=name, envs=args.envs, recorded=recorded, by="resident", **found)
     for mode in ("sync", "vector_entry_point"):
@@ -120,7 +121,7 @@ def random(args: argparse.Namespace) -> None:
 
         def stepped(group: Any = group, actions: Any = actions) -> int:
             group.step(actions)
-            return args.envs
+            return int(args.envs)
 
         say(
             "random",
@@ -139,7 +140,7 @@ def random(args: argparse.Namespace) -> None:
 
         def pooled() -> int:
             pool.step(actions)
-            return args.envs
+            return int(args.envs)
 
         found = rate(pooled, args.seconds, "cpu")
         say("random", env="CartPole", envs=args.envs, by="envpool", **found)
@@ -180,14 +181,14 @@ def sampler(args: argparse.Namespace) -> None:
 
     def ours() -> int:
         sampling.sample(1)
-        return args.envs
+        return int(args.envs)
 
     @torch.inference_mode()
     def torchs() -> int:
         log_probs = sampling.parameters.log_softmax(-1)
         taken = torch.multinomial(log_probs.exp(), 1)
         log_probs.gather(1, taken)
-        return args.envs
+        return int(args.envs)
 
     for by, work in (("resident", ours), ("torch.multinomial", torchs)):
         say("sampler", envs=args.envs, by=by, **rate(work, args.seconds, args.device))
@@ -223,7 +224,7 @@ def scaling(args: argparse.Namespace) -> None:
         for count in (10, 100, 1000, 10_000, 100_000):
             envs = made(name, count, args.device, args.threads)
             rollout = envs.uniform_rollout()
-            work = resident(envs, lambda rollout=rollout: rollout.run(STEPS))
+            work = resident(envs, partial(rollout.run, STEPS))
             found = rate(work, args.seconds / 2, args.device)
             say("scaling", env=name, envs=count, threads=len(envs.slices.all), **found)
             envs.close()
