@@ -9,7 +9,7 @@ import pkgutil
 import sys
 import sysconfig
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -91,6 +91,28 @@ def make_extension(
             f"{where}: expected an instance of {expected.__module__}.{expected.__name__}, "
             f"got {made!r:.200}"
         )
+    return made
+
+
+def make_extensions(
+    entries: Iterable[tuple[str, Mapping[str, Any]]],
+    *,
+    key: str,
+    expected: type[_T],
+    ours: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, _T]:
+    """The results of several entries of a configuration, by name; a repeated name gets a number.
+
+    Args:
+        entries: name and arguments of each; the rest, and errors, as of `make_extension`.
+        key: of the configuration.
+        expected: the class or protocol of the results.
+        ours: name → class.
+    """
+    made: dict[str, _T] = {}
+    for number, (name, arguments) in enumerate(entries):
+        one = make_extension(name, arguments, key=key, expected=expected, ours=ours)
+        made[name if name not in made else f"{name} {number}"] = one
     return made
 
 

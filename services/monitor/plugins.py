@@ -21,7 +21,7 @@ from aclearn.control import (
 )
 from aclearn.control.strategies.strategy_plugin import StrategyPlugin
 from aclearn.control.tuner.plugin import TunerPlugin
-from aclearn.extensions import make_extension
+from aclearn.extensions import make_extensions
 from aclearn.runs import is_metrics_line
 from aclearn.wire import SaveBest, encode
 from services.roles import ACTOR, COMPRESSOR, ROLES
@@ -171,9 +171,5 @@ def load_plugins(
     Raises:
         ConfigError: one cannot be imported or made, or is no `MonitorPlugin`.
     """
-    plugins: dict[str, MonitorPlugin] = {}
-    for number, entry in enumerate(entries):
-        name, arguments = entry.name, entry.arguments.model_dump()
-        plugin = make_extension(name, arguments, key="monitor.plugins", expected=MonitorPlugin)
-        plugins[name if name not in plugins else f"{name} {number}"] = plugin
-    return plugins
+    named = ((entry.name, entry.arguments.model_dump()) for entry in entries)
+    return make_extensions(named, key="monitor.plugins", expected=MonitorPlugin)

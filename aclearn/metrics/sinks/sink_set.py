@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from aclearn.config.sinks import SinkConfig
 from aclearn.errors import words_of
-from aclearn.extensions import make_extension
+from aclearn.extensions import make_extensions
 from aclearn.metrics.sinks.sink import MetricsSink, SinkRun
 from aclearn.metrics.sinks.wandb_sink import WandbSink
 
@@ -157,9 +157,5 @@ def load_sinks(entries: Iterable[SinkConfig]) -> dict[str, MetricsSink]:
     Raises:
         ConfigError: one cannot be imported or made, or is no `MetricsSink`.
     """
-    sinks: dict[str, MetricsSink] = {}
-    for number, entry in enumerate(entries):
-        name, arguments = entry.name, entry.arguments.model_dump()
-        sink = make_extension(name, arguments, key=_KEY, expected=MetricsSink, ours=_OURS)
-        sinks[name if name not in sinks else f"{name} {number}"] = sink
-    return sinks
+    named = ((entry.name, entry.arguments.model_dump()) for entry in entries)
+    return make_extensions(named, key=_KEY, expected=MetricsSink, ours=_OURS)
