@@ -49,7 +49,7 @@ class TrainerConfig(Group):
         ge=1,
         le=1024,
         description="parts of a batch, one update each: some of its environments, or with ppo and "
-        "impact single steps of all, shuffled anew in each epoch",
+        "impact single steps of all environments, shuffled for each epoch",
     )
     epochs: Whole = Field(default=1, ge=1, le=32, description="passes over each batch")
     queue_bytes: Whole = Field(

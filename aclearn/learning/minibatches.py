@@ -14,8 +14,8 @@ from aclearn.learning.batch import Batch
 class Minibatches:
     """The minibatches of a batch, one pass after another.
 
-    With a frozen correction a step needs no other: each pass splits all valid steps anew, in a
-    random order. Otherwise targets are computed along unrolls, as states are: neighbouring
+    With a frozen correction a step needs no other step: each epoch splits all valid steps in
+    another random order. Otherwise targets are computed along unrolls, as states are: neighbouring
     environments are a minibatch, the same in each pass. Minibatches without a valid step are left
     out.
 

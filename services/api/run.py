@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """A run in its folder, running or over; each attribute reads the files anew.
+    """A run's folder, of a run that is running or over; each attribute reads the files.
 
     Args:
         path: of the run folder.

@@ -158,7 +158,7 @@ class ResidentTrainer(Trainer):
         return snapshot
 
     def restore(self, snapshot: Snapshot) -> None:
-        """As `Trainer.restore`; with another number of environments these begin anew."""
+        """As `Trainer.restore`; another number of environments starts with new episodes."""
         super().restore(snapshot)
         self.admission.close_all()
         saved = {

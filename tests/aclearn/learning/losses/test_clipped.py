@@ -1,4 +1,4 @@
-"""PPO and IMPACT by hand, and against formulas written anew, step by step in float64."""
+"""PPO and IMPACT by hand, and against formulas of this file, step by step in float64."""
 
 from __future__ import annotations
 
