@@ -50,6 +50,12 @@ class ByClass(Good):
         return np.full(2, np.sin(ByClass.drawn), np.float32)
 
 
+def _random_steps(self, action):
+    self.left -= 1
+    shown = np.random.default_rng().uniform(-1.0, 1.0, 2).astype(np.float32)
+    return shown, 1.0, self.left == 0, False, {}
+
+
 def _raises(self, action):
     raise KeyError("nothing")
 
@@ -74,6 +80,7 @@ def _hangs(self, action):
         (made(step=_raises), r"step: raises KeyError: .nothing. \[line \d+ of .*test_env_check.py"),
         (made(step=_hangs), "step: raises StepHungError: no answer within 0.3 s"),
         (ByClass, "reset: one seed gave two different observations"),
+        (made(step=_random_steps), "step: the same seed and actions differ after 1 steps"),
     ],
 )
 def test_what_breaks_the_contract_is_named_with_its_mending(env: type[Good], said: str) -> None:
