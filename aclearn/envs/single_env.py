@@ -66,7 +66,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
             raise ArgumentError("options: this environment takes none; set env.kwargs")
         if seed is not None:
             self._group.close()
-            self._group, self._begun = self._make(seed), False
+            self._group, self._ended = self._make(seed), False
         # after an end the next step resets it, for which every action is the same
         observations = self._next().observations if self._ended else self._group.reset()
         self._begun, self._ended = True, False
