@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aclearn.config import CorrectorConfig, LossConfig, validated
+from aclearn.config import CorrectorConfig, LossConfig, TargetNetworkConfig, validated
 from aclearn.errors import ConfigError
 from aclearn.extensions import make_extension
 from aclearn.learning.losses import LOSSES, Loss
@@ -103,6 +103,11 @@ def _make_loss(config: LossConfig) -> tuple[Loss, LossConfig]:
         )
     if not isinstance(config, loss.config_model):
         config = validated(loss.config_model, config.model_dump(by_alias=True), "loss")
+    if isinstance(config, TargetNetworkConfig) and loss.recomputes_targets:
+        raise ConfigError(
+            f"loss.kind {kind!r}: its configuration has a target network, whose targets are "
+            "frozen; set recomputes_targets = False in the loss"
+        )
     return loss, config
 
 

@@ -25,7 +25,7 @@ class PPO(Loss):
       v_prox + clip(value − v_prox, −c, c);
     * entropy is that of π, in nats;
     * clipped_ratio_share counts the r beyond 1 ± ε;
-    * proximal_kl estimates KL(π_prox ‖ π) by r − 1 − log r (k3 of Schulman 2020).
+    * proximal_kl estimates KL(π_prox ‖ π) by q − 1 − log q with q = π/π_prox (k3 of Schulman 2020).
 
     π_prox are the weights before the batch. The weights min(ρ̄, π_prox/μ) of A separate the data's
     age from the size of the step (Hilton et al. 2022, "Batch size-invariance").
@@ -56,13 +56,15 @@ class PPO(Loss):
         entropy = torch.where(valid, outputs.distribution.entropy(), zero).sum()
         total = policy + config.value_cost * value - config.entropy_cost * entropy
         with torch.no_grad():
+            moved = outputs.log_probs - outputs.proximal_log_probs
+            moved = torch.where(valid, moved, zero).clamp(max=MAX_LOG_RHO)
             metrics = {
                 "policy_loss": policy,
                 "value_loss": value,
                 "entropy": entropy,
                 "clipped_ratio_share": (ratios != clipped).float().sum(),
                 # expm1: r − 1 would lose the digits of a ratio near 1
-                "proximal_kl": (log_ratios.expm1() - log_ratios).sum(),
+                "proximal_kl": (moved.expm1() - moved).sum(),
             }
         return LossSums(total, metrics)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from pydantic import Field
 
-from aclearn.config import LossConfig, config_from_yaml
+from aclearn.config import LossConfig, TargetNetworkConfig, config_from_yaml
 from aclearn.errors import ConfigError
 from aclearn.learning import Objective, make_objective
 from aclearn.learning.losses import Loss, LossSums
@@ -55,6 +55,15 @@ class CorrectsByParameters(OwnCorrector):
 @dataclass(frozen=True)
 class NeedsActionValues(OwnCorrector):
     needs = frozenset({"rewards", "action_values"})
+
+
+class ThawedConfig(OwnConfig, TargetNetworkConfig):
+    """A target network, whose targets are frozen."""
+
+
+class Thawed(OwnLoss):
+    config_model = ThawedConfig
+    recomputes_targets = True
 
 
 def objective_of(text: str) -> Objective:
@@ -111,6 +120,10 @@ def test_a_loss_of_ones_own_gets_the_keys_of_its_own_model() -> None:
             "loss: {kind: 'HERE:NeedsReturns'}",
             "'HERE:NeedsReturns': needs returns, which do not exist; expected needs among"
             " advantages, behaviour_parameters, targets, weights",
+        ),
+        (
+            "loss: {kind: 'HERE:Thawed'}",
+            "'HERE:Thawed': its configuration has a target network, .* recomputes_targets = False",
         ),
         (
             "loss: {kind: 'HERE:NotWhole'}",

@@ -92,6 +92,9 @@ def test_impact_bounds_the_ratio_of_behaviour_to_target() -> None:
     unbounded = sums_of(IMPACT(), IMPACTConfig(clip_range=0.3, ratio_bar=1e6), _TWO, _BY_HAND)
     last = float(unbounded.metrics["policy_loss"] - sums.metrics["policy_loss"])
     assert last == pytest.approx(-(0.5 - 2 / 9), rel=1e-4)
+    # β and μ have no part in the distance from the target network
+    distance = sum(q - 1 - math.log(q) for q in (1.5, 1.5, 0.5))
+    assert float(sums.metrics["proximal_kl"]) == pytest.approx(distance, rel=1e-5)
 
 
 def test_a_batch_ends_above_the_kl_that_the_configuration_bounds() -> None:
