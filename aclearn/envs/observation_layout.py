@@ -26,6 +26,8 @@ from aclearn.types import OBSERVATION, ObservationSpec
 _MOST_LEAVES = 64
 #: Longest name of a leaf: a message's header has room for `_MOST_LEAVES` of them.
 _MOST_CHARACTERS = 100
+#: They separate the parts of layers' names.
+_RESERVED = "/:"
 #: Names that networks have for their own layers, inputs and outputs.
 _TAKEN = re.compile(
     r"(input|convolutions|sections|flatten|concat|hidden|value_hidden|policy|policy_mean|value|"
@@ -209,10 +211,12 @@ class ObservationLayout:
     def _check_leaves(self) -> None:
         names, where = [leaf.name for leaf in self._leaves], f"environment {self._name}"
         for name in names:
-            if names.count(name) > 1 or not name.isprintable() or len(name) > _MOST_CHARACTERS:
+            taken = names.count(name) > 1 or any(c in name for c in _RESERVED)
+            if taken or not name.isprintable() or len(name) > _MOST_CHARACTERS:
                 raise EnvironmentFailure(
-                    f"{where}: {name!r:.100} cannot be a leaf's name, which is unique, printable "
-                    f"and has at most {_MOST_CHARACTERS} characters; wrap the environment"
+                    f"{where}: {name!r:.100} cannot be a leaf's name, which is unique, printable, "
+                    f"without {' and '.join(_RESERVED)}, and has at most {_MOST_CHARACTERS} "
+                    "characters; wrap the environment"
                 )
         if len(names) > _MOST_LEAVES:
             raise EnvironmentFailure(

@@ -46,17 +46,8 @@ def checked(config: Config) -> EnvReport:
     """
     from aclearn.envs import env_check, make_vector_env
     from aclearn.envs.lookup import maker
-    from aclearn.envs.parallel_vector_env import is_parallel
+    from aclearn.envs.sync_vector_env import SyncVectorEnv
 
-    if not config.env.is_atari:
-        make = maker(config.env)
-        several = is_parallel(made := make())
-        made.close()
-        if not several:
-            return env_check.check_env(
-                make, seconds=_SECONDS, step_timeout_s=config.actors.step_timeout_s
-            )
-    # the emulator and PettingZoo environments are checked by our own groups, step by step
     group = make_vector_env(
         config.env,
         num_envs=_GAMES,
@@ -65,9 +56,15 @@ def checked(config: Config) -> EnvReport:
         max_faults=0,
     )
     try:
-        return EnvReport(fine=[_speed(group)])
+        # groups of the emulator, of resident and of PettingZoo environments, and those that say
+        # which actions are allowed, are checked by themselves, step by step
+        if not isinstance(group, SyncVectorEnv) or group.spec.masked:
+            return EnvReport(fine=[_speed(group)])
     finally:
         group.close()
+    return env_check.check_env(
+        maker(config.env), seconds=_SECONDS, step_timeout_s=config.actors.step_timeout_s
+    )
 
 
 def _speed(envs: VectorEnv) -> str:

@@ -157,6 +157,7 @@ def test_a_changed_space_is_refused_and_one_with_other_bounds_is_not():
         ),
         (spaces.Tuple([spaces.Discrete(2)] * 65), {}, "65 leaves, at most 64"),
         (spaces.Dict({"a\n": spaces.Discrete(2)}), {}, "cannot be a leaf's name"),
+        (spaces.Dict({"a/b": spaces.Discrete(2)}), {}, "'a/b' cannot be a leaf's name"),
     ],
 )
 def test_what_cannot_be_served_is_refused_by_name(space, options, said):
