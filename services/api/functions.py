@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aclearn.config import Config, load_config, with_overrides
 from aclearn.launch import StopFlag, install_stop_signals
-from services.api.plain_errors import plain_errors
+from services.api.plain_errors import at_least, plain_errors
 from services.api.policy import Policy
 from services.api.run import Run
 
@@ -86,6 +86,7 @@ def load(run: Run | str | Path, *, best: bool = False, seed: int | None = None) 
     """
     from services.evaluator.saved_policy import load_policy
 
+    at_least("seed", 0 if seed is None else seed, 0)
     return Policy(load_policy(_folder(run), best=best), seed=seed)
 
 
@@ -120,6 +121,7 @@ def export(
     """
     from services.commands.export import export_run
 
+    at_least("passes", passes, 1)
     return export_run(_folder(run), Path(to), words=chain, passes=passes, best=best, force=force)
 
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from aclearn.errors import AclearnError
+from aclearn.errors import AclearnError, ArgumentError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -23,3 +23,9 @@ def plain_errors(function: Callable[_P, _T]) -> Callable[_P, _T]:
             raise error.with_traceback(None) from None
 
     return told
+
+
+def at_least(name: str, value: int, least: int) -> None:
+    """Raise an `ArgumentError` if an argument is below its least value."""
+    if value < least:
+        raise ArgumentError(f"{name}: expected {least} or more, got {value}")

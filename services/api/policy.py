@@ -82,7 +82,7 @@ class Policy:
             raise ArgumentError(
                 f"observation: expected {self._expected()}, got {_words(observation)}"
             )
-        arrays = {name: np.asarray(given[name]) for name in names}
+        arrays = {name: _array(name, given[name]) for name in names}
         counts = {
             array.shape[: array.ndim - len(self.observation[name].shape)]
             for name, array in arrays.items()
@@ -112,7 +112,7 @@ class Policy:
         if mask is None:
             return None
         shape = (count, self.action.mask_width) if batched else (self.action.mask_width,)
-        array = np.asarray(mask)
+        array = _array("mask", mask)
         if array.shape != shape or array.dtype.kind not in "bui":
             raise ArgumentError(f"mask: expected bool {shape}, got {_words(mask)}")
         rows = array.astype(np.bool_).reshape(count, -1)
@@ -139,3 +139,10 @@ def _words(value: Any) -> str:
         return ", ".join(f"{name}: {_words(leaf)}" for name, leaf in value.items()) or "{}"
     array = np.asarray(value)
     return f"{array.dtype} {array.shape}"
+
+
+def _array(name: str, given: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except ValueError as error:  # rows of different lengths
+        raise ArgumentError(f"{name}: it is no array: {error}") from error

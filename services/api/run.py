@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aclearn.config import Config, config_from_yaml
 from aclearn.runs import RunFolder, metrics_columns, read_metrics
-from services.api.plain_errors import plain_errors
+from services.api.plain_errors import at_least, plain_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,6 +121,8 @@ class Run:
         """
         from services.evaluator.evaluate import evaluate
 
+        at_least("episodes", episodes, 1)
+        at_least("seed", seed, 0)
         return evaluate(self.path, episodes=episodes, greedy=greedy, best=best, seed=seed)
 
     def __repr__(self) -> str:

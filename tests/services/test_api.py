@@ -103,6 +103,7 @@ def test_a_loaded_policy_takes_the_likeliest_action_or_samples(run: aclearn.Run)
         ([0.0, 0.0, np.nan, 0.0], None, "observation has NaN or infinite numbers"),
         (np.zeros(4), [True], r"mask: expected bool \(2,\), got bool \(1,\)"),
         (np.zeros((3, 4)), [True, True], r"mask: expected bool \(3, 2\)"),
+        ([[0.0, 0.0], [0.0]], None, "observation: it is no array"),
         (np.zeros(4), [False, False], "mask: it leaves no action"),
     ],
 )
@@ -114,7 +115,8 @@ def test_an_observation_that_does_not_fit_is_refused(policy, observation, mask, 
 def test_an_environment_plays_as_gymnasiums_own_with_the_policys_actions(run, policy) -> None:
     ours = aclearn.make_env(run)
     theirs = gymnasium.make("CartPole-v1")
-    for seed in (7, None):  # the second episode continues the random numbers of the first
+    # the second episode continues the random numbers of the first, the third is the first again
+    for seed in (7, None, 7):
         (seen, info), (expected, _) = ours.reset(seed=seed), theirs.reset(seed=seed)
         ended = False
         while not ended:
@@ -170,6 +172,20 @@ def test_a_mistake_is_told_as_on_the_command_line_at_the_callers_line(
     frames = traceback.extract_tb(caught.value.__traceback__)
     assert [Path(frame.filename).name for frame in frames[2:]] == ["plain_errors.py"]
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda run: run.evaluate(0), "episodes: expected 1 or more, got 0"),
+        (lambda run: run.evaluate(1, seed=-1), "seed: expected 0 or more, got -1"),
+        (lambda run: aclearn.load(run, seed=-1), "seed: expected 0 or more, got -1"),
+        (lambda run: aclearn.export(run, "x.onnx", passes=0), "passes: expected 1 or more, got 0"),
+    ],
+)
+def test_a_number_below_its_least_is_refused(run, call, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        call(run)
 
 
 def test_a_run_that_another_process_trains_or_that_exists_is_refused(run) -> None:
