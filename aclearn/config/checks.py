@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from aclearn.config.loss import Q_CORRECTORS
+from aclearn.config.loss import Q_CORRECTORS, TargetNetworkConfig
 from aclearn.config.roles import MAX_PROCESSES, CompressorConfig
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ def _env(config: Config) -> Iterator[str]:
     for key in ("channels", "ignore"):
         if env.is_atari and getattr(env, key):
             yield f"env.{key}: {env.id} shows one stack of grey images; remove it"
+    if env.id.startswith("resident:"):
+        for key in ("frame_stack", "channels", "ignore", "action_mask"):
+            if getattr(env, key) != type(env).model_fields[key].get_default():
+                yield f"env.{key}: resident environments have no such setting; remove it"
     if config.policy.std_from_observations and env.is_atari:
         yield (
             f"policy.std_from_observations: {env.id} is played with discrete actions, which have "
@@ -92,6 +96,14 @@ def _learning(config: Config) -> Iterator[str]:
         )
     if trainer.amp == "fp16" and trainer.device == "cpu":
         yield "trainer.amp: fp16 needs a GPU, and trainer.device is cpu; use bf16, auto or off"
+    loss = config.loss
+    normalised = loss.normalise_returns or config.policy.normalise_observations
+    if isinstance(loss, TargetNetworkConfig) and loss.target_update_rate < 1.0 and normalised:
+        yield (
+            "loss.target_update_rate: below 1 it would mix weights with the statistics of other "
+            "ones; set it to 1, or loss.normalise_returns and policy.normalise_observations to "
+            "false"
+        )
     names = [corrector.name for corrector in config.correctors]
     for name in names:
         if name in Q_CORRECTORS and config.policy.critic != "q":
@@ -112,6 +124,7 @@ def _deterministic(config: Config) -> Iterator[str]:
     for key, device in {
         "trainer.device": config.trainer.device,
         "predictor.device": config.predictor.device,
+        "resident.device": config.resident.device,
     }.items():
         if device not in ("auto", "cpu"):
             yield (
@@ -185,8 +198,17 @@ def _roles(config: Config) -> Iterator[str]:
 
 def _resident(config: Config) -> Iterator[str]:
     if config.resident.envs is None:
+        for key in ("env", "device", "threads", "policy"):
+            if getattr(config.resident, key) != type(config.resident).model_fields[key].default:
+                yield f"resident.{key}: it has no effect without resident.envs; set that too"
         return
     why = "with resident.envs the trainer acts itself"
+    if config.trainer.device not in ("auto", config.resident.device):
+        yield f"trainer.device: {why}, on resident.device; set that instead, and this to auto"
+    if config.trainer.workers != 1:
+        yield f"trainer.workers: {why}, and uses resident.threads; set this to 1"
+    if config.actors.groups != 1:
+        yield f"actors.groups: {why}, in one group; set this to 1"
     if config.actors.inference != "local":
         yield f"actors.inference: {why}, and no predictor is asked; set it to local"
     if config.compressor.rungs:

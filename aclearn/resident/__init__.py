@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from aclearn.errors import EnvironmentFailure, did_you_mean
+from aclearn.config import Config
+from aclearn.errors import ConfigError, EnvironmentFailure, did_you_mean
 from aclearn.extensions import load_extension
 from aclearn.resident.action_sampler import ActionSampler
 from aclearn.resident.engine import EpisodeSums, ResidentEnvs, Rollout
@@ -47,6 +48,27 @@ def find_env(name: str) -> ResidentEnv:
 def named_by_gymnasium(id: str) -> ResidentEnv | None:
     """Our environment with the rules of gymnasium's `id`; None if there is none."""
     return next((env for env in ENVIRONMENTS.values() if env.gymnasium_id == id), None)
+
+
+def resident_env_of(config: Config) -> ResidentEnv:
+    """The resident environment of `resident.env` or `env.id`.
+
+    Raises:
+        ConfigError: there is none for `env.id`.
+        EnvironmentFailure: there is none of this name.
+    """
+    if config.resident.env is not None:
+        return find_env(config.resident.env)
+    prefix, _, name = config.env.id.partition(":")
+    if prefix == "resident":
+        return find_env(name)
+    found = named_by_gymnasium(config.env.id)
+    if found is None:
+        raise ConfigError(
+            f"resident.env: there is no resident environment for env.id {config.env.id}; set it to "
+            "one with the same rules, module:NAME"
+        )
+    return found
 
 
 def make(
@@ -112,5 +134,6 @@ __all__ = [
     "find_env",
     "make",
     "named_by_gymnasium",
+    "resident_env_of",
     "wp",
 ]

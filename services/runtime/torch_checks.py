@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from aclearn.config import Config, config_from_yaml
-from aclearn.errors import ConfigError
+from aclearn.errors import AclearnError, ConfigError
 from aclearn.launch import EXIT_GIVE_UP
 from services.roles import PREDICTOR
 
@@ -29,7 +29,13 @@ def check_learning(config: Config) -> None:
     from aclearn.policies.devices import choose_amp, choose_device
 
     # as the trainer does
-    device = choose_device("cpu" if config.run.deterministic else config.trainer.device)
+    if config.resident.envs is not None:
+        from aclearn.resident import resident_env_of
+
+        resident_env_of(config)
+        device = choose_device(config.resident.device, key="resident.device")
+    else:
+        device = choose_device("cpu" if config.run.deterministic else config.trainer.device)
     choose_amp(config.trainer.amp, device)
     make_objective(
         config.loss,
@@ -61,7 +67,8 @@ def check_with_torch_elsewhere(config: Config) -> None:
     if predictor_computes_in_torch(config):
         named |= config.predictor.device.startswith("cuda")
     names = [config.loss.kind, *(corrector.name for corrector in config.correctors)]
-    if not named and not any(":" in name for name in names):
+    resident = config.resident.envs is not None
+    if not named and not resident and not any(":" in name for name in names):
         return
     try:
         asked = subprocess.run(
@@ -92,7 +99,7 @@ def main() -> int:
     try:
         check_learning(config)
         check_predictor_device(config)
-    except ConfigError as error:
+    except AclearnError as error:
         os.write(answer, str(error).encode())
         return EXIT_GIVE_UP
     return 0

@@ -19,7 +19,7 @@ from aclearn.learning import Batch, ParameterStore
 from aclearn.learning.parallel_worker import ParallelWorker
 from aclearn.metrics import EPISODES_FOR_TARGET
 from aclearn.policies import Architecture
-from aclearn.resident import ResidentEnv, ResidentEnvs, find_env, named_by_gymnasium
+from aclearn.resident import ResidentEnvs, resident_env_of
 from aclearn.resident.policy_rollout import PolicyRollout
 from aclearn.telemetry import WaitMeter, measure_here, part
 from aclearn.types import OBSERVATION, EnvSpec
@@ -166,30 +166,9 @@ class ResidentTrainer(Trainer):
             for name, array in snapshot.tensors.items()
             if name.startswith(_PREFIX)
         }
-        if len(saved["lengths"]) == self.envs.num_envs:
+        if len(saved.get("lengths", ())) == self.envs.num_envs:
             self.envs.restore(saved)
             self._reported, _ = self.envs.last_returns()
-
-
-def resident_env_of(config: Config) -> ResidentEnv:
-    """The resident environment of `resident.env` or `env.id`.
-
-    Raises:
-        ConfigError: there is none for `env.id`.
-        EnvironmentFailure: there is none of this name.
-    """
-    if config.resident.env is not None:
-        return find_env(config.resident.env)
-    prefix, _, name = config.env.id.partition(":")
-    if prefix == "resident":
-        return find_env(name)
-    found = named_by_gymnasium(config.env.id)
-    if found is None:
-        raise ConfigError(
-            f"resident.env: there is no resident environment for env.id {config.env.id}; set it to "
-            "one with the same rules, module:NAME"
-        )
-    return found
 
 
 class ResidentRole:

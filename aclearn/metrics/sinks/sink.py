@@ -36,7 +36,8 @@ class MetricsSink:
 
     An error is counted (`monitor_sink_failures`) and logged, and the console names the first one.
     After an error of `open` the sink gets nothing more; after one of the other methods it gets the
-    next call.
+    next call. The run is over when `close` is called: its error, or that it takes too long, is in
+    the monitor's log only.
 
     Arguments are its own copies. A constructor must only keep its arguments: `aclearn train` also
     makes a sink before the start, to check it, and never opens that one.

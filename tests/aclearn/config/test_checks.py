@@ -26,6 +26,34 @@ def refusal(text: str) -> str:
             "set env.atari.frame_stack to 4",
         ),
         (
+            "env: {id: a}\nresident: {device: cpu}",
+            "resident.device: it has no effect without resident.envs; set that too",
+        ),
+        (
+            "env: {id: a}\nresident: {envs: 8}\ntrainer: {workers: 2}",
+            "trainer.workers: with resident.envs the trainer acts itself, and uses "
+            "resident.threads; set this to 1",
+        ),
+        (
+            "env: {id: a}\nresident: {envs: 8, device: cuda}\nrun: {deterministic: true}",
+            "resident.device: run.deterministic is bit-reproducible on the CPU only; set it to cpu "
+            "or auto instead of cuda",
+        ),
+        (
+            "env: {id: 'resident:CartPole', frame_stack: 4}",
+            "env.frame_stack: resident environments have no such setting; remove it",
+        ),
+        (
+            "env: {id: 'resident:CartPole', action_mask: info}",
+            "env.action_mask: resident environments have no such setting; remove it",
+        ),
+        (
+            "env: {id: a}\nloss: {kind: impact, target_update_rate: 0.1, normalise_returns: true}",
+            "loss.target_update_rate: below 1 it would mix weights with the statistics of other "
+            "ones; set it to 1, or loss.normalise_returns and policy.normalise_observations to "
+            "false",
+        ),
+        (
             "env: {id: ALE/Pong-v5, squash_actions: true}",
             "env.squash_actions: ALE/Pong-v5 is played with discrete actions that are all allowed; "
             "remove it",

@@ -13,6 +13,7 @@ from aclearn.config import config_from_yaml
 from aclearn.errors import AclearnError, ConfigError
 from services.evaluator.evaluate import evaluate
 from services.runtime.policy_factory import architecture_of
+from services.runtime.torch_checks import check_with_torch_elsewhere
 from services.trainer.main import TrainerRole
 from tests.support.whole_run import WholeRun
 
@@ -58,6 +59,27 @@ def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one(tmp_path: Path) -> 
     assert 8.0 < result.mean < 60.0
 
 
+def test_a_run_of_actors_is_continued_by_resident_environments(tmp_path: Path) -> None:
+    WholeRun(tmp_path, run={"max_updates": 4}).run()
+    summary = WholeRun(tmp_path, resume=True, **_RESIDENT, run={"max_updates": 8}).run()
+    assert (summary["updates"], summary["generation"]) == (8, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"env": {"id": "Taxi-v3"}}, "there is no resident environment for env.id Taxi-v3"),
+        ({"resident": {"envs": 4, "env": "Cartpole"}}, "did you mean CartPole"),
+        ({"resident": {"envs": 4, "device": "cuda:7"}}, "resident.device: cuda:7"),
+    ],
+    ids=("not resident", "unknown", "no device"),
+)
+def test_a_mistake_is_found_before_the_start(changes: dict[str, Any], words: str) -> None:
+    settings = {"env": {"id": "CartPole-v1"}, "resident": {"envs": 4}} | changes
+    with pytest.raises(ConfigError, match=words):
+        check_with_torch_elsewhere(config_from_yaml(yaml.safe_dump(settings)))
+
+
 def test_actors_step_resident_environments(tmp_path: Path) -> None:
     bridged = {"env": {"id": "resident:CartPole"}, "run": {"max_updates": 6}}
     summary = WholeRun(tmp_path, **bridged, actors={"processes": 1, "envs_per_group": 300}).run()
@@ -87,9 +109,12 @@ def test_settings_that_contradict_resident_environments(groups: dict[str, Any], 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"resident": {"envs": 4, "env": "Pendulum"}}, "resident.env: Pendulum has observations"),
+        (
+            {"resident": {"envs": 4, "env": "Pendulum", "device": "cpu"}},
+            "resident.env: Pendulum has observations",
+        ),
         ({"env": {"id": "Taxi-v3"}}, "there is no resident environment for env.id Taxi-v3"),
-        ({"resident": {"envs": 4, "env": "Cartpole"}}, "did you mean CartPole"),
+        ({"resident": {"envs": 4, "env": "Cartpole", "device": "cpu"}}, "did you mean CartPole"),
     ],
     ids=("other spaces", "not resident", "unknown"),
 )
