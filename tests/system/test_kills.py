@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aclearn.runs import load_newest
-from aclearn.wire import ActReply, ActRequest
+from aclearn.wire import ActReply, ActRequest, Peer
 from tests.support.metrics_lines import check_line
 from tests.support.system import CARTPOLE, Run, System
 from tests.support.visitor import Visitor
@@ -150,11 +150,19 @@ def _check_compression(run: Run) -> None:
 
 
 def _kill_predictor(run: Run) -> None:
-    _kill(run, "predictor-0")
-    _goes_on(run)
     visitor = Visitor(run.monitor_address())
+
+    def listed() -> dict[str, Peer]:
+        found = (peer for peer in visitor.peers().peers if peer.name == "predictor-0")
+        return {peer.incarnation: peer for peer in found}
+
     try:
-        [new] = [peer for peer in visitor.peers().peers if peer.name == "predictor-0"]
+        before = listed()
+        _kill(run, "predictor-0")
+        _goes_on(run)
+        # the dead one is listed until the monitor has known its silence for two seconds
+        run.wait_for(lambda: listed().keys() - before.keys(), "the new predictor is listed")
+        [new] = listed().values()
         request = ActRequest(1, {"observation": np.zeros((3, 4), np.float32)})
         reply = visitor.ask(visitor.connect(new.endpoints["predictions"]), request, ActReply)
     finally:
