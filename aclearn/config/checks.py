@@ -53,11 +53,13 @@ def _env(config: Config) -> Iterator[str]:
         for key in ("frame_stack", "channels", "ignore", "action_mask"):
             if getattr(env, key) != type(env).model_fields[key].get_default():
                 yield f"env.{key}: resident environments have no such setting; remove it"
-    if config.policy.std_from_observations and env.is_atari:
-        yield (
-            f"policy.std_from_observations: {env.id} is played with discrete actions, which have "
-            "no standard deviations; remove it"
-        )
+    for key in ("std_from_observations", "initial_std"):
+        default = type(config.policy).model_fields[key].get_default()
+        if getattr(config.policy, key) != default and env.is_atari:
+            yield (
+                f"policy.{key}: {env.id} is played with discrete actions, which have no standard "
+                "deviations; remove it"
+            )
     if not env.is_atari and env.life_loss_ends:
         yield (
             f"env.life_loss_ends: {env.id} is not an Atari game (their ids start with ALE/), and "
@@ -72,6 +74,11 @@ def _env(config: Config) -> Iterator[str]:
 
 def _policy(config: Config) -> Iterator[str]:
     policy = config.policy
+    if policy.std_from_observations and policy.initial_std != 1.0:
+        yield (
+            "policy.initial_std: with policy.std_from_observations the network gives the "
+            "deviations; remove one of them"
+        )
     if not policy.is_users:
         if policy.arguments:
             yield (
@@ -79,8 +86,8 @@ def _policy(config: Config) -> Iterator[str]:
                 "name a module:Class in policy.architecture"
             )
         return
-    for key in ("hidden", "activation", "separate_value", "std_from_observations"):
-        if getattr(policy, key) not in (None, False):
+    for key in ("hidden", "activation", "separate_value", "std_from_observations", "initial_std"):
+        if getattr(policy, key) != type(policy).model_fields[key].get_default():
             yield (
                 f"policy.{key}: {policy.architecture} is a network of yours, which this does not "
                 "change; remove it, or give it in policy.arguments"

@@ -53,6 +53,14 @@ class PolicyConfig(Group):
         "weights that no observation changes",
     )
 
+    initial_std: float = Field(
+        default=1.0,
+        gt=0,
+        le=100,
+        description="Box actions: the first standard deviation, where an action's bounds are -1 and "
+        "1; learning changes it",
+    )
+
     critic: Literal["v", "q"] = Field(
         default="v",
         description="second head of the network: v, the value of a state, or q, the values of all "

@@ -12,6 +12,7 @@ from aclearn.metrics.names import (
     ACTIONS,
     EMULATOR,
     FREE_CORES,
+    NEWER_WEIGHTS,
     QUEUE_FILLS,
     REQUESTS,
     SOCKETS_BUSY,
@@ -117,6 +118,8 @@ class _Line:
                 "compressor",
                 kind=_STARTING,
             )
+        if self.actor.get(NEWER_WEIGHTS, 0.0) >= _NOTICEABLE:
+            return self._in_turns()
         if self.trainer.get(UNROLLS, 0.0) >= _NOTICEABLE:
             return self._before_the_trainer()
         return self._at_the_trainer()
@@ -162,6 +165,19 @@ class _Line:
             f"balanced: the trainer {works} and actors wait {percent(pressure)} for it; only "
             "cheaper parts or a faster machine would help",
             kind="balanced",
+        )
+
+    def _in_turns(self) -> Bottleneck:
+        """Actors wait for the update of each batch: acting and learning never overlap."""
+        newer, unrolls = self.actor[NEWER_WEIGHTS], self.trainer.get(UNROLLS, 0.0)
+        turns = f"actors wait {percent(newer)} for newer weights (actors.wait_for_weights)"
+        if unrolls > newer:
+            return self._at_the_actor(f"{turns} and the trainer {percent(unrolls)} for unrolls")
+        return Bottleneck(
+            "trainer",
+            f"trainer: {turns}; fewer trainer.epochs or trainer.minibatches would help, or "
+            "actors.wait_for_weights: false, which acts while it learns",
+            kind="turns",
         )
 
     def _before_the_trainer(self) -> Bottleneck:

@@ -60,7 +60,8 @@ WAIT_SHARE: Final = "wait_share"
 
 #: Reasons to wait.
 UNROLLS, ACTIONS, EMULATOR = "unrolls", "actions", "emulator"
-REQUESTS, WEIGHTS, TRAINING_QUEUE = "requests", "weights", "training queue"
+REQUESTS, TRAINING_QUEUE = "requests", "training queue"
+WEIGHTS, NEWER_WEIGHTS = "weights", "newer weights"
 
 #: Queue → the gauge of its fill, 0 to 1.
 QUEUE_FILLS: Final = {

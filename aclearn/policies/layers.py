@@ -57,6 +57,7 @@ class Layer:
         factor: of "scale".
         gain: of the orthogonal initial weights.
         start: of "part".
+        initial: first value of each number of "log_std".
         module: of "module"; its tensors are called `<name>.<parameter>`.
         head: it gives the distribution's parameters or the value, in float32 under autocast too.
     """
@@ -73,6 +74,7 @@ class Layer:
     gain: float = 1.0
     head: bool = False
     start: int = 0
+    initial: float = 0.0
     module: ModuleSpec | None = None
 
     @property

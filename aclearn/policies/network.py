@@ -193,7 +193,7 @@ class LayerNetwork(nn.Module):
 class PolicyNetwork(LayerNetwork, PolicyModule):
     """A policy and a critic of an `Architecture`.
 
-    Initial weights are orthogonal with the gains of their layers, biases zero. A network of the
+    Initial weights are orthogonal with the gains of their layers, biases zero, and logarithms of deviations as their layer has them. A network of the
     user's own draws its weights itself.
 
     Args:
@@ -211,13 +211,14 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
         else:
             generator.manual_seed(seed)
         gains = {f"{layer.name}.weight": layer.gain for layer in self.layers}
+        initial = {f"{layer.name}.log_std": layer.initial for layer in self.layers}
         users = tuple(f"{layer.name}." for layer in self.layers if layer.module is not None)
         for name, parameter in self.named_parameters():
             # statistics of nothing yet, or weights that the user's network has drawn
             if not parameter.requires_grad or name.startswith(users):
                 continue
             if parameter.ndim == 1:
-                nn.init.zeros_(parameter)
+                nn.init.constant_(parameter, initial.get(name, 0.0))
             else:
                 nn.init.orthogonal_(parameter, gains[name], generator=generator)
 

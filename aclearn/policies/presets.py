@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log
 from typing import Any
 
 from aclearn.distributions import distribution_of
@@ -31,6 +32,7 @@ def build_architecture(
     sections: Sequence[ResidualSection] = (),
     critic: str = "v",
     std_from_observations: bool = False,
+    initial_std: float = 1.0,
     normalise_observations: bool = False,
     normalise_returns: bool = False,
     pixel_range: float = 255.0,
@@ -57,6 +59,7 @@ def build_architecture(
         critic: "v", one value of a state, or "q", one of each action.
         std_from_observations: the policy head gives the deviations of Box actions too; without it
             they are weights of their own.
+        initial_std: first value of those weights, without the logarithm.
         normalise_observations: observations of "float32" pass a layer "normalise" first.
         normalise_returns: the critic's head gives normalised values, which another layer converts.
         pixel_range: divides the numbers of uint8 leaves, in the network.
@@ -120,7 +123,7 @@ def build_architecture(
     if action_spec.numbers and not std_from_observations:
         mean = {"units": units - action_spec.numbers, "gain": 0.01, "head": True}
         add("policy_mean", "dense", last["hidden"], **mean)
-        add(POLICY, "log_std", units=action_spec.numbers, head=True)
+        add(POLICY, "log_std", units=action_spec.numbers, initial=log(initial_std), head=True)
     else:
         add(POLICY, "dense", last["hidden"], units=units, gain=0.01, head=True)
     head, values = (ACTION_VALUES, units) if critic == "q" else (VALUE, 1)
@@ -170,6 +173,7 @@ def describe_architecture(
     separate_value: bool | None = None,
     critic: str = "v",
     std_from_observations: bool = False,
+    initial_std: float = 1.0,
     normalise_observations: bool = False,
     normalise_returns: bool = False,
 ) -> Architecture:
@@ -184,6 +188,7 @@ def describe_architecture(
         separate_value: replaces the preset's choice whether the critic has its own hidden layers.
         critic: "v", one value of a state, or "q", one of each action.
         std_from_observations: as of `build_architecture`.
+        initial_std: as of `build_architecture`.
         normalise_observations: as of `build_architecture`.
         normalise_returns: as of `build_architecture`.
 
@@ -210,6 +215,7 @@ def describe_architecture(
     preset |= {
         "critic": critic,
         "std_from_observations": std_from_observations,
+        "initial_std": initial_std,
         "normalise_observations": normalise_observations,
         "normalise_returns": normalise_returns,
     }

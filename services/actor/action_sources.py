@@ -122,7 +122,7 @@ class LocalActions:
         """Run the policy; None before the first weights, and while they are not fresh."""
         current = self._client.acting
         if current is None or (self._fresh and not self._fresh.allow(group, current.at)):
-            with self._meter.waiting("weights"):
+            with self._meter.waiting("weights" if current is None else "newer weights"):
                 time.sleep(timeout_s)
             return None
         observations, state, wanted, masks = self._waiting.pop(group)

@@ -56,11 +56,12 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
             normalise_observations=config.policy.normalise_observations,
             normalise_returns=config.loss.normalise_returns,
         )
-    if config.policy.std_from_observations and not spec.action.numbers:
-        raise ConfigError(
-            "policy.std_from_observations: the environment has no Box actions, and only those have "
-            f"standard deviations ({spec.action}); set it to false"
-        )
+    for key, default in (("std_from_observations", False), ("initial_std", 1.0)):
+        if getattr(config.policy, key) != default and not spec.action.numbers:
+            raise ConfigError(
+                f"policy.{key}: the environment has no Box actions, and only those have standard "
+                f"deviations ({spec.action}); remove it"
+            )
     return describe_architecture(
         config.policy.architecture,
         observation=spec.observation,
@@ -70,6 +71,7 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
         separate_value=config.policy.separate_value,
         critic=config.policy.critic,
         std_from_observations=config.policy.std_from_observations,
+        initial_std=config.policy.initial_std,
         normalise_observations=config.policy.normalise_observations,
         normalise_returns=config.loss.normalise_returns,
     )

@@ -69,6 +69,11 @@ def refusal(text: str) -> str:
             "no standard deviations; remove it",
         ),
         (
+            "env: {id: Pendulum-v1}\npolicy: {std_from_observations: true, initial_std: 0.1}",
+            "policy.initial_std: with policy.std_from_observations the network gives the "
+            "deviations; remove one of them",
+        ),
+        (
             "env: {id: CartPole-v1, atari: {frame_skip: 2}}",
             "env.atari: CartPole-v1 is not an Atari game (their ids start with ALE/), so these "
             "keys would have no effect; remove them",

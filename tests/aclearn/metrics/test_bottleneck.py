@@ -137,6 +137,18 @@ def test_actors_that_wait_for_their_first_weights_are_no_bottleneck() -> None:
     assert found.sentence.startswith("starting: actors wait 60 % for their first weights")
 
 
+def test_of_an_on_policy_run_the_longer_turn_is_the_bottleneck() -> None:
+    learning = _found(
+        trainer={"working": 0.8, "unrolls": 0.2}, actor={"working": 0.2, "newer weights": 0.8}
+    )
+    assert learning.sentence.startswith("trainer: actors wait 80 % for newer weights")
+    acting = _found(
+        trainer={"working": 0.3, "unrolls": 0.7},
+        actor={"working": 0.1, "emulator": 0.5, "newer weights": 0.4},
+    )
+    assert acting.sentence.startswith("actor: it waits 50 % of the time for the emulator while")
+
+
 def test_a_run_that_has_not_learned_yet_is_starting_whatever_waits() -> None:
     shares = {
         "trainer": {"working": 0.2, "unrolls": 0.8},

@@ -15,7 +15,10 @@ from aclearn.policies import (
     describe_architecture,
 )
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
-from aclearn.types import ARCHITECTURES, ObservationSpec
+from aclearn.types import ARCHITECTURES, ActionSpec, ObservationSpec
+from aclearn.types.action_spec import ActionPart
+
+_BOX = ActionSpec.of((ActionPart((), (2,), "float32", low=(-1.0, -1.0), high=(1.0, 1.0)),))
 
 _TINY = build_architecture(
     "tiny",
@@ -166,6 +169,17 @@ def test_weights_start_orthogonal_and_biases_at_zero() -> None:
         weight = tensors[name].astype(np.float64)  # no more rows than columns: rows orthogonal
         np.testing.assert_allclose(weight @ weight.T, gain * np.eye(len(weight)), atol=1e-5)
     assert not any(tensor.any() for name, tensor in tensors.items() if name.endswith("bias"))
+
+
+def test_the_first_deviation_of_box_actions_is_the_configured_one() -> None:
+    architecture = describe_architecture(
+        "mlp",
+        observation=ObservationSpec.plain((3,), "float32"),
+        actions=_BOX,
+        initial_std=0.25,
+    )
+    policy, _ = PolicyNetwork(architecture, seed=1)(torch.randn(5, 3))
+    np.testing.assert_allclose(np.exp(policy[:, 2:].detach().numpy()), 0.25, rtol=1e-6)
 
 
 def test_one_seed_gives_the_same_weights_whatever_torch_was_seeded_with() -> None:
