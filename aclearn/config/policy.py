@@ -57,8 +57,8 @@ class PolicyConfig(Group):
         default=1.0,
         gt=0,
         le=100,
-        description="Box actions: the first standard deviation, where an action's bounds are -1 and "
-        "1; learning changes it",
+        description="Box actions: the first standard deviation, where an action's bounds are -1 "
+        "and 1; learning changes it",
     )
 
     critic: Literal["v", "q"] = Field(

@@ -193,8 +193,8 @@ class LayerNetwork(nn.Module):
 class PolicyNetwork(LayerNetwork, PolicyModule):
     """A policy and a critic of an `Architecture`.
 
-    Initial weights are orthogonal with the gains of their layers, biases zero, and logarithms of deviations as their layer has them. A network of the
-    user's own draws its weights itself.
+    Initial weights are orthogonal with the gains of their layers, biases zero, logarithms of
+    deviations as their layer says. A network of the user's own draws its weights itself.
 
     Args:
         architecture: its layers.
