@@ -1,18 +1,20 @@
 """Rates of resident environments beside gymnasium's, and their parity with it.
 
     python benchmarks/resident.py [random] [policy] [sampler] [learning] [scaling] [parity]
-        [--device cpu] [--envs 4096] [--seconds 2]
+        [--device cpu] [--envs 4096] [--seconds 2] [--peers-python PYTHON] [--csv FILE]
 
 Prints one JSON line a figure: `steps_per_s` by the clock, and `steps_per_cpu_s` by the CPU seconds
 of all threads, which bears other programs on the machine. Steps that reset an environment do not
-count. On a GPU only the clock counts.
+count. On a GPU only the clock counts. PYTHON has envpool and Stable-Baselines3 (`python -m venv
+DIR; DIR/bin/pip install envpool stable-baselines3`).
 
 * random: uniform actions, recorded or not, one thread; CartPole also by gymnasium's sync and
-  vectorised environments, and by envpool where it is installed.
+  vectorised environments, and by envpool.
 * policy: CartPole with a 32×32 network, in torch between steps and inside the kernel; gymnasium's
   vectorised environment with the same network.
 * sampler: two actions from logits, beside `torch.multinomial`.
-* learning: rollout and update of A2C, 10 000 CartPoles (Sha & Lan 2024, algorithm 1).
+* learning: rollout and update of A2C, 10 000 CartPoles (Sha & Lan 2024, algorithm 1), beside runs
+  of actors and Stable-Baselines3.
 * scaling: uniform actions of 10 to 100 000 environments, every environment, recorded.
 * parity: 1000 environments, every step of whole episodes against gymnasium's own.
 """
@@ -20,19 +22,22 @@ count. On a GPU only the clock counts.
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import csv
 import json
 import math
-import time
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
+from resident_learning import learning_rows
+from resident_peers import peer_row
+from resident_peers import rate as best_rate
 
-from aclearn.config import config_from_yaml
 from aclearn.policies import build_architecture
 from aclearn.policies.architecture import POLICY
 from aclearn.policies.network import PolicyNetwork
@@ -45,6 +50,7 @@ from aclearn.resident import (
 )
 from aclearn.resident.policy_rollout import PolicyRollout
 
+COLUMNS = ("what", "env", "envs", "by", "recorded", "threads", "steps_per_s", "steps_per_cpu_s")
 #: Recorded steps of a launch.
 STEPS = 32
 FIELDS = {
@@ -67,24 +73,33 @@ CARTPOLE = ENVIRONMENTS["CartPole"]
 
 
 def rate(work: Callable[[], int], seconds: float, device: str) -> dict[str, float]:
-    """Steps per second of `work`, which returns its steps: the best third of `seconds` counts."""
-    work()
-    best = {"steps_per_s": 0.0, "steps_per_cpu_s": 0.0}
-    for _ in range(3):
-        steps, began, cpu = 0, time.perf_counter(), time.process_time()
-        while (took := time.perf_counter() - began) < seconds / 3:
-            steps += work()
-            if device != "cpu":
-                torch.cuda.synchronize()
-        used = time.process_time() - cpu
-        best["steps_per_s"] = max(best["steps_per_s"], steps / took)
-        best["steps_per_cpu_s"] = max(best["steps_per_cpu_s"], steps / used)
-    return {name: round(value) for name, value in best.items()}
+    """As `resident_peers.rate`, on a device."""
+
+    def done() -> int:
+        steps = work()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        return steps
+
+    return best_rate(done, seconds)
+
+
+#: Rows that were printed.
+ROWS: list[dict[str, Any]] = []
 
 
 def say(what: str, **fields: Any) -> None:
     """Print one line."""
-    print(json.dumps({"what": what, **fields}), flush=True)
+    ROWS.append({"what": what, **fields})
+    print(json.dumps(ROWS[-1]), flush=True)
+
+
+def write_rates(table: Path) -> None:
+    """The rows with a rate as CSV."""
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row for row in ROWS if "steps_per_s" in row)
 
 
 def resident(envs: ResidentEnvs, run: Callable[[], None]) -> Callable[[], int]:
@@ -131,19 +146,8 @@ def random(args: argparse.Namespace) -> None:
             **rate(stepped, args.seconds, "cpu"),
         )
         group.close()
-    if importlib.util.find_spec("envpool"):
-        import envpool
-
-        pool = envpool.make_gymnasium("CartPole-v1", num_envs=args.envs, num_threads=1)
-        pool.reset()
-        actions = np.random.default_rng(1).integers(2, size=args.envs)
-
-        def pooled() -> int:
-            pool.step(actions)
-            return int(args.envs)
-
-        found = rate(pooled, args.seconds, "cpu")
-        say("random", env="CartPole", envs=args.envs, by="envpool", **found)
+    if args.peers_python is not None:
+        say(**peer_row(args.peers_python, "envpool", envs=args.envs, seconds=args.seconds))
 
 
 def policy(args: argparse.Namespace) -> None:
@@ -169,8 +173,12 @@ def policy(args: argparse.Namespace) -> None:
         seen = group.step(torch.multinomial(logits.softmax(-1), 1)[:, 0].cpu().numpy())[0]
         return 10_000
 
-    found = rate(stepped, args.seconds, args.device)
-    say("policy", env="CartPole", envs=10_000, by="gymnasium vectorised, torch", **found)
+    for threads in sorted({1, args.threads or len(os.sched_getaffinity(0))}):
+        torch.set_num_threads(threads)
+        found = rate(stepped, args.seconds, args.device)
+        by = "gymnasium vectorised, torch"
+        say("policy", env="CartPole", envs=10_000, by=by, threads=threads, **found)
+    torch.set_num_threads(1)
 
 
 def sampler(args: argparse.Namespace) -> None:
@@ -195,27 +203,9 @@ def sampler(args: argparse.Namespace) -> None:
 
 
 def learning(args: argparse.Namespace) -> None:
-    """Rollout and update of 10 000 CartPoles, as `aclearn train` makes them."""
-    from services.runtime.policy_factory import architecture_of
-    from services.trainer.resident import ResidentTrainer
-
-    config = config_from_yaml(
-        "{env: {id: CartPole-v1}, policy: {architecture: mlp, hidden: [32, 32], activation: relu, "
-        f"separate_value: false}}, resident: {{envs: 10000, device: {args.device}}}, "
-        'actors: {unroll_length: 5}, trainer: {amp: "off"}}'
-    )
-    spec = CARTPOLE.spec()
-    architecture = architecture_of(config, spec)
-    trainer = ResidentTrainer(
-        config, spec, architecture, incarnation="benchmark", threads=args.threads
-    )
-
-    def work() -> int:
-        before = trainer.admission.learned_steps
-        trainer.play_and_learn()
-        return trainer.admission.learned_steps - before
-
-    say("learning", env="CartPole", envs=10_000, **rate(work, args.seconds, args.device))
+    """A2C of CartPole, rollout and update."""
+    for row in learning_rows(args.device, args.threads, args.seconds, args.peers_python):
+        say(**row)
 
 
 def scaling(args: argparse.Namespace) -> None:
@@ -265,10 +255,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--envs", type=int, default=4096)
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--peers-python", help="with envpool and stable-baselines3 installed")
+    parser.add_argument("--csv", type=Path, help="file for the rows with a rate")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)  # the environments' threads are ours
     for name in args.parts or PARTS:
         PARTS[name](args)
+    if args.csv is not None:
+        write_rates(args.csv)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from services.runtime.probe import probe_environment
 
 #: Overrides that change the spaces or the time to make the environment.
 _OF_THE_ENVIRONMENT = ("env.", "actors.step_timeout_s")
+#: Keys of actors, which a trainer with environments of its own does not read.
+_OF_ACTORS = ("actors.", "trainer.device", "trainer.unrolls_per_batch")
 _CORRECTORS = [{"vtrace": {"lambda": 0.95}}, "importance_sampling"]
 
 
@@ -123,6 +125,12 @@ def start_from(
     spec = probe_environment(bare)
     assert spec is not None  # nothing stops the probe
     chosen = choose(bare.env.id, spec, target_of(bare.env.id))
+    if given.get("resident.envs") is not None:
+        chosen = [
+            each
+            for each in chosen
+            if each.key == "actors.unroll_length" or not each.key.startswith(_OF_ACTORS)
+        ]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", bare.env.id.removeprefix("ALE/")).lower()
     config = config_of_keys(
         {each.key: each.value for each in chosen}, overrides, name=name.strip("-.")

@@ -12,6 +12,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+import resident_curves
 import round_trip
 import throughput
 import training_curves
@@ -194,3 +195,18 @@ def test_a_training_s_figures_are_of_its_learned_lines(tmp_path: Path) -> None:
     assert (found["steps_per_s"], found["lag_mean"], found["kl_mean"]) == (100.0, 3.0, 0.002)
     assert training_time.return_at(tmp_path, 3999) == 3.0
     assert training_time.return_at(tmp_path, 999) is None
+
+
+def test_learning_curves_are_compared_at_equal_cpu_seconds(tmp_path: Path) -> None:
+    table = tmp_path / "variance.csv"
+    lines = ["env,envs,n_step,seed,cpu_s,steps,updates,return"]
+    lines += [
+        f"CartPole,10,5,1,{at},0,0,{value}" for at, value in ((1.1, ""), (2.2, 20), (4.1, 40))
+    ]
+    lines += [f"CartPole,10,5,2,{at},0,0,{10 * at}" for at in (1, 2, 3, 4, 5)]
+    table.write_text("\n".join(lines))
+    [(key, found)] = resident_curves.curves(resident_curves.read(table)).items()
+    assert key == ("CartPole", 5, 10)
+    # up to where the first run ends; an unknown second has the return before it, or the first one
+    np.testing.assert_array_equal(found, [[20, 20, 20, 40], [10, 20, 30, 40]])
+    assert resident_curves.last_returns(np.add(found, [[0], [6]])) == pytest.approx((43, 18**0.5))

@@ -69,6 +69,15 @@ def test_a_run_of_a_named_environment_says_its_keys_and_overrides_win(
     assert "is over: it has reached run.max_updates=2" in resumed
 
 
+def test_with_resident_environments_no_key_of_actors_is_chosen() -> None:
+    for env_id in ("CartPole-v1", "Pendulum-v1"):
+        config, _, chosen = start_from(env_id, ["resident.envs=8"])
+        assert config.resident.envs == 8
+        keys = {each.key for each in chosen}
+        assert [key for key in keys if key.startswith("actors.")] == ["actors.unroll_length"]
+        assert not keys & {"trainer.device", "trainer.unrolls_per_batch"}
+
+
 def test_a_new_project_trains_as_it_is_written(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path / "own")

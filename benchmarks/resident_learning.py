@@ -1,0 +1,84 @@
+"""The part `learning` of `resident.py`: A2C of CartPole, resident and in other ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from resident_peers import peer_row, rate
+from whole_run import START_WITHIN_S, start_run
+
+from aclearn.config import load_config
+from aclearn.resident import find_env
+from services.runtime.policy_factory import architecture_of
+from services.trainer.resident import ResidentTrainer
+
+#: Environments of the resident trainer, and of the other program: its default, and more.
+_RESIDENT, _PEERS = 10_000, (16, 256)
+#: A2C with the paper's network and batches, of the shipped configuration of actors.
+_A2C = (
+    "policy.hidden=[32, 32]",
+    "policy.activation=relu",
+    "policy.separate_value=false",
+    "actors.unroll_length=5",
+    "trainer.device=auto",
+    "optimiser.schedule=constant",
+)
+#: Runs of actors: of gymnasium's environments as shipped, and of thousands of resident ones.
+_QUEUED = (
+    ("gymnasium", 32, ()),
+    (
+        "resident:CartPole",
+        8192,
+        ("env.id=resident:CartPole", "actors.processes=2", "actors.envs_per_group=4096"),
+    ),
+)
+
+
+def learning_rows(
+    device: str, threads: int | None, seconds: float, peers_python: str | None
+) -> Iterator[dict[str, Any]]:
+    """A row of each way."""
+
+    def row(envs: int, by: str, **rates: float) -> dict[str, Any]:
+        return {"what": "learning", "env": "CartPole", "envs": envs, "by": by, **rates}
+
+    on_device = [f"resident.envs={_RESIDENT}", f"resident.device={device}"]
+    config = load_config("cartpole", [*_A2C, *on_device])
+    spec = find_env("CartPole").spec()
+    trainer = ResidentTrainer(
+        config, spec, architecture_of(config, spec), incarnation="benchmark", threads=threads
+    )
+
+    def work() -> int:
+        before = trainer.admission.learned_steps
+        trainer.play_and_learn()
+        if trainer.device.type == "cuda":
+            torch.cuda.synchronize(trainer.device)
+        return trainer.admission.learned_steps - before
+
+    yield row(_RESIDENT, "resident", **rate(work, seconds))
+    trainer.close()
+    for by, envs, overrides in _QUEUED:
+        rates = _rates_of_run([*_A2C, *overrides], seconds)
+        yield row(envs, f"actors and queues, {by}", **rates)
+    if peers_python is not None:
+        for envs in _PEERS:
+            yield peer_row(peers_python, "stable_baselines3", envs=envs, seconds=seconds)
+
+
+def _rates_of_run(overrides: Sequence[str], seconds: float) -> dict[str, float]:
+    """Learned steps per second of a whole run, from two seconds after its first update."""
+    with start_run(Path("cartpole"), overrides) as run:
+        begun = run.wait_for_line(learned=True, within_s=START_WITHIN_S)
+        first = run.wait_for_line(at_least_s=begun["time_s"] + 2.0)
+        cpu_before = run.cpu_seconds()
+        last = run.wait_for_line(at_least_s=first["time_s"] + max(4.0, seconds))
+        cpu = sum(value - cpu_before.get(role, 0.0) for role, value in run.cpu_seconds().items())
+    steps = last["learned_steps"] - first["learned_steps"]
+    return {
+        "steps_per_s": round(steps / (last["time_s"] - first["time_s"])),
+        "steps_per_cpu_s": round(steps / cpu),
+    }
