@@ -205,8 +205,9 @@ def _roles(config: Config) -> Iterator[str]:
 
 def _resident(config: Config) -> Iterator[str]:
     if config.resident.envs is None:
-        for key in ("env", "device", "threads", "policy"):
-            if getattr(config.resident, key) != type(config.resident).model_fields[key].default:
+        for key in ("env", "device", "threads", "policy", "chain"):
+            unset = type(config.resident).model_fields[key].get_default(call_default_factory=True)
+            if getattr(config.resident, key) != unset:
                 yield f"resident.{key}: it has no effect without resident.envs; set that too"
         return
     why = "with resident.envs the trainer acts itself"
@@ -220,8 +221,8 @@ def _resident(config: Config) -> Iterator[str]:
         yield f"actors.inference: {why}, and no predictor is asked; set it to local"
     if config.compressor.rungs:
         yield (
-            f"compressor.chain: {why}, by its own policy; leave it empty, and compress the trained "
-            "policy with `aclearn compress`"
+            f"compressor.chain: {why}, by its own policy; leave it empty; set resident.chain to "
+            "prune the copy that acts, and compress the trained policy with `aclearn compress`"
         )
     if config.actors.behaviour_parameters:
         yield f"actors.behaviour_parameters: {why}, and records log-probabilities; set it to false"

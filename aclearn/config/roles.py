@@ -129,6 +129,11 @@ class ResidentConfig(Group):
         description="number format of the copy of the policy that acts; with bf16 the correctors "
         "make up for the rounding",
     )
+    chain: list[Any] = Field(
+        default_factory=list,
+        description="links that compress this copy, in order, as compressor.chain: prune "
+        "(prune: 0.5) makes it smaller; the correctors make up for the difference; empty: none",
+    )
 
 
 class PredictorConfig(Group):

@@ -22,6 +22,7 @@ from compress import (
     Fusion,
     OnnxRuntime,
     PolicyRuntime,
+    Pruning,
     parse_chain,
 )
 from services.runtime.users_network import users_module
@@ -106,6 +107,23 @@ def make_ladder(config: Config, architecture: Architecture) -> list[CompressorCh
         chains.append(chain)
     _warn_of_min_action_prob(compressor, architecture.action_spec.counts)
     return chains
+
+
+def acting_chain(items: Sequence[Any], architecture: Architecture) -> CompressorChain:
+    """The chain of `resident.chain`: `prune` links whose widths do not depend on the weights.
+
+    Raises:
+        ChainError: another link, or the policy cannot be pruned; names the key.
+    """
+    try:
+        chain = parse_chain(items)
+        for link in chain.links:
+            if not isinstance(link, Pruning) or link.widths_from_weights:
+                raise link.refuse("cannot act in resident environments; expected prune: 0.5")
+        chain.plan(architecture)
+    except ChainError as error:
+        raise ChainError(f"resident.chain: {error}") from error
+    return chain
 
 
 def uncompressed_chain() -> CompressorChain:

@@ -25,7 +25,7 @@ from aclearn.types import EnvSpec
 from aclearn.wire import bind_router, claim_ipc_path, parse_endpoint
 from services.roles import ROLES, roles_of
 from services.runtime.message_sizes import check_sizes
-from services.runtime.policy_factory import architecture_of, make_ladder
+from services.runtime.policy_factory import acting_chain, architecture_of, make_ladder
 from services.runtime.probe import probe_environment
 from services.runtime.role_context import RoleContext, cluster_keys
 from services.runtime.torch_checks import (
@@ -70,6 +70,8 @@ def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> 
             start_tensors(config, architecture)
         if config.compressor.rungs:
             make_ladder(config, architecture)
+        if config.resident.chain:
+            acting_chain(config.resident.chain, architecture)
     return spec
 
 

@@ -179,10 +179,15 @@ class Trainer:
             sum(int(unroll.valid.sum()) for unroll in unrolls), self._learn(unrolls, worker)
         )
 
-    def learn_batch(self, batch: Batch, worker: GradientWorker) -> None:
-        """The same of a batch whose steps are admitted."""
-        steps = {"none": batch.steps}
-        self._account(batch.steps, self._learn_batch(batch, worker, steps))
+    def learn_batch(self, batch: Batch, worker: GradientWorker, *, chain: str = "none") -> None:
+        """The same of a batch whose steps are admitted.
+
+        Args:
+            batch: of steps by one chain's policies.
+            worker: of the calling thread.
+            chain: its id.
+        """
+        self._account(batch.steps, self._learn_batch(batch, worker, {chain: batch.steps}))
 
     def _account(self, unaccounted: int, learning: Iterator[int]) -> None:
         """Learn; steps that were neither learned nor dropped count as dropped."""

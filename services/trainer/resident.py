@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from aclearn.config import Config
 from aclearn.errors import ConfigError
@@ -23,10 +25,11 @@ from aclearn.resident import ResidentEnvs, resident_env_of
 from aclearn.resident.policy_rollout import PolicyRollout
 from aclearn.telemetry import WaitMeter, measure_here, part
 from aclearn.types import OBSERVATION, EnvSpec
-from services.runtime.policy_factory import architecture_of
+from services.runtime.policy_factory import acting_chain, architecture_of
 from services.runtime.role_context import RoleContext
 from services.runtime.role_metrics import RoleMetrics
 from services.runtime.warm_start import start_tensors
+from services.trainer.acting_copy import ActingCopy
 from services.trainer.checkpoint_record import refuse_lost_learning
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.core import Snapshot, Trainer
@@ -81,9 +84,12 @@ class ResidentTrainer(Trainer):
                 f"resident.env: {env.name} has observations and actions of another kind than "
                 f"env.id {config.env.id}: {self.envs.spec}, expected {spec}"
             )
-        self._rollout = PolicyRollout(
-            self.envs, architecture, dtype=_DTYPES[config.resident.policy]
-        )
+        self._copy, self._chain_id = None, "none"
+        if config.resident.chain:
+            chain = acting_chain(config.resident.chain, architecture)
+            self._copy, self._chain_id = ActingCopy(chain, architecture, config.run.seed), chain.id
+        acting = architecture if self._copy is None else self._copy.architecture
+        self._rollout = PolicyRollout(self.envs, acting, dtype=_DTYPES[config.resident.policy])
         self.envs.reset()
         on_cpu = self.device.type == "cpu"
         cores = threads or resident.threads or len(os.sched_getaffinity(0))
@@ -104,7 +110,7 @@ class ResidentTrainer(Trainer):
             EnvironmentFailure: a reward or an observation is not finite.
         """
         with part("rollout"):
-            self._rollout.refresh(dict(self.learner.network.named_parameters()))
+            self._rollout.refresh(self._acting_weights())
             self._rollout.run()
             sums = self.envs.take_sums()
         self.episodes += sums.episodes
@@ -112,7 +118,14 @@ class ResidentTrainer(Trainer):
         self.admission.produced(self._incarnation, self._batches, self._produced, batch.steps)
         self._batches += 1
         self._produced += batch.steps
-        self.learn_batch(batch, self._worker)
+        self.learn_batch(batch, self._worker, chain=self._chain_id)
+
+    def _acting_weights(self) -> Mapping[str, Tensor]:
+        """The weights that act next, by name."""
+        network = self.learner.network
+        if self._copy is None:
+            return dict(network.named_parameters())
+        return self._copy.of(network, self.envs.buffers.observations[-1])
 
     def _batch(self) -> Batch:
         """The buffers as a batch, without a copy but of clipped rewards."""

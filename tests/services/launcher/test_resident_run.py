@@ -11,8 +11,10 @@ import yaml
 
 from aclearn.config import config_from_yaml
 from aclearn.errors import AclearnError, ConfigError
+from aclearn.runs import read_metrics
+from compress import ChainError
 from services.evaluator.evaluate import evaluate
-from services.runtime.policy_factory import architecture_of
+from services.runtime.policy_factory import acting_chain, architecture_of
 from services.runtime.torch_checks import check_with_torch_elsewhere
 from services.trainer.main import TrainerRole
 from tests.support.whole_run import WholeRun
@@ -78,6 +80,41 @@ def test_a_mistake_is_found_before_the_start(changes: dict[str, Any], words: str
     settings = {"env": {"id": "CartPole-v1"}, "resident": {"envs": 4}} | changes
     with pytest.raises(ConfigError, match=words):
         check_with_torch_elsewhere(config_from_yaml(yaml.safe_dump(settings)))
+
+
+def test_a_pruned_copy_acts_and_the_correctors_see_the_difference(tmp_path: Path) -> None:
+    pruned = _RESIDENT | {
+        "resident": _RESIDENT["resident"] | {"chain": [{"prune": 0.75}], "policy": "bf16"},
+        "policy": {"hidden": [32]},
+    }
+    whole = WholeRun(tmp_path, **pruned, run={"max_updates": 24})
+    trainer = whole.roles["trainer-0"]._trainer
+    summary = whole.run()
+    assert summary["updates"] == 24 and summary["learned_steps"] > 2500
+    acted = dict(trainer._rollout._network.named_parameters())
+    assert acted["hidden.0.weight"].shape == (8, 4)  # a quarter of 32 units
+    # the recorded log-probabilities are the copy's, whose last weights the rollout still has
+    buffers = trainer.envs.buffers
+    outputs = trainer._rollout._network.outputs(buffers.observations[:-1].flatten(0, 1))["policy"]
+    taken = outputs.log_softmax(-1).gather(1, buffers.actions.flatten()[:, None])
+    np.testing.assert_allclose(taken[:, 0], buffers.log_probs.flatten(), atol=1e-5)
+    [last] = read_metrics(whole.path / "metrics.jsonl")[-1:]
+    assert last["compressed_share"] == 1.0
+    assert 1e-8 < last["behaviour_kl_estimate"] < 0.3
+    evaluate(whole.path, episodes=2)  # the whole policy
+
+
+@pytest.mark.parametrize(
+    "items",
+    [["int8"], ["onnx"], [{"distill": "mlp"}], [{"prune": {"sparsity": 0.5, "scope": "global"}}]],
+    ids=("int8", "onnx", "distill", "widths of the weights"),
+)
+def test_a_copy_that_cannot_act_is_refused_by_name(items: list[Any]) -> None:
+    spec = find_env("CartPole").spec()
+    settings = {"env": {"id": "CartPole-v1"}, "resident": {"envs": 4, "chain": items}}
+    config = config_from_yaml(yaml.safe_dump(settings | {"policy": {"architecture": "mlp"}}))
+    with pytest.raises(ChainError, match=r"resident.chain: .* expected prune: 0.5"):
+        acting_chain(config.resident.chain, architecture_of(config, spec))
 
 
 def test_actors_step_resident_environments(tmp_path: Path) -> None:
