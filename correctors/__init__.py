@@ -14,6 +14,7 @@ from correctors.corrector_check import check_corrector
 from correctors.epsilon import EpsilonCorrection
 from correctors.importance import ImportanceSampling, importance_weights
 from correctors.kl_filter import KLFilter
+from correctors.n_step import NStep
 from correctors.no_correction import NoCorrection
 from correctors.vtrace import VTrace, VTraceReturns, vtrace
 
@@ -25,6 +26,7 @@ __all__ = [
     "EpsilonCorrection",
     "ImportanceSampling",
     "KLFilter",
+    "NStep",
     "NoCorrection",
     "QImportanceSampling",
     "QLambda",

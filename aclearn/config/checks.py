@@ -6,11 +6,14 @@ import ipaddress
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from aclearn.config.loss import Q_CORRECTORS, TargetNetworkConfig
+from aclearn.config.loss import Q_CORRECTORS, DDPGConfig, NStepConfig, TargetNetworkConfig
 from aclearn.config.roles import MAX_PROCESSES, CompressorConfig
 
 if TYPE_CHECKING:
     from aclearn.config.model import Config
+
+#: Correctors of returns by which any policy's data are learned as they are.
+_RETURNS = ("n_step", "no_correction")
 
 
 def contradictions(config: Config) -> Iterator[str]:
@@ -22,6 +25,7 @@ def contradictions(config: Config) -> Iterator[str]:
         _env,
         _policy,
         _learning,
+        _ddpg,
         _deterministic,
         _roles,
         _resident,
@@ -123,6 +127,50 @@ def _learning(config: Config) -> Iterator[str]:
             "actors.behaviour_parameters: kl_filter, which correctors lists, compares π with the "
             "parameters that actions were sampled from; set this to true"
         )
+
+
+def _ddpg(config: Config) -> Iterator[str]:
+    loss, length = config.loss, config.actors.unroll_length
+    learned = length * loss.buffer_unrolls if isinstance(loss, DDPGConfig) else length
+    for index, corrector in enumerate(config.correctors):
+        arguments = corrector.arguments
+        if isinstance(arguments, NStepConfig) and arguments.steps > learned:
+            yield (
+                f"correctors[{index}].n_step.steps: no return has {arguments.steps} steps where "
+                f"{learned} are learned together (actors.unroll_length); set it to {learned} or "
+                "less, or that to more"
+            )
+    if not isinstance(loss, DDPGConfig):
+        return
+    if config.resident.envs is None:
+        yield (
+            "loss.kind: ddpg learns from environments on the trainer's device; set resident.envs "
+            "(docs/resident.md), or take ppo or actor_critic"
+        )
+    policy = config.policy
+    if not config.env.squash_actions:
+        yield "env.squash_actions: the policy of ddpg ends with tanh; set it to true"
+    if policy.is_users:
+        yield (
+            f"policy.architecture: ddpg adds a critic of actions to a network of aclearn, and "
+            f"{policy.architecture} is yours; set it to mlp"
+        )
+    for where, key, value, why in (
+        (policy, "critic", "v", "ddpg has a critic of its own"),
+        (policy, "separate_value", None, "the critic of ddpg has hidden layers of its own"),
+        (policy, "std_from_observations", False, "the policy of ddpg is deterministic"),
+        (policy, "initial_std", 1.0, "the policy of ddpg is deterministic; see loss.noise_std"),
+        (loss, "normalise_advantages", False, "ddpg has no advantages"),
+        (loss, "normalise_returns", False, "ddpg has loss.reward_scale instead"),
+    ):
+        if getattr(where, key) != value:
+            yield f"{'loss' if where is loss else 'policy'}.{key}: {why}; remove it"
+    for index, corrector in enumerate(config.correctors):
+        if ":" not in corrector.name and corrector.name not in _RETURNS:
+            yield (
+                f"correctors[{index}] {corrector.name}: ddpg has no probabilities to compare; take "
+                f"{' or '.join(_RETURNS)}"
+            )
 
 
 def _deterministic(config: Config) -> Iterator[str]:

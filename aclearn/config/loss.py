@@ -36,7 +36,7 @@ def _lambda() -> Any:
 def _kind(kind: str) -> Any:
     return Field(
         default=kind,
-        description="loss: actor_critic, a2c, ppo, impact, or module:Name of yours, whose "
+        description="loss: actor_critic, a2c, ppo, impact, ddpg, or module:Name of yours, whose "
         "arguments are the other keys of this section (docs/algorithms.md)",
     )
 
@@ -189,6 +189,51 @@ class IMPACTConfig(PPOConfig, TargetNetworkConfig):
     )
 
 
+class DDPGConfig(TargetNetworkConfig):
+    """HDDPG: a deterministic policy for Box actions, and a critic of its actions."""
+
+    usual_correctors = ("n_step",)
+
+    kind: str = _kind("ddpg")
+    target_update_every: Whole = Field(
+        default=1,
+        ge=1,
+        le=1_000_000,
+        description="updates from one change of the target network to the next",
+    )
+    target_update_rate: float = Field(
+        default=0.05,
+        gt=0.0,
+        le=1.0,
+        description="τ: share of the way to the newest weights that it then goes; 1 copies them",
+    )
+    reward_scale: float = Field(
+        default=1.0,
+        gt=0.0,
+        le=_MOST_COST,
+        description="factor of the rewards, so that the values to learn are not far above 1",
+    )
+    buffer_unrolls: Whole = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="newest unrolls of each environment that every update learns from",
+    )
+    noise_std: float = Field(
+        default=0.2,
+        ge=0.0,
+        le=10.0,
+        description="exploration: deviation of the random change of the noise in a step, where an "
+        "action's bounds are -1 and 1",
+    )
+    noise_damping: float = Field(
+        default=0.15,
+        gt=0.0,
+        le=1.0,
+        description="exploration: share of the noise that a step takes away; 1: independent noise",
+    )
+
+
 class UsersLossConfig(LossConfig):
     """A user's own loss, which validates the further keys when its module is loaded."""
 
@@ -200,6 +245,7 @@ LOSSES: dict[str, type[LossConfig]] = {
     "a2c": A2CConfig,
     "ppo": PPOConfig,
     "impact": IMPACTConfig,
+    "ddpg": DDPGConfig,
 }
 """The models of our losses by `loss.kind`."""
 
@@ -257,6 +303,14 @@ class KLFilterConfig(Group):
     )
 
 
+class NStepConfig(Group):
+    """n-step returns, as if the data were on-policy."""
+
+    steps: Whole = Field(
+        default=5, ge=1, le=65_536, description="n: rewards of a return before it bootstraps"
+    )
+
+
 class LambdaConfig(Group):
     """A corrector whose one argument is λ."""
 
@@ -272,6 +326,7 @@ CORRECTORS: dict[str, type[Group]] = {
     "epsilon_correction": EpsilonCorrectionConfig,
     "kl_filter": KLFilterConfig,
     "no_correction": LambdaConfig,
+    "n_step": NStepConfig,
     **dict.fromkeys(Q_CORRECTORS, LambdaConfig),
 }
 """The models of our correctors by their names."""

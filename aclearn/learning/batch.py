@@ -70,6 +70,7 @@ class Batch:
         state: float32 `[B, …]` each, the policy's state before the first step.
         masks: `[T, B, A]` bool, the allowed actions; None: all.
         frozen: the correction that all updates from this batch share; None where each has its own.
+        new: `[T, B]` bool on the host, the steps of no earlier batch; None: all.
     """
 
     observations: dict[str, Tensor]
@@ -85,6 +86,7 @@ class Batch:
     state: tuple[Tensor, ...] = ()
     masks: Tensor | None = None
     frozen: FrozenCorrection | None = None
+    new: NDArray[np.bool_] | None = None
 
     @property
     def width(self) -> int:
@@ -103,6 +105,13 @@ class Batch:
     def steps(self) -> int:
         """Number of valid steps."""
         return int(np.count_nonzero(self.valid_on_host))
+
+    @property
+    def new_steps(self) -> int:
+        """Number of valid steps that no earlier batch had."""
+        if self.new is None:
+            return self.steps
+        return int(np.count_nonzero(self.valid_on_host & self.new))
 
     def columns(self, columns: slice) -> Batch:
         """Some neighbouring environments, as views of this batch."""
@@ -137,6 +146,7 @@ class Batch:
             },
             versions=self.versions.reshape(-1)[numbers][None],
             valid_on_host=self.valid_on_host.reshape(-1)[numbers][None],
+            new=None if self.new is None else self.new.reshape(-1)[numbers][None],
             frozen=self.frozen.steps(steps),
             **changes,
         )

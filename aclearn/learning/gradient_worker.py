@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from aclearn.distributions import TorchDistribution, torch_distribution_of
+from aclearn.learning.action_critic import ActionCritic
 from aclearn.learning.advantages import standardised
 from aclearn.learning.batch import Batch, FrozenCorrection, assemble_batch
 from aclearn.learning.critic import Estimates, estimates_of, learned_values
@@ -93,6 +94,8 @@ class GradientWorker:
         self._objective, self._device, self._amp_dtype = objective, device, amp_dtype
         self._distribution = torch_distribution_of(architecture.action_spec)
         self.network = place(PolicyNetwork(architecture, seed=0), device, channels_last)
+        values_actions = architecture.values_actions
+        self._action_critic = ActionCritic(self.network) if values_actions else None
         if compiled:
             self.network.compile()
         self._chunk_samples = chunk_samples
@@ -143,7 +146,7 @@ class GradientWorker:
                 chunks.append((output.parameters, values, estimates))
             parameters, each_values, parts = zip(*chunks, strict=True)
             policy = self._policy(batch, torch.cat(parameters, dim=1))
-            log_probs = policy.log_prob(batch.actions)
+            log_probs = self._log_probs(batch, policy)
             correction = self._correct(batch, policy, log_probs, Estimates.side_by_side(parts))
             if self._objective.config.normalise_advantages:
                 correction = standardised(correction, batch.valid)
@@ -232,8 +235,10 @@ class GradientWorker:
         """The network's outputs, and the correction: the frozen one or a new one."""
         output = self._unroll(batch)
         policy = self._policy(batch, output.parameters)
-        log_probs = policy.log_prob(batch.actions)
-        values = learned_values(output, batch.actions)
+        log_probs = self._log_probs(batch, policy)
+        values, mode_values = learned_values(output, batch.actions), None
+        if self._action_critic is not None:
+            values, mode_values = self._action_values(batch, output)
         frozen = batch.frozen
         if frozen is None:
             estimates = self._estimates(batch, output, policy)
@@ -245,7 +250,26 @@ class GradientWorker:
             mean, std = self._target_moments
             values, proximal = (values - mean) / std, (proximal - mean) / std
             correction = replace(correction, targets=(correction.targets - mean) / std)
-        return Outputs(policy, log_probs, values, frozen.log_probs, proximal), correction
+        made = Outputs(policy, log_probs, values, frozen.log_probs, proximal, mode_values)
+        return made, correction
+
+    def _log_probs(self, batch: Batch, policy: TorchDistribution) -> Tensor:
+        """Of the actions taken; a deterministic policy has none, so that its ratios π/μ are 1."""
+        if self._action_critic is not None:
+            return batch.behaviour_log_prob
+        return policy.log_prob(batch.actions)
+
+    def _action_values(self, batch: Batch, output: PolicyOutput[Tensor]) -> tuple[Tensor, Tensor]:
+        """Q of the actions taken, and of the policy's mode with gradient for the policy alone."""
+        assert self._action_critic is not None
+        length = len(batch.actions)
+        leaves = {name: leaf[:length] for name, leaf in batch.observations.items()}
+        means, _ = output.parameters.chunk(2, -1)
+        with self._autocast():
+            return (
+                self._action_critic(leaves, batch.actions.tanh()),
+                self._action_critic(leaves, means.tanh(), fixed=True),
+            )
 
     def _unroll(self, batch: Batch) -> PolicyOutput[Tensor]:
         """The network's output for the batch's T steps."""

@@ -20,6 +20,9 @@ from aclearn.types import ActionSpec, ObservationSpec, flat_size
 #: Names of the layers that give the distribution's parameters `[N, P]`, and the critic's values:
 #: V `[N, 1]`, or Q `[N, A]` of discrete actions.
 POLICY, VALUE, ACTION_VALUES = "policy", "value", "q"
+#: Name of the layer that gives the policy's own action, between -1 and 1 `[N, n]`, to a critic
+#: Q(x, a), whose "value" is then Q(x, μ(x)).
+ACTION = "action"
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,11 @@ class Architecture:
     def critic(self) -> Literal["v", "q"]:
         """Whether the critic gives state values or action values, as `policy.critic`."""
         return "q" if any(layer.name == ACTION_VALUES for layer in self.layers) else "v"
+
+    @property
+    def values_actions(self) -> bool:
+        """Whether the value is a critic Q(x, a) of the policy's own action."""
+        return any(layer.name == ACTION for layer in self.layers)
 
     @property
     def normalises_observations(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from aclearn.distributions import distribution_of
 from aclearn.errors import ConfigError
-from aclearn.policies.architecture import ACTION_VALUES, POLICY, VALUE, Architecture
+from aclearn.policies.architecture import ACTION, ACTION_VALUES, POLICY, VALUE, Architecture
 from aclearn.policies.layers import Layer, output_shapes
 from aclearn.types import (
     ARCHITECTURES,
@@ -19,6 +19,10 @@ from aclearn.types import (
     ResidualSection,
     refuse_recurrence,
 )
+
+#: Standard deviation of a deterministic policy, before tanh: too small to matter to an environment,
+#: and the unit in which compressed policies are compared with it.
+_MODE_STD = 0.01
 
 
 def build_architecture(
@@ -56,7 +60,9 @@ def build_architecture(
         activation: one of `ACTIVATIONS`, after every convolution and hidden layer.
         separate_value: the critic has its own hidden layers.
         sections: residual ones, applied in order after the convolutions.
-        critic: "v", one value of a state, or "q", one of each action.
+        critic: "v", one value of a state, "q", one of each action, or "action", Q(x, a) of Box
+            actions, with hidden layers of its own: its value is that of the policy's mode, and the
+            deviations stay at `_MODE_STD`, since they have no part in it.
         std_from_observations: the policy head gives the deviations of Box actions too; without it
             they are weights of their own.
         initial_std: first value of those weights, without the logarithm.
@@ -114,25 +120,34 @@ def build_architecture(
             encode(leaf, of, f"{leaf.replace('.', '/')}:") for leaf, of in observation.items()
         ]
         body = add("concat", "concat", *encoded)
-    last = {}
-    for tower in ("hidden", "value_hidden")[: 1 + separate_value]:
-        last[tower] = body
+
+    def tower(name: str, given: str) -> str:
+        """Add hidden layers; returns the name of the last one."""
         for i, width in enumerate(hidden):
-            add(f"{tower}.{i}", "dense", last[tower], units=width, gain=root)
-            last[tower] = add(f"{tower}.{i}.{activation}", activation)
+            add(f"{name}.{i}", "dense", given, units=width, gain=root)
+            given = add(f"{name}.{i}.{activation}", activation)
+        return given
+
+    for_policy = for_value = tower("hidden", body)
+    if separate_value and critic != "action":
+        for_value = tower("value_hidden", body)
+    if critic == "action":
+        initial_std = _MODE_STD
     if action_spec.numbers and not std_from_observations:
         mean = {"units": units - action_spec.numbers, "gain": 0.01, "head": True}
-        add("policy_mean", "dense", last["hidden"], **mean)
+        add("policy_mean", "dense", for_policy, **mean)
         add(POLICY, "log_std", units=action_spec.numbers, initial=log(initial_std), head=True)
     else:
-        add(POLICY, "dense", last["hidden"], units=units, gain=0.01, head=True)
+        add(POLICY, "dense", for_policy, units=units, gain=0.01, head=True)
+    if critic == "action":
+        add(ACTION, "tanh", "policy_mean")
+        for_value = tower("value_hidden", add("state_action", "concat", body, ACTION))
     head, values = (ACTION_VALUES, units) if critic == "q" else (VALUE, 1)
-    tower = last.get("value_hidden", last["hidden"])
     if normalise_returns:
-        tower = add(f"{head}_normalised", "dense", tower, units=values, head=True)
-        add(head, "denormalise", tower, head=True)
+        for_value = add(f"{head}_normalised", "dense", for_value, units=values, head=True)
+        add(head, "denormalise", for_value, head=True)
     else:
-        add(head, "dense", tower, units=values, head=True)
+        add(head, "dense", for_value, units=values, head=True)
     return Architecture(name, observation, action_spec, tuple(layers))
 
 
@@ -186,7 +201,7 @@ def describe_architecture(
         hidden: replaces the preset's hidden widths.
         activation: replaces the preset's activation; one of `ACTIVATIONS`.
         separate_value: replaces the preset's choice whether the critic has its own hidden layers.
-        critic: "v", one value of a state, or "q", one of each action.
+        critic: as of `build_architecture`.
         std_from_observations: as of `build_architecture`.
         initial_std: as of `build_architecture`.
         normalise_observations: as of `build_architecture`.

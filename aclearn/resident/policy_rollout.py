@@ -18,6 +18,7 @@ from aclearn.resident.network import (
     policy_layers,
     weight_names,
 )
+from aclearn.resident.noise import OrnsteinUhlenbeckNoise
 from aclearn.resident.slices import Slice
 from aclearn.resident.warp_setup import wp
 
@@ -32,6 +33,7 @@ class PolicyRollout:
         architecture: of the policy; only what the actions depend on is computed.
         in_kernel: compute the policy in the kernel; None: on a GPU, if it is small enough.
         dtype: of the copy; bfloat16 halves its memory and is rounded.
+        noise: added to the modes of a deterministic policy; None: actions are sampled.
     """
 
     def __init__(
@@ -41,8 +43,11 @@ class PolicyRollout:
         *,
         in_kernel: bool | None = None,
         dtype: torch.dtype = torch.float32,
+        noise: OrnsteinUhlenbeckNoise | None = None,
     ) -> None:
         self._envs, self._dtype = envs, dtype
+        if noise is not None:
+            in_kernel = False
         if in_kernel is None:
             in_kernel = envs.device.type == "cuda" and fits_in_kernel(architecture)
         self._names = weight_names(architecture)
@@ -62,9 +67,12 @@ class PolicyRollout:
             self._exact = {name for layer in normalisers for name in layer.tensor_names}
             width = architecture.parameter_count
             self._parameters = torch.zeros(envs.num_envs, width, device=envs.device)
-            chooser = kernels.parameters_chooser(envs.env, envs.sampler)
-            source = chooser.source()
-            source.parameters = wp.from_torch(self._parameters, dtype=envs.sampler.parameters)
+            if noise is not None:
+                chooser, source = noise.chooser(self._parameters)
+            else:
+                chooser = kernels.parameters_chooser(envs.env, envs.sampler)
+                source = chooser.source()
+                source.parameters = wp.from_torch(self._parameters, dtype=envs.sampler.parameters)
         self._rollout = Rollout(envs, chooser, source)
 
     @torch.no_grad()

@@ -15,7 +15,7 @@ from services.runtime.role_folder import differences
 
 _KEY: Final = "run.init_from"
 #: Groups and keys of the configuration that decide about the architecture.
-_OF_THE_POLICY: Final = ("env", "policy", "loss.normalise_returns")
+_OF_THE_POLICY: Final = ("env", "policy", "loss.kind", "loss.normalise_returns")
 
 
 def start_tensors(config: Config, architecture: Architecture) -> dict[str, NDArray[Any]]:

@@ -180,14 +180,15 @@ class Trainer:
         )
 
     def learn_batch(self, batch: Batch, worker: GradientWorker, *, chain: str = "none") -> None:
-        """The same of a batch whose steps are admitted.
+        """The same of a batch whose new steps are admitted.
 
         Args:
             batch: of steps by one chain's policies.
             worker: of the calling thread.
             chain: its id.
         """
-        self._account(batch.steps, self._learn_batch(batch, worker, {chain: batch.steps}))
+        steps = batch.new_steps
+        self._account(steps, self._learn_batch(batch, worker, {chain: steps}))
 
     def _account(self, unaccounted: int, learning: Iterator[int]) -> None:
         """Learn; steps that were neither learned nor dropped count as dropped."""
@@ -228,7 +229,7 @@ class Trainer:
             if report is None:
                 break
             if index == 0:
-                yield minibatch.steps
+                yield minibatch.new_steps
             if not report.applied:
                 minibatches.refuse(minibatch)
                 self._refuse(report)
@@ -278,9 +279,9 @@ class Trainer:
                 self.counters.updates += 1
                 self._look_at_bound()
             if first_pass and report.applied:
-                self.admission.learned(batch.steps)
+                self.admission.learned(batch.new_steps)
             elif first_pass:
-                self.admission.dropped("nonfinite_gradient", batch.steps)
+                self.admission.dropped("nonfinite_gradient", batch.new_steps)
         return report
 
     def _look_at_bound(self) -> None:

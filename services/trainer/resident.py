@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aclearn.config import Config
+from aclearn.config import Config, DDPGConfig, LossConfig
 from aclearn.errors import ConfigError
 from aclearn.learning import Batch, ParameterStore
 from aclearn.learning.parallel_worker import ParallelWorker
@@ -89,7 +89,7 @@ class ResidentTrainer(Trainer):
             chain = acting_chain(config.resident.chain, architecture)
             self._copy, self._chain_id = ActingCopy(chain, architecture, config.run.seed), chain.id
         acting = architecture if self._copy is None else self._copy.architecture
-        self._rollout = PolicyRollout(self.envs, acting, dtype=_DTYPES[config.resident.policy])
+        self._rollout = self._make_rollout(acting, _DTYPES[config.resident.policy])
         self.envs.reset()
         on_cpu = self.device.type == "cpu"
         cores = threads or resident.threads or len(os.sched_getaffinity(0))
@@ -97,6 +97,9 @@ class ResidentTrainer(Trainer):
         self._incarnation, self._batches, self._produced = incarnation, 0, 0
         self.episodes = 0
         self._reported, _ = self.envs.last_returns()
+
+    def _make_rollout(self, acting: Architecture, dtype: torch.dtype) -> PolicyRollout:
+        return PolicyRollout(self.envs, acting, dtype=dtype)
 
     @property
     def over(self) -> bool:
@@ -115,9 +118,9 @@ class ResidentTrainer(Trainer):
             sums = self.envs.take_sums()
         self.episodes += sums.episodes
         batch = self._batch()
-        self.admission.produced(self._incarnation, self._batches, self._produced, batch.steps)
+        self.admission.produced(self._incarnation, self._batches, self._produced, batch.new_steps)
         self._batches += 1
-        self._produced += batch.steps
+        self._produced += batch.new_steps
         self.learn_batch(batch, self._worker, chain=self._chain_id)
 
     def _acting_weights(self) -> Mapping[str, Tensor]:
@@ -184,6 +187,14 @@ class ResidentTrainer(Trainer):
             self._reported, _ = self.envs.last_returns()
 
 
+def _trainer_of(loss: LossConfig) -> type[ResidentTrainer]:
+    if not isinstance(loss, DDPGConfig):
+        return ResidentTrainer
+    from services.trainer.hddpg import HDDPGTrainer
+
+    return HDDPGTrainer
+
+
 class ResidentRole:
     """Runs a `ResidentTrainer` until it is stopped; at the end it writes a checkpoint."""
 
@@ -191,7 +202,7 @@ class ResidentRole:
         config, folder, spec = context.config, context.folder, context.env_spec
         if folder is None or spec is None:
             raise ValueError("the trainer needs a run folder and the spec of the environments")
-        self._trainer = ResidentTrainer(
+        self._trainer = _trainer_of(config.loss)(
             config,
             spec,
             architecture_of(config, spec),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aclearn.learning.losses.actor_critic import ActorCritic
+from aclearn.learning.losses.ddpg import DDPG
 from aclearn.learning.losses.impact import IMPACT
 from aclearn.learning.losses.loss import Loss, LossSums, Outputs
 from aclearn.learning.losses.ppo import PPO
@@ -13,6 +14,7 @@ LOSSES: dict[str, type[Loss]] = {
     "a2c": ActorCritic,
     "ppo": PPO,
     "impact": IMPACT,
+    "ddpg": DDPG,
 }
 
-__all__ = ["IMPACT", "LOSSES", "PPO", "ActorCritic", "Loss", "LossSums", "Outputs"]
+__all__ = ["DDPG", "IMPACT", "LOSSES", "PPO", "ActorCritic", "Loss", "LossSums", "Outputs"]

@@ -28,6 +28,8 @@ class Outputs:
         proximal_log_probs: log π(a), no gradient, by the weights of the correction: those of this
             update, or with frozen targets those of the batch's first pass or of the target network.
         proximal_values: `values` by the same weights, no gradient.
+        mode_values: Q(x, μ(x)) of the policy's mode μ, with gradient for the policy's weights
+            alone; None unless the critic is one of Box actions.
     """
 
     distribution: TorchDistribution
@@ -35,6 +37,7 @@ class Outputs:
     values: Tensor
     proximal_log_probs: Tensor
     proximal_values: Tensor
+    mode_values: Tensor | None = None
 
 
 class LossSums(NamedTuple):

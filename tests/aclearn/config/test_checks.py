@@ -40,6 +40,37 @@ def refusal(text: str) -> str:
             "or auto instead of cuda",
         ),
         (
+            "env: {id: a, squash_actions: true}\nloss: {kind: ddpg}",
+            "loss.kind: ddpg learns from environments on the trainer's device; set resident.envs "
+            "(docs/resident.md), or take ppo or actor_critic",
+        ),
+        (
+            "env: {id: a}\nresident: {envs: 8}\nloss: {kind: ddpg}",
+            "env.squash_actions: the policy of ddpg ends with tanh; set it to true",
+        ),
+        (
+            "env: {id: a, squash_actions: true}\nresident: {envs: 8}\nloss: {kind: ddpg}\n"
+            "actors: {unroll_length: 2}",
+            "correctors[0].n_step.steps: no return has 5 steps where 2 are learned together "
+            "(actors.unroll_length); set it to 2 or less, or that to more",
+        ),
+        (
+            "env: {id: a, squash_actions: true}\nresident: {envs: 8}\nloss: {kind: ddpg}\n"
+            "correctors: [vtrace]",
+            "correctors[0] vtrace: ddpg has no probabilities to compare; take n_step or "
+            "no_correction",
+        ),
+        (
+            "env: {id: a, squash_actions: true}\nresident: {envs: 8}\nloss: {kind: ddpg}\n"
+            "policy: {critic: q}",
+            "policy.critic: ddpg has a critic of its own; remove it",
+        ),
+        (
+            "env: {id: a, squash_actions: true}\nresident: {envs: 8}\n"
+            "loss: {kind: ddpg, normalise_returns: true, target_update_rate: 1.0}",
+            "loss.normalise_returns: ddpg has loss.reward_scale instead; remove it",
+        ),
+        (
             "env: {id: 'resident:CartPole', frame_stack: 4}",
             "env.frame_stack: resident environments have no such setting; remove it",
         ),

@@ -124,7 +124,7 @@ def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
         (
             "loss.kind",
             "actor-critic",
-            "'actor-critic' is unknown; expected one of actor_critic, a2c, ppo, impact, or "
+            "'actor-critic' is unknown; expected one of actor_critic, a2c, ppo, impact, ddpg, or "
             "module:Name of yours; did you mean actor_critic?",
         ),
         ("correctors", "vtrace", "expected list of names or `name: {arguments}`, got 'vtrace' "),
@@ -179,7 +179,7 @@ def test_a_value_that_cannot_be_used_gets_what_was_expected_and_what_was_found(
         (
             "[importance_sampling, vtrac]",
             "correctors[1]: 'vtrac' is unknown; expected one of vtrace, importance_sampling, "
-            "epsilon_correction, kl_filter, no_correction, retrace, tree_backup, q_lambda, "
+            "epsilon_correction, kl_filter, no_correction, n_step, retrace, tree_backup, q_lambda, "
             "q_importance_sampling, or module:Name of yours; did you mean "
             "vtrace or retrace or tree_backup?",
         ),

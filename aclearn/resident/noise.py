@@ -1,0 +1,77 @@
+"""Exploration of a deterministic policy: Ornstein–Uhlenbeck noise of each environment."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aclearn.resident.engine import ResidentEnvs
+from aclearn.resident.kernels import Chooser
+from aclearn.resident.warp_setup import wp
+
+#: Bound of an action before it is converted to a sampled number, whose tanh it is.
+MOST = 1.0 - 1e-6
+
+
+class OrnsteinUhlenbeckNoise:
+    """Adds to actions noise x that forgets slowly: x ← (1 − damping) · x + std · N(0, 1).
+
+    Far from an episode's begin its variance is std² / (1 − (1 − damping)²), its autocorrelation
+    over k steps (1 − damping)^k (Uhlenbeck & Ornstein 1930, in steps of 1). It begins each episode
+    at 0. It is drawn by the environments' generator, so it is the same on every device and for any
+    number of environments.
+
+    Args:
+        envs: whose actions are numbers, squashed by tanh; one step a launch.
+        std: deviation of the random change in a step, where an action's bounds are -1 and 1.
+        damping: share of the noise that a step takes away.
+
+    Attributes:
+        noise: `[N, n]` float32, the noise of the last action.
+    """
+
+    def __init__(self, envs: ResidentEnvs, *, std: float, damping: float) -> None:
+        self._envs, self._std, self._damping = envs, std, damping
+        self.noise: Tensor = torch.zeros(
+            envs.num_envs, envs.spec.action.numbers, device=envs.device
+        )
+
+    def chooser(self, parameters: Tensor) -> tuple[Chooser, Any]:
+        """Chooses tanh(mean) plus noise, and its source.
+
+        Args:
+            parameters: `[N, P]`, means and then log standard deviations, which a network writes.
+        """
+        sampler, observation = self._envs.sampler, self._envs.env.observation_type
+        count = self._envs.spec.action.numbers
+        vector = wp.types.vector(count, wp.float32)
+
+        @wp.struct
+        class Source:
+            parameters: wp.array(dtype=sampler.parameters)
+            noise: wp.array(dtype=vector)
+            ended: wp.array(dtype=wp.bool)
+            std: wp.float32
+            kept: wp.float32
+
+        @wp.func
+        def choose(source: Source, k: wp.int32, i: wp.int32, seen: observation, rng: wp.uint32):
+            mean = source.parameters[i]
+            noise = source.noise[i]
+            action = sampler.sampled()
+            for n in range(count):
+                if source.ended[i]:  # this step begins an episode and ignores the action
+                    noise[n] = 0.0
+                else:
+                    noise[n] = source.kept * noise[n] + source.std * wp.randn(rng)
+                a = wp.clamp(wp.tanh(mean[n]) + noise[n], -MOST, MOST)
+                action[n] = 0.5 * wp.log((1.0 + a) / (1.0 - a))
+            source.noise[i] = noise
+            return action, wp.float32(0.0)
+
+        source = Source()
+        source.parameters = wp.from_torch(parameters, dtype=sampler.parameters)
+        source.noise = wp.from_torch(self.noise, dtype=vector)
+        source.ended = wp.from_torch(self._envs._running["ended"])
+        source.std, source.kept = self._std, 1.0 - self._damping
+        return Chooser(Source, choose), source

@@ -1,0 +1,77 @@
+"""Whole runs of HDDPG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import aclearn
+from aclearn.config import config_from_yaml
+from aclearn.errors import ConfigError
+from services.commands.compress import compress_run
+from services.commands.export import export_run
+from services.evaluator.evaluate import evaluate
+from services.runtime.policy_factory import architecture_of
+from tests.support.whole_run import WholeRun
+
+find_env = pytest.importorskip("aclearn.resident").find_env
+
+_HDDPG: dict[str, Any] = {
+    "env": {"id": "Pendulum-v1", "squash_actions": True},
+    "resident": {"envs": 16, "device": "cpu"},
+    "actors": {"unroll_length": 50},
+    "trainer": {"device": "cpu", "amp": "off", "minibatches": 2, "epochs": 2},
+    "loss": {"kind": "ddpg", "buffer_unrolls": 3, "reward_scale": 0.1},
+}
+
+
+def test_a_resumed_run_of_hddpg_ends_with_the_bits_of_an_unbroken_one(tmp_path: Path) -> None:
+    # 6 batches of 16 × 50 steps: an end after the fourth
+    whole = WholeRun(tmp_path / "whole", **_HDDPG, run={"max_updates": 24})
+    summary = whole.run()
+    assert summary["updates"] == 24
+    # a step counts once, though three batches have it; the step after an end is not valid
+    assert summary["env_steps"] == summary["learned_steps"] == 6 * 16 * 50 - 16
+    assert summary["dropped_steps"] == {}
+    assert summary["episodes"] == 16
+
+    broken = tmp_path / "broken"
+    WholeRun(broken, **_HDDPG, run={"max_updates": 16}).run()
+    resumed = WholeRun(broken, resume=True, **_HDDPG, run={"max_updates": 24})
+    again = resumed.run()
+    assert again["learned_steps"] == summary["learned_steps"]
+    expected, found = whole.checkpoint().tensors, resumed.checkpoint().tensors
+    assert expected.keys() == found.keys()
+    for name in expected:
+        if name != "random/torch":
+            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    for name in ("target/value.weight", "optimiser/value.weight/exp_avg", "noise", "fifo/rewards"):
+        assert np.abs(expected[name]).max() > 0.0, name
+
+    # other environments begin with an empty buffer
+    fewer = _HDDPG | {"resident": {"envs": 12, "device": "cpu"}}
+    assert WholeRun(broken, resume=True, **fewer, run={"max_updates": 28}).run()["updates"] == 28
+
+    # its policy acts alone, nearly without noise
+    sampled, greedy = (evaluate(whole.path, episodes=2, greedy=greedy) for greedy in (False, True))
+    assert sampled.returns == pytest.approx(greedy.returns, rel=0.1)
+
+    # and is compressed and exported like any other
+    *_, exact, pruned = compress_run(whole.path, "prune=0.5,int8")
+    assert exact.artifact.fidelity.agreement == 1.0
+    assert pruned.artifact.fidelity.kl_mean > exact.artifact.fidelity.kl_mean
+    export_run(whole.path, tmp_path / "policy.onnx")
+    loaded = aclearn.load(whole.path)
+    assert loaded.act(np.array([1.0, 0.0, 0.0], np.float32)).shape == (1,)
+
+
+def test_actions_that_are_choices_are_refused() -> None:
+    config = config_from_yaml(
+        yaml.safe_dump(_HDDPG | {"policy": {"architecture": "mlp"}, "env": _HDDPG["env"]})
+    )
+    with pytest.raises(ConfigError, match=r"loss\.kind: ddpg has a deterministic policy for Box"):
+        architecture_of(config, find_env("CartPole").spec())
