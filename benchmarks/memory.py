@@ -1,6 +1,6 @@
 """Resident memory of each process of a run, and its drift.
 
-    python benchmarks/memory.py [--minutes 5] [--config configs/pong.yaml] [--set key=value ...]
+    python benchmarks/memory.py [--minutes 5] [--config configs/pong_vtrace.yaml] [--set key=value ...]
 
 Samples every 5 s and prints one JSON line a process. `drift_pct` is the largest change from
 `rss_after_first_minute_mb`, `flat` whether it stayed within ±10 %. Shared libraries count in every
@@ -23,7 +23,7 @@ import psutil
 from whole_run import START_WITHIN_S, WholeRun, start_run
 
 _LOGGER = logging.getLogger("memory")
-_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong.yaml"
+_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong_vtrace.yaml"
 _SAMPLE_EVERY_S = 5.0
 #: A process may grow until then: imports, buffers, queues.
 _SETTLED_AFTER_S = 60.0

@@ -44,7 +44,7 @@ from aclearn.wire import (
 )
 from services.runtime.role_context import RoleContext
 
-_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong.yaml"
+_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong_vtrace.yaml"
 _OVERRIDES = (
     "run.name=round-trip",
     "policy.architecture=nature",

@@ -53,21 +53,21 @@ class Setup:
 _ONCE = ("trainer.epochs=1", "trainer.minibatches=1")
 _NATURE = ("policy.architecture=nature", *_ONCE)
 SETUPS = {
-    "pong-nature-local": Setup(_CONFIGS / "pong.yaml", (*_NATURE, "actors.inference=local")),
+    "pong-nature-local": Setup(_CONFIGS / "pong_vtrace.yaml", (*_NATURE, "actors.inference=local")),
     "pong-nature-predictor": Setup(
         # one group steps while the other waits for its actions
-        _CONFIGS / "pong.yaml",
+        _CONFIGS / "pong_vtrace.yaml",
         (*_NATURE, "actors.inference=predictor", "actors.groups=2"),
     ),
     "pong-accerl-original": Setup(
-        _CONFIGS / "pong.yaml",
+        _CONFIGS / "pong_vtrace.yaml",
         ("policy.architecture=accerl-original", *_ONCE, "actors.inference=local"),
     ),
     "pong-impala-resnet": Setup(
-        _CONFIGS / "pong.yaml",
+        _CONFIGS / "pong_vtrace.yaml",
         ("policy.architecture=impala-resnet", *_ONCE, "actors.inference=local"),
     ),
-    "pong-default": Setup(_CONFIGS / "pong.yaml"),
+    "pong-default": Setup(_CONFIGS / "pong_vtrace.yaml"),
     "cartpole": Setup(_CONFIGS / "cartpole.yaml"),
 }
 

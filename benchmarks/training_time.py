@@ -49,6 +49,7 @@ SETTINGS = {
     ),
 }
 GAMES = {"breakout": 20.0, "pong": 18.0}
+CONFIGS = {"breakout": "breakout.yaml", "pong": "pong_vtrace.yaml"}
 
 
 def variants(chain: str, *, onnx: bool) -> dict[str, tuple[str, ...]]:
@@ -63,7 +64,7 @@ def variants(chain: str, *, onnx: bool) -> dict[str, tuple[str, ...]]:
 def train_game(game: str, overrides: tuple[str, ...], folder: Path, until_s: float) -> None:
     """Train, or resume, until the score or `until_s` seconds."""
     target = f"run.target_return={GAMES[game]}"
-    config = _ROOT / "configs" / f"{game}.yaml"
+    config = _ROOT / "configs" / CONFIGS[game]
     train(config, (*_NETWORK, *overrides, target), folder, until_s)
 
 

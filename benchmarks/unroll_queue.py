@@ -32,7 +32,7 @@ from aclearn.config import load_config
 from aclearn.types import Unroll
 from aclearn.wire import UnrollReply, bind_router, connect_dealer, decode, encode, new_incarnation
 
-_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong.yaml"
+_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong_vtrace.yaml"
 _RUN = "benchmark"
 #: Unrolls in flight before the sender waits for a reply, as in a run.
 _AHEAD = 2

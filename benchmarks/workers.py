@@ -41,7 +41,7 @@ from services.predictor.prediction_queue import Pending, PredictionQueue
 from services.runtime.policy_factory import architecture_of, make_runtime
 from services.runtime.worker_pool import Step, WorkerPool
 
-_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong.yaml"
+_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong_vtrace.yaml"
 _WARM_UP_S = 2.0
 #: Requests for each worker: one in computation, one in the queue.
 _REQUESTS_A_WORKER = 2

@@ -28,7 +28,7 @@ class Chosen(NamedTuple):
 
 
 def choose(env_id: str, spec: EnvSpec, target: float | None = None) -> list[Chosen]:
-    """The keys for an environment: a V-trace actor-critic, or PPO for Box actions.
+    """The keys for an environment: PPO for images and Box actions, else a V-trace actor-critic.
 
     Their values are those of the shipped configurations pong, cartpole and lunarlander_continuous.
 
@@ -62,7 +62,7 @@ def _entries(env_id: str, spec: EnvSpec, target: float | None) -> Iterator[tuple
     if numbers:
         yield from _ppo()
     elif images:
-        yield from _vtrace_for_images()
+        yield from _ppo_for_images()
     else:
         yield from _vtrace_for_flat()
     yield "correctors", _CORRECTORS, "targets and advantages; weights of the policy gradient"
@@ -83,16 +83,18 @@ def _ppo() -> Iterator[tuple[str, Any, str]]:
     yield "optimiser.learning_rate", 1e-3, "step size per update"
 
 
-def _vtrace_for_images() -> Iterator[tuple[str, Any, str]]:
+def _ppo_for_images() -> Iterator[tuple[str, Any, str]]:
+    yield "loss.kind", "ppo", "images: many small updates of each batch"
     yield "loss.discount", 0.99, "discount factor per agent step"
+    yield "loss.clip_range", 0.1, "small steps of the policy"
     yield "loss.entropy_cost", 0.01, "weight of the entropy bonus: more explores longer"
     yield "actors.processes", 2, "actor processes"
-    yield "actors.envs_per_group", 16, "environments in each"
-    yield "actors.unroll_length", 20, "agent steps of each environment in one unroll"
-    yield "trainer.unrolls_per_batch", 1, "a batch of 16 environments × 20 steps"
-    yield "trainer.minibatches", 2, "updates for a pass over the batch"
-    yield "trainer.epochs", 2, "passes over a batch; V-trace corrects the second"
-    yield "optimiser.learning_rate", 6e-4, "step size per update"
+    yield "actors.envs_per_group", 8, "environments in each"
+    yield "actors.unroll_length", 64, "agent steps of each environment in one unroll"
+    yield "trainer.unrolls_per_batch", 1, "a batch of 8 environments × 64 steps"
+    yield "trainer.minibatches", 8, "updates for a pass over the batch"
+    yield "trainer.epochs", 3, "passes over the batch"
+    yield "optimiser.learning_rate", 5e-4, "step size per update"
 
 
 def _vtrace_for_flat() -> Iterator[tuple[str, Any, str]]:

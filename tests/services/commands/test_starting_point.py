@@ -26,13 +26,13 @@ _FLAT, _IMAGE = LeafSpec((3,), "float32"), LeafSpec((3, 64, 64), "uint8")
     [
         ("a:b", {"observation": _FLAT}, ActionSpec.discrete(2), ("mlp", "actor_critic", False)),
         ("a:b", {"observation": _FLAT}, _BOX, ("mlp", "ppo", False)),
-        ("a:b", {"observation": _IMAGE}, ActionSpec.discrete(2), ("nature", "actor_critic", False)),
+        ("a:b", {"observation": _IMAGE}, ActionSpec.discrete(2), ("nature", "ppo", False)),
         ("a:b", {"see": _IMAGE, "feel": _FLAT}, _BOX, ("nature", "ppo", False)),
         (
             "ALE/Pong-v5",
             {"observation": LeafSpec((4, 84, 84), "uint8", 4)},
             ActionSpec.discrete(6),
-            ("accerl-net1", "actor_critic", True),
+            ("accerl-net1", "ppo", True),
         ),
     ],
 )
