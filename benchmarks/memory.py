@@ -1,6 +1,7 @@
 """Resident memory of each process of a run, and its drift.
 
-    python benchmarks/memory.py [--minutes 5] [--config configs/pong_vtrace.yaml] [--set key=value ...]
+    python benchmarks/memory.py [--minutes 5] [--config configs/pong_vtrace.yaml]
+        [--set key=value ...]
 
 Samples every 5 s and prints one JSON line a process. `drift_pct` is the largest change from
 `rss_after_first_minute_mb`, `flat` whether it stayed within ±10 %. Shared libraries count in every

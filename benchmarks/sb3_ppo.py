@@ -113,6 +113,7 @@ def run(name: str, seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Train what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=ZOO, default=list(ZOO))
     parser.add_argument("--seeds", type=int, default=3)
