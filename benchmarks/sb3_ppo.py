@@ -75,7 +75,7 @@ ZOO: dict[str, tuple[str, float, int, dict[str, Any]]] = {
 FIELDS = ("configuration", "seed", "bound", "reached_steps", "reached_s", "last_mean")
 
 
-class _UntilBound(BaseCallback):
+class _UntilBound(BaseCallback):  # type: ignore[misc]  # not installed beside aclearn
     """Ends the training when the mean return of 100 episodes reaches a bound."""
 
     def __init__(self, bound: float) -> None:
