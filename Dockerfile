@@ -4,6 +4,7 @@
 #
 # TORCH_INDEX is the package index that torch comes from, beside PyPI: PyTorch's CPU builds. Empty takes
 # PyPI's own, which brings CUDA; https://download.pytorch.org/whl/cu128 and the like bring that CUDA.
+# EXTRAS are extras of aclearn, separated by commas: resident brings NVIDIA Warp, 410 MB.
 
 FROM python:3.11-slim AS build
 WORKDIR /source
@@ -28,13 +29,15 @@ RUN pip install --quiet --no-deps --retries 2 ${TORCH_INDEX:+--extra-index-url "
 COPY --from=build /requirements.txt /
 RUN pip install --quiet --constraint /constraints.txt --requirement /requirements.txt
 COPY --from=build /wheel /wheel
+ARG EXTRAS=
 RUN pip install --quiet --no-deps /wheel/*.whl \
+    && if [ -n "$EXTRAS" ]; then pip install --quiet --constraint /constraints.txt "aclearn[$EXTRAS]"; fi \
     && useradd --create-home aclearn \
-    && mkdir -m 1777 /run/aclearn
+    && mkdir -m 1777 /run/aclearn /var/cache/aclearn
 
 # each role computes in threads of its own; a cache needs a folder that any user may write
 ENV OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONFAULTHANDLER=1 MPLCONFIGDIR=/tmp \
-    ACLEARN_RUNTIME_DIR=/run/aclearn
+    ACLEARN_RUNTIME_DIR=/run/aclearn ACLEARN_KERNEL_CACHE=/var/cache/aclearn/kernels
 WORKDIR /work
 USER aclearn
 STOPSIGNAL SIGTERM

@@ -100,7 +100,7 @@ class Correction:
     advantages: Tensor
     weights: Tensor
     kept: Tensor | None = None
-    advantage_scale: float = 1.0
+    advantage_scale: float | Tensor = 1.0
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from aclearn.learning.batch import Batch, assemble_batch
+from aclearn.learning.device_updates import DeviceReport, DeviceUpdates
 from aclearn.learning.frame_stack import chosen_observations, rebuild_observations
 from aclearn.learning.gradient_worker import GradientSums, GradientWorker
-from aclearn.learning.learner import Learner, UpdateReport
+from aclearn.learning.learner import Learner
 from aclearn.learning.minibatches import Minibatches
 from aclearn.learning.objective import Objective, make_objective
 from aclearn.learning.observation_buffer import RecentObservations
@@ -15,9 +16,12 @@ from aclearn.learning.staging import PinnedStaging, Staging
 from aclearn.learning.step_ledger import LedgerError, StepLedger
 from aclearn.learning.training_queue import TrainingQueue
 from aclearn.learning.unroll_check import check_unroll
+from aclearn.learning.update_report import UpdateReport
 
 __all__ = [
     "Batch",
+    "DeviceReport",
+    "DeviceUpdates",
     "GradientSums",
     "GradientWorker",
     "Learner",

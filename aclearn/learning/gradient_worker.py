@@ -109,7 +109,7 @@ class GradientWorker:
             for parameter in self._parameters:
                 # The memory of a discarded worker must not be reused before its stream has ended.
                 parameter.record_stream(self._stream)
-        self._advantage_scale = 1.0
+        self._advantage_scale: float | Tensor = 1.0
         self.loss_scale = 1.0
 
     def refresh(
@@ -163,7 +163,7 @@ class GradientWorker:
             of: valid steps of the mean, where `batch` is a part of an update's; None: its own.
         """
         self.network.zero_grad(set_to_none=True)
-        steps = batch.steps if of is None else of
+        steps = max(1, batch.steps if of is None else of)
         with self._on_stream():
             parts = [self._differentiate_chunk(chunk, steps) for chunk in self._cut(batch)]
             with part("device"):
@@ -173,6 +173,29 @@ class GradientWorker:
         *own, ratios, ratio_squares, advantage_squares = sums
         metrics = dict(zip(parts[0][0], own, strict=True))
         return GradientSums(metrics, ratios, ratio_squares, advantage_squares, batch.steps)
+
+    def differentiate_in_place(
+        self, batch: Batch, weights: list[Tensor], *, steps: Tensor, advantage_scale: Tensor
+    ) -> tuple[list[str], Tensor]:
+        """As `differentiate` with `weights`, without a wait for the device, for a captured step.
+
+        The gradients stay in the same memory from call to call. Everything is in the current
+        stream.
+
+        Args:
+            batch: in fixed memory.
+            weights: as of `refresh`.
+            steps: of the mean, at least 1.
+            advantage_scale: as of `refresh`.
+
+        Returns:
+            The names of the metrics, and their sums followed by the three sums of `GradientSums`.
+        """
+        with torch.no_grad():
+            torch._foreach_copy_(self._parameters, weights)
+        self.network.zero_grad(set_to_none=False)
+        self._advantage_scale, self.loss_scale = advantage_scale, 1.0
+        return self._differentiate_chunk(batch, steps)
 
     def gradients(self) -> list[Tensor | None]:
         """The gradients of the last batch in the order of the parameters."""
@@ -186,7 +209,7 @@ class GradientWorker:
         samples = batch.actions.shape[0] * batch.width
         return batch.cut(-(-samples // self._chunk_samples)) if self._stream is None else [batch]
 
-    def _differentiate_chunk(self, chunk: Batch, steps: int) -> tuple[list[str], Tensor]:
+    def _differentiate_chunk(self, chunk: Batch, steps: int | Tensor) -> tuple[list[str], Tensor]:
         """The names of the metrics, and their sums followed by the three sums of `GradientSums`."""
         with part("forward"):
             outputs, correction = self._forward(chunk)
@@ -196,7 +219,7 @@ class GradientWorker:
             total, metrics = self._objective.loss(
                 learned, outputs, correction, self._objective.config
             )
-            mean = total / max(1, steps)
+            mean = total / steps
             scaled = mean * self.loss_scale if self.loss_scale != 1.0 else mean
             sums = {name: value.detach() for name, value in metrics.items()}
             log_rhos = outputs.log_probs.detach() - chunk.behaviour_log_prob

@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -19,19 +19,20 @@ from aclearn.config import OptimiserConfig, TargetNetworkConfig
 from aclearn.errors import CheckpointError
 from aclearn.learning.batch import Batch
 from aclearn.learning.device_snapshot import DeviceSnapshot
+from aclearn.learning.device_updates import ADVANTAGE_DECAY, DeviceReport, DeviceUpdates
 from aclearn.learning.gradient_worker import CHUNK_SAMPLES, GradientSums, GradientWorker, place
+from aclearn.learning.losses import Loss
 from aclearn.learning.moments import Moments
 from aclearn.learning.normalisers import Normalisers
 from aclearn.learning.objective import Objective
 from aclearn.learning.optimiser import learning_rate, make_optimiser
 from aclearn.learning.parallel_worker import ParallelWorker
 from aclearn.learning.target_network import TargetNetwork
+from aclearn.learning.update_report import UpdateReport
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 from aclearn.telemetry import OTHER_WORKERS, part, waiting
 
-#: Memory of the running mean square of advantages: about a hundred updates.
-_ADVANTAGE_DECAY = 0.99
 #: Mutable state of torch's GradScaler.
 _SCALER_STATE = ("scale", "_growth_tracker")
 #: State of each weight by kind of optimiser.
@@ -40,26 +41,6 @@ _OPTIMISER_STATE = {
     "rmsprop": {"step", "square_avg"},
     "rmsprop_tf": {"square_avg"},
 }
-
-
-@dataclass(frozen=True)
-class UpdateReport:
-    """The figures of one update.
-
-    Attributes:
-        applied: False when the gradient was not finite and the weights stayed as they were.
-        metrics: by name: those of the loss and of the correctors, means over the valid steps;
-            `behaviour_kl` or `behaviour_kl_estimate`, mean KL(μ ‖ π); `rho_mean`, mean of ρ, not
-            clipped; `effective_sample_share`, (Σρ)² / (n Σρ²), 0 to 1; `gradient_norm`, Euclidean,
-            of the mean loss's gradient before clipping; and `learning_rate`.
-    """
-
-    applied: bool
-    metrics: Mapping[str, float]
-
-    def gauges(self) -> dict[str, float]:
-        """The finite metrics."""
-        return {name: value for name, value in self.metrics.items() if math.isfinite(value)}
 
 
 class Learner:
@@ -250,20 +231,53 @@ class Learner:
             self._scaler.update()
             # an overflowed sum would stay in the mean for ever and make each scale 0
             if finite and math.isfinite(sums.advantage_squares):
-                kept = _ADVANTAGE_DECAY
+                kept = ADVANTAGE_DECAY
                 self._advantage_squares *= kept
                 self._advantage_squares += sums.advantage_squares
                 self._advantage_weight = kept * self._advantage_weight + sums.steps
-        steps = max(1, sums.steps)
-        metrics = {name: value / steps for name, value in sums.metrics.items()}
-        own = {
-            "gradient_norm": float(norm),
-            "rho_mean": sums.ratios / steps,
-            # Kish's (Σρ)² / Σρ², as a share of the steps; the sums add up over chunks
-            "effective_sample_share": sums.ratios**2 / max(sums.ratio_squares, 1e-30) / steps,
-            "learning_rate": rate,
-        }
-        return UpdateReport(finite, metrics | own)
+        return UpdateReport.of(sums, applied=finite, gradient_norm=float(norm), rate=rate)
+
+    def device_updates(self, batch: Batch, *, count: int, passes: int) -> DeviceUpdates | None:
+        """All updates of `batch`, which lies in fixed memory, without a wait for the device.
+
+        None where something is computed on the host between them: frozen targets, statistics of
+        returns or observations, a target network, half precision, another optimiser than Adam, or
+        a loss that ends batches.
+
+        Args:
+            batch: in minibatches of neighbouring environments.
+            count: of minibatches.
+            passes: over the batch.
+        """
+        loss = self._objective.loss
+        plain = (
+            loss.recomputes_targets
+            and type(loss).ends_batch is Loss.ends_batch
+            and not self._normalisers.any
+            and self._target is None
+            and self._amp_dtype is None
+            and isinstance(self._optimiser, torch.optim.Adam)
+        )
+        if not plain:
+            return None
+        return DeviceUpdates(
+            batch.cut(count),
+            worker=self.make_worker(),
+            parameters=self._parameters,
+            optimiser=self._optimiser,
+            config=self._optimiser_config,
+            normalises=self._objective.config.normalise_advantages,
+            passes=passes,
+        )
+
+    def begin_updates(self, updates: DeviceUpdates, *, learned_steps: int) -> None:
+        """Give `updates` the counters that the next run begins with."""
+        updates.begin(learned_steps, self._advantage_squares, self._advantage_weight)
+
+    def end_updates(self, updates: DeviceUpdates) -> list[DeviceReport]:
+        """The reports of the last run, in order; waits for the device."""
+        reports, self._advantage_squares, self._advantage_weight = updates.results()
+        return reports
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """A copy of the weights; all of one version."""

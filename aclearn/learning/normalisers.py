@@ -47,6 +47,11 @@ class Normalisers:
         self._critic = next((name for name in self._layers if name not in self._leaves), None)
 
     @property
+    def any(self) -> bool:
+        """Whether anything is normalised."""
+        return bool(self._layers)
+
+    @property
     def of_targets(self) -> bool:
         """Whether values are normalised."""
         return self._critic is not None

@@ -107,7 +107,10 @@ class ResidentEnvs:
         self._statistics = torch.zeros(
             len(self.slices.all), kernels.STATISTICS, dtype=torch.float64, device=self.device
         )
+        # what `steps` is for kernels: in memory, since a captured launch keeps its other arguments
+        self._clock = torch.zeros(1, dtype=torch.int32, device=self.device)
         self._reset = self._load(kernels.reset_kernel(env))
+        self._known_stream: Any = None
         self._steps_given: Rollout | None = None
         self._given: Tensor | None = None
 
@@ -117,6 +120,11 @@ class ResidentEnvs:
             tensor.zero_()
         self._observe(begins=True)
         return self.buffers.observations[-1]
+
+    def advance(self, count: int) -> None:
+        """Count steps that were made in every environment."""
+        self.steps += count
+        self._clock += count
 
     def carry_over(self) -> None:
         """Copy the last row of the observations to the first, where the next rollout begins."""
@@ -178,6 +186,10 @@ class ResidentEnvs:
             int(total[kernels.RESETS]),
         )
 
+    def discard_sums(self) -> None:
+        """Forget the sums since the last call of `take_sums`."""
+        self._statistics.zero_()
+
     def last_returns(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Number of ended episodes of each environment, and the return of its last one; copies."""
         ended, returns = (self._running[name].cpu() for name in ("episodes", "last_returns"))
@@ -185,12 +197,15 @@ class ResidentEnvs:
 
     def state(self) -> NDArray[Any]:
         """A copy of the state of every environment `[N]`, a structured array."""
+        self._wait()
         copied: NDArray[Any] = self._states.numpy().copy()
         return copied
 
     def set_state(self, state: NDArray[Any]) -> None:
         """Replace the state of every environment."""
+        self._wait()
         self._states.assign(state)
+        self._wait()
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """All that a later `restore` continues from, by name."""
@@ -211,6 +226,7 @@ class ResidentEnvs:
         for name, tensor in self._running.items():
             tensor.copy_(torch.from_numpy(np.array(saved[name])))
         self.steps = int(saved["steps"])
+        self._clock.fill_(self.steps)
         self._observe(begins=False)
 
     def close(self) -> None:
@@ -239,7 +255,15 @@ class ResidentEnvs:
         """Torch's current stream, so that kernels and tensor operations stay in order."""
         if self.device.type == "cpu":
             return None
-        return wp.stream_from_torch(torch.cuda.current_stream(self.device))
+        current = torch.cuda.current_stream(self.device)
+        if self._known_stream is None or self._known_stream.cuda_stream != current.cuda_stream:
+            self._known_stream = wp.stream_from_torch(current)  # not during a capture
+        return self._known_stream
+
+    def _wait(self) -> None:
+        """Wait for the device: Warp copies to and from the host in a stream of its own."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
 
 class Rollout:
@@ -254,7 +278,7 @@ class Rollout:
         )
         arrays = [wp.from_torch(tensor) for tensor in envs._running.values()]
         fixed = [envs._states, *arrays, wp.from_torch(envs._statistics), envs.params, source]
-        fixed += [*envs._arrays, envs.seed]
+        fixed += [*envs._arrays, envs.seed, wp.from_torch(envs._clock)]
         self._varying = len(fixed)
         self._commands = [
             envs._launch(kernel, part.size, [*fixed, 0, 0, 0, part.first, part.part])
@@ -266,10 +290,10 @@ class Rollout:
         if self._recorded:
             self._envs.carry_over()
         self._envs.slices.run(lambda part: self.run_slice(part, count, row=0))
-        self._envs.steps += count
+        self._envs.advance(count)
 
     def run_slice(self, part: Slice, count: int, *, row: int, ahead: int = 0) -> None:
-        """The same of one slice; the caller raises `envs.steps` by all steps afterwards.
+        """The same of one slice; the caller calls `envs.advance` with all steps afterwards.
 
         Args:
             part: the slice.
@@ -278,7 +302,7 @@ class Rollout:
             ahead: steps of this slice that `envs.steps` does not count yet.
         """
         command = self._commands[part.part]
-        for at, value in enumerate((self._envs.steps + ahead, count, row), self._varying):
+        for at, value in enumerate((ahead, count, row), self._varying):
             command.set_param_at_index(at, value)
         command.launch(self._envs._stream())
 

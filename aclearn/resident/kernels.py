@@ -87,8 +87,8 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
     Arguments: state, steps and returns of the running episodes, whether the last step ended one,
     number of ended episodes and return of the last (each `[N]`); statistics `[slices, 8]`; params;
     source; observations `[T+1, N]`, actions, log-probabilities, rewards, terminated, truncated and
-    valid `[T, N]`; seed; the first step's number since the start; K; its row; the slice's first
-    environment and number.
+    valid `[T, N]`; seed; the number of steps since the start, `[1]`, and how many more before the
+    first step; K; its row; the slice's first environment and number.
     """
     observation = env.observation_type
     env_reset, env_step, env_observe, limit = env.reset, env.step, env.observe, env.time_limit
@@ -121,7 +121,8 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         truncated: wp.array2d(dtype=wp.bool),
         valid: wp.array2d(dtype=wp.bool),
         seed: wp.int32,
-        step0: wp.int32,
+        clock: wp.array(dtype=wp.int32),
+        ahead: wp.int32,
         count: wp.int32,
         row: wp.int32,
         first: wp.int32,
@@ -133,6 +134,7 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         total = returns[i]
         over = ended[i]
         stream = stream_of(seed, i)
+        step0 = clock[0] + ahead
         seen = observation(env_observe(state, params))
         for k in range(count):
             now = step0 + k

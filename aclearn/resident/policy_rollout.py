@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
 from aclearn.policies import Architecture
 from aclearn.policies.architecture import POLICY
+from aclearn.policies.cuda_stream import CudaStream, captured
 from aclearn.policies.network import LayerNetwork
 from aclearn.resident import kernels
 from aclearn.resident.engine import ResidentEnvs, Rollout
@@ -34,6 +35,7 @@ class PolicyRollout:
         in_kernel: compute the policy in the kernel; None: on a GPU, if it is small enough.
         dtype: of the copy; bfloat16 halves its memory and is rounded.
         noise: added to the modes of a deterministic policy; None: actions are sampled.
+        stream: the current one, on a GPU: torch's steps become one CUDA graph.
     """
 
     def __init__(
@@ -44,8 +46,10 @@ class PolicyRollout:
         in_kernel: bool | None = None,
         dtype: torch.dtype = torch.float32,
         noise: OrnsteinUhlenbeckNoise | None = None,
+        stream: CudaStream | None = None,
     ) -> None:
-        self._envs, self._dtype = envs, dtype
+        self._envs, self._dtype, self._stream, self._noise = envs, dtype, stream, noise
+        self._replay: Callable[[], object] | None = None
         if noise is not None:
             in_kernel = False
         if in_kernel is None:
@@ -94,9 +98,28 @@ class PolicyRollout:
         if self._flat is not None:
             self._rollout.run(steps)
             return
-        envs.carry_over()
-        envs.slices.run(self._run_slice)
-        envs.steps += steps
+        if self._replay is None:
+            self._replay = self._captured()
+        self._replay()
+        envs.advance(steps)
+
+    def _captured(self) -> Callable[[], object]:
+        """The steps in torch, as one CUDA graph on a GPU."""
+        if self._stream is None:
+            return self._run_in_torch
+        envs, saved = self._envs, self._envs.snapshot()
+        noise = None if self._noise is None else self._noise.noise.clone()
+        replay = captured(self._stream, self._run_in_torch, what="resident rollout")
+        # a capture runs the steps before
+        envs.restore(saved)
+        envs.discard_sums()
+        if self._noise is not None and noise is not None:
+            self._noise.noise.copy_(noise)
+        return replay
+
+    def _run_in_torch(self) -> None:
+        self._envs.carry_over()
+        self._envs.slices.run(self._run_slice)
 
     @torch.inference_mode()
     def _run_slice(self, part: Slice) -> None:

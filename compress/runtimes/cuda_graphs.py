@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aclearn.policies.cuda_stream import CudaStream
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.policy_graph import PolicyGraph
-from compress.runtimes.cuda_stream import CudaStream
 from compress.runtimes.torch_runtime import channels_last
 
 _LOGGER = logging.getLogger(__name__)

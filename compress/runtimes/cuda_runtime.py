@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aclearn.policies import Architecture
+from aclearn.policies.cuda_stream import CudaStream
 from aclearn.types import PolicyOutput, State
 from compress.errors import RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
@@ -22,7 +23,6 @@ from compress.runtimes.cuda_graphs import (
     DeviceWeights,
     batch_sizes,
 )
-from compress.runtimes.cuda_stream import CudaStream
 
 
 @dataclass(frozen=True, eq=False)

@@ -226,8 +226,8 @@ def make_runtime(
     chosen = choose_device(device, key="predictor.device")
     amp_dtype = choose_amp("auto" if kind == "torch-amp" else "off", chosen)
     if chosen.type == "cuda":
+        from aclearn.policies.cuda_stream import CudaStream
         from compress.runtimes.cuda_runtime import CudaGraphRuntime
-        from compress.runtimes.cuda_stream import CudaStream
 
         return CudaGraphRuntime(
             architecture,

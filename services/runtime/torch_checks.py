@@ -17,6 +17,10 @@ from services.roles import PREDICTOR
 
 #: Seconds for loading torch and the user's modules, and for finding the GPUs.
 _WITHIN_S = 120.0
+#: Environments of gymnasium that we have as resident ones: not checked, which saves seconds.
+_RESIDENT_IDS = frozenset(
+    {"CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0"}
+)
 
 
 def check_learning(config: Config) -> None:
@@ -67,8 +71,8 @@ def check_with_torch_elsewhere(config: Config) -> None:
     if predictor_computes_in_torch(config):
         named |= config.predictor.device.startswith("cuda")
     names = [config.loss.kind, *(corrector.name for corrector in config.correctors)]
-    resident = config.resident.envs is not None
-    if not named and not resident and not any(":" in name for name in names):
+    named |= any(":" in name for name in names)
+    if not named and not _may_not_be_resident(config):
         return
     try:
         asked = subprocess.run(
@@ -82,6 +86,13 @@ def check_with_torch_elsewhere(config: Config) -> None:
         return  # a slow driver or module: the roles have more time
     if asked.returncode == EXIT_GIVE_UP:
         raise ConfigError(asked.stdout.strip())
+
+
+def _may_not_be_resident(config: Config) -> bool:
+    """Whether Warp has to be loaded to know that the resident environment and device are there."""
+    resident = config.resident
+    ours = resident.env is None and config.env.id in _RESIDENT_IDS
+    return resident.envs is not None and not (ours and resident.device in ("auto", "cpu"))
 
 
 def predictor_computes_in_torch(config: Config) -> bool:

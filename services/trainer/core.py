@@ -240,9 +240,21 @@ class Trainer:
             if self.learner.ends_batch(report):
                 minibatches.end()
         self.learner.note_learned(observed)
+        self._end_batch(reports, lags, batch.steps, chain_steps, ended=minibatches.ended)
+
+    def _end_batch(
+        self,
+        reports: list[UpdateReport],
+        lags: NDArray[np.int64],
+        steps: int,
+        chain_steps: Mapping[str, int],
+        *,
+        ended: bool = False,
+    ) -> None:
+        """Count a learned batch and publish the new version, if an update changed anything."""
         with self.learner.turn():
             self.counters.batches += 1
-            self.counters.ended_batches += minibatches.ended
+            self.counters.ended_batches += ended
             self._chain_steps.add(chain_steps)
             if not reports:
                 return
@@ -253,7 +265,7 @@ class Trainer:
                 **mean_gauges(reports),
                 "lag_mean": float(lags.mean()),
                 "lag_max": float(lags.max()),
-                "batch_steps": float(batch.steps),
+                "batch_steps": float(steps),
                 "compressed_share": compressed_share(chain_steps),
             }
 
@@ -274,15 +286,19 @@ class Trainer:
                 return None
             learned_steps = self.admission.learned_steps
             report = learner.apply(worker, sums, learned_steps=learned_steps)
-            if report.applied:
-                self._refused_in_a_row = 0
-                self.counters.updates += 1
-                self._look_at_bound()
-            if first_pass and report.applied:
-                self.admission.learned(batch.new_steps)
-            elif first_pass:
-                self.admission.dropped("nonfinite_gradient", batch.new_steps)
+            self._count(report, batch.new_steps, first_pass=first_pass)
         return report
+
+    def _count(self, report: UpdateReport, steps: int, *, first_pass: bool) -> None:
+        """Count an update, and the fate of its steps in the first pass."""
+        if report.applied:
+            self._refused_in_a_row = 0
+            self.counters.updates += 1
+            self._look_at_bound()
+        if first_pass and report.applied:
+            self.admission.learned(steps)
+        elif first_pass:
+            self.admission.dropped("nonfinite_gradient", steps)
 
     def _look_at_bound(self) -> None:
         if self._finished:

@@ -39,7 +39,8 @@ class HDDPGTrainer(ResidentTrainer):
         self._noise = OrnsteinUhlenbeckNoise(
             self.envs, std=loss.noise_std, damping=loss.noise_damping
         )
-        return PolicyRollout(self.envs, acting, dtype=dtype, noise=self._noise)
+        noise, stream = self._noise, self._stream
+        return PolicyRollout(self.envs, acting, dtype=dtype, noise=noise, stream=stream)
 
     def _batch(self) -> Batch:
         batch = super()._batch()

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from aclearn.config import Config, DDPGConfig, LossConfig
 from aclearn.errors import ConfigError
-from aclearn.learning import Batch, ParameterStore
+from aclearn.learning import Batch, DeviceReport, DeviceUpdates, ParameterStore
 from aclearn.learning.parallel_worker import ParallelWorker
 from aclearn.metrics import EPISODES_FOR_TARGET
 from aclearn.policies import Architecture
+from aclearn.policies.cuda_stream import CudaStream
 from aclearn.resident import ResidentEnvs, resident_env_of
 from aclearn.resident.policy_rollout import PolicyRollout
 from aclearn.telemetry import WaitMeter, measure_here, part
@@ -49,6 +51,8 @@ class ResidentTrainer(Trainer):
         architecture: of the policy.
         incarnation: of this process, for the account of agent steps.
         threads: of the CPU; None: as configured.
+        in_one_piece: make the updates of a batch without a wait for the device, where the loss
+            allows it; None: on a GPU, where they are one CUDA graph.
 
     Attributes:
         episodes: that have ended in this process.
@@ -62,6 +66,7 @@ class ResidentTrainer(Trainer):
         *,
         incarnation: str,
         threads: int | None = None,
+        in_one_piece: bool | None = None,
     ) -> None:
         resident = config.resident
         assert resident.envs is not None
@@ -89,9 +94,14 @@ class ResidentTrainer(Trainer):
             chain = acting_chain(config.resident.chain, architecture)
             self._copy, self._chain_id = ActingCopy(chain, architecture, config.run.seed), chain.id
         acting = architecture if self._copy is None else self._copy.architecture
-        self._rollout = self._make_rollout(acting, _DTYPES[config.resident.policy])
-        self.envs.reset()
         on_cpu = self.device.type == "cpu"
+        self._stream = None if on_cpu else CudaStream(self.device)
+        self._rollout = self._make_rollout(acting, _DTYPES[config.resident.policy])
+        self._in_one_piece = not on_cpu if in_one_piece is None else in_one_piece
+        self._updates: DeviceUpdates | None = None
+        self.envs.reset()
+        if not on_cpu:
+            torch.cuda.synchronize(self.device)
         cores = threads or resident.threads or len(os.sched_getaffinity(0))
         self._worker = self.learner.make_worker(cores if on_cpu else 1)
         self._incarnation, self._batches, self._produced = incarnation, 0, 0
@@ -99,7 +109,7 @@ class ResidentTrainer(Trainer):
         self._reported, _ = self.envs.last_returns()
 
     def _make_rollout(self, acting: Architecture, dtype: torch.dtype) -> PolicyRollout:
-        return PolicyRollout(self.envs, acting, dtype=dtype)
+        return PolicyRollout(self.envs, acting, dtype=dtype, stream=self._stream)
 
     @property
     def over(self) -> bool:
@@ -112,16 +122,81 @@ class ResidentTrainer(Trainer):
         Raises:
             EnvironmentFailure: a reward or an observation is not finite.
         """
+        if self._stream is None:
+            self._play_and_learn()
+            return
+        with self._stream.scope():
+            self._play_and_learn()
+        self._stream.wait()  # others read weights and environments in the default stream
+
+    def _play_and_learn(self) -> None:
         with part("rollout"):
             self._rollout.refresh(self._acting_weights())
             self._rollout.run()
-            sums = self.envs.take_sums()
-        self.episodes += sums.episodes
+            if self._config.env.clip_rewards:
+                self.envs.buffers.rewards.clamp_(-1.0, 1.0)
+        if (updates := self._whole_updates()) is not None:
+            self._learn_on_device(updates)
+            return
+        self._take_sums()
         batch = self._batch()
-        self.admission.produced(self._incarnation, self._batches, self._produced, batch.new_steps)
-        self._batches += 1
-        self._produced += batch.new_steps
+        self._produce(batch.new_steps)
         self.learn_batch(batch, self._worker, chain=self._chain_id)
+
+    def _whole_updates(self) -> DeviceUpdates | None:
+        """All updates of a batch without a wait for the device, where they may all be made."""
+        if not self._in_one_piece:
+            return None
+        trainer = self._config.trainer
+        if self._updates is None:
+            shape = tuple(self.envs.buffers.valid.shape)
+            self._updates = self.learner.device_updates(
+                self._buffers(np.broadcast_to(np.True_, shape)),  # the mask on the device counts
+                count=trainer.minibatches,
+                passes=trainer.epochs,
+            )
+            self._in_one_piece = self._updates is not None
+        most = self._config.run.max_updates
+        if self._updates is None or most is None:
+            return self._updates
+        fits = self.counters.updates + self._updates.most <= most
+        return self._updates if fits else None
+
+    def _learn_on_device(self, updates: DeviceUpdates) -> None:
+        """All updates, then one look at their figures and those of the rollout."""
+        learner = self.learner
+        with learner.turn(), part("update"):
+            learner.begin_updates(updates, learned_steps=self.admission.learned_steps)
+            updates.run(self._stream)
+            reports = learner.end_updates(updates)
+        self._take_sums()
+        steps = sum(each.steps for each in reports if each.pass_number == 0)
+        self._produce(steps)
+        self._account(steps, self._noted(reports, steps))
+
+    def _noted(self, reports: list[DeviceReport], batch_steps: int) -> Iterator[int]:
+        """As `Trainer._learn_batch`, of updates that were made."""
+        applied = []
+        for pass_number, steps, report in reports:
+            first = pass_number == 0
+            self._count(report, steps, first_pass=first)
+            if first:
+                yield steps
+            if report.applied:
+                applied.append(report)
+            else:
+                self._refuse(report)
+        lags = np.zeros(1, np.int64)
+        self._end_batch(applied, lags, batch_steps, {self._chain_id: batch_steps})
+
+    def _take_sums(self) -> None:
+        self.episodes += self.envs.take_sums().episodes
+
+    def _produce(self, steps: int) -> None:
+        """Admit the steps of one more batch."""
+        self.admission.produced(self._incarnation, self._batches, self._produced, steps)
+        self._batches += 1
+        self._produced += steps
 
     def _acting_weights(self) -> Mapping[str, Tensor]:
         """The weights that act next, by name."""
@@ -131,20 +206,23 @@ class ResidentTrainer(Trainer):
         return self._copy.of(network, self.envs.buffers.observations[-1])
 
     def _batch(self) -> Batch:
-        """The buffers as a batch, without a copy but of clipped rewards."""
+        """The batch that is learned next."""
+        return self._buffers(self.envs.buffers.valid.cpu().numpy())
+
+    def _buffers(self, valid: NDArray[np.bool_]) -> Batch:
+        """The buffers as a batch, without a copy; with the mask on the host."""
         b = self.envs.buffers
-        rewards = b.rewards.clamp(-1.0, 1.0) if self._config.env.clip_rewards else b.rewards
         version = np.int64(self.counters.policy_version)
         return Batch(
             observations={OBSERVATION: b.observations},
             actions=b.actions,
             behaviour_log_prob=b.log_probs,
-            rewards=rewards,
+            rewards=b.rewards,
             terminated=b.terminated,
             truncated=b.truncated,
             valid=b.valid,
-            versions=np.broadcast_to(version, tuple(b.valid.shape)),
-            valid_on_host=b.valid.cpu().numpy(),
+            versions=np.broadcast_to(version, valid.shape),
+            valid_on_host=valid,
         )
 
     def new_returns(self) -> list[float]:
@@ -176,6 +254,7 @@ class ResidentTrainer(Trainer):
     def restore(self, snapshot: Snapshot) -> None:
         """As `Trainer.restore`; another number of environments starts with new episodes."""
         super().restore(snapshot)
+        self._updates = None  # the optimiser's memory is another one
         self.admission.close_all()
         saved = {
             name.removeprefix(_PREFIX): array

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -59,6 +61,34 @@ def test_the_kernel_and_torch_take_the_same_actions(name: str, activation: str) 
         policy = torch_distribution_of(action)(parameters.unflatten(0, (_T, _N)))
         log_probs = policy.log_prob(record.actions)
         torch.testing.assert_close(log_probs, record.log_probs, atol=1e-4, rtol=1e-4)
+
+
+class _WarmUps:
+    """Runs a step three times before it is the captured one, as `CudaStream.capture` does."""
+
+    device = "cpu"
+
+    def capture(self, step: Callable[[], None]) -> Callable[[], None]:
+        for _ in range(3):
+            step()
+        return step
+
+
+def test_the_runs_before_a_capture_leave_no_trace() -> None:
+    env = resident.find_env("CartPole")
+    architecture = build_architecture("mlp", env.spec().observation, env.spec().action, hidden=(8,))
+    weights = dict(PolicyNetwork(architecture, seed=4).named_parameters())
+    found = []
+    for stream in (None, _WarmUps()):
+        envs = resident.ResidentEnvs(env, envs=30, device="cpu", steps=_T, seed=5)
+        envs.reset()
+        rollout = PolicyRollout(envs, architecture, stream=stream)
+        rollout.refresh(weights)
+        rollout.run()
+        rollout.run()
+        found.append((envs.take_sums(), envs.steps, *vars(envs.buffers).values()))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
 
 
 def test_what_the_kernel_cannot_compute_is_left_to_torch() -> None:

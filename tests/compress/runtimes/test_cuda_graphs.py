@@ -14,11 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from aclearn.policies import Convolution, build_architecture
+from aclearn.policies.cuda_stream import CudaStream
 from aclearn.types import ObservationSpec
 from compress import RefusedTensors
 from compress.runtimes.cuda_graphs import CudaGraphRunnerPool, batch_sizes, padded_size
 from compress.runtimes.cuda_runtime import CudaGraphRuntime
-from compress.runtimes.cuda_stream import CudaStream
 from compress.runtimes.torch_runtime import TorchRuntime
 from tests.support.acting import Acting, parameters_of
 from tests.support.waiting import DEADLINE_S

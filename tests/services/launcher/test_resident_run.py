@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from aclearn.config import config_from_yaml
@@ -14,12 +16,14 @@ from aclearn.errors import AclearnError, ConfigError
 from aclearn.runs import read_metrics
 from compress import ChainError
 from services.evaluator.evaluate import evaluate
+from services.runtime import torch_checks
 from services.runtime.policy_factory import acting_chain, architecture_of
 from services.runtime.torch_checks import check_with_torch_elsewhere
 from services.trainer.main import TrainerRole
 from tests.support.whole_run import WholeRun
 
-find_env = pytest.importorskip("aclearn.resident").find_env
+resident = pytest.importorskip("aclearn.resident")
+find_env = resident.find_env
 from services.trainer.resident import ResidentTrainer  # noqa: E402
 
 _RESIDENT: dict[str, Any] = {
@@ -117,11 +121,67 @@ def test_a_copy_that_cannot_act_is_refused_by_name(items: list[Any]) -> None:
         acting_chain(config.resident.chain, architecture_of(config, spec))
 
 
+def test_our_environments_start_without_a_check_of_seconds(monkeypatch) -> None:
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a process was started"))
+    ids = {env.gymnasium_id for env in resident.ENVIRONMENTS.values()}
+    for env_id in ids:
+        settings = {"env": {"id": env_id}, "resident": {"envs": 4}}
+        check_with_torch_elsewhere(config_from_yaml(yaml.safe_dump(settings)))
+    assert ids == torch_checks._RESIDENT_IDS
+
+
 def test_actors_step_resident_environments(tmp_path: Path) -> None:
     bridged = {"env": {"id": "resident:CartPole"}, "run": {"max_updates": 6}}
     summary = WholeRun(tmp_path, **bridged, actors={"processes": 1, "envs_per_group": 300}).run()
     assert summary["updates"] == 6
     assert summary["learned_steps"] > 6 * 2 * 300 * 3
+
+
+def _trained(device: str, *, in_one_piece: bool | None = None, updates: int) -> ResidentTrainer:
+    """A trainer after so many updates, four a batch."""
+    settings = {
+        "env": {"id": "CartPole-v1", "clip_rewards": True},
+        "policy": {"architecture": "mlp", "hidden": [16]},
+        "run": {"max_updates": updates},
+    }
+    config = config_from_yaml(
+        yaml.safe_dump(_RESIDENT | settings | {"resident": {"envs": 64, "device": device}})
+    )
+    spec = find_env("CartPole").spec()
+    trainer = ResidentTrainer(
+        config,
+        spec,
+        architecture_of(config, spec),
+        incarnation="a",
+        threads=1,
+        in_one_piece=in_one_piece,
+    )
+    while not trainer.over:
+        trainer.play_and_learn()
+    trainer.close()
+    return trainer
+
+
+def _assert_trained_alike(one: ResidentTrainer, other: ResidentTrainer) -> None:
+    fields, expected = other.heartbeat_fields(), one.heartbeat_fields()
+    assert fields["counters"] == expected["counters"] and fields["dropped"] == expected["dropped"]
+    assert fields["gauges"] == pytest.approx(expected["gauges"], rel=1e-2, abs=1e-4)
+    assert other.episodes == one.episodes
+    weights = one.learner.tensors()
+    for name, values in other.learner.tensors().items():
+        np.testing.assert_allclose(values, weights[name], rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+def test_updates_without_a_wait_for_the_device_learn_the_same() -> None:
+    # the last batch has less updates left than it would make
+    ordinary = _trained("cpu", in_one_piece=False, updates=18)
+    _assert_trained_alike(ordinary, _trained("cpu", in_one_piece=True, updates=18))
+    assert ordinary.counters.updates == 18 and ordinary.counters.batches == 5
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_a_gpu_learns_the_same_by_cuda_graphs() -> None:
+    _assert_trained_alike(_trained("cpu", updates=18), _trained("cuda", updates=18))
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
+
+_LOGGER = logging.getLogger(__name__)
 
 #: Runs of a step before its capture: in the first ones libraries choose kernels, allocate memory.
 _WARM_UPS = 3
@@ -54,3 +57,28 @@ class CudaStream:
     def wait(self) -> None:
         """Wait until all enqueued operations have ended."""
         self._stream.synchronize()
+
+
+def captured(
+    stream: CudaStream | None, step: Callable[[], None], *, what: str
+) -> Callable[[], object]:
+    """A CUDA graph of the step; the step itself without a stream, or where it cannot be captured.
+
+    Args:
+        stream: the current one; the step runs in it some times before.
+        step: of fixed memory, without a wait for the device.
+        what: in the log, where it cannot be captured.
+    """
+    if stream is None:
+        return step
+    try:
+        return stream.capture(step)
+    except RuntimeError as error:
+        _LOGGER.warning(
+            "event=capture_failed device=%s what=%r reason=%r detail='it runs operation by "
+            "operation from now on, slower'",
+            stream.device,
+            what,
+            str(error),
+        )
+        return step
