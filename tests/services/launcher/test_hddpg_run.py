@@ -52,8 +52,8 @@ def test_a_resumed_run_of_hddpg_ends_with_the_bits_of_an_unbroken_one(tmp_path: 
     for name in ("target/value.weight", "optimiser/value.weight/exp_avg", "noise", "fifo/rewards"):
         assert np.abs(expected[name]).max() > 0.0, name
 
-    # other environments begin with an empty buffer
-    fewer = _HDDPG | {"resident": {"envs": 12, "device": "cpu"}}
+    # other environments begin with an empty buffer; a pruned copy of the policy acts in them
+    fewer = _HDDPG | {"resident": {"envs": 12, "device": "cpu", "chain": [{"prune": 0.5}]}}
     assert WholeRun(broken, resume=True, **fewer, run={"max_updates": 28}).run()["updates"] == 28
 
     # its policy acts alone, nearly without noise
