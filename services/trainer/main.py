@@ -50,7 +50,7 @@ def make_trainer(context: RoleContext) -> Role:
     """The trainer's role: with environments of its own, or with actors."""
     if context.config.resident.envs is None:
         return TrainerRole(context)
-    from services.trainer.resident import ResidentRole  # needs Warp
+    from services.trainer.resident_role import ResidentRole  # needs Warp
 
     return ResidentRole(context)
 
