@@ -107,7 +107,8 @@ class MetricsAggregator:
     def extra(self) -> dict[str, float]:
         """Gauges without a fixed name: the trainer's as they are, others' as `<role>_<gauge>`.
 
-        Of several processes, the mean over those that report the gauge.
+        Of several processes, the mean over those that report the gauge; of a `<gauge>_max` the
+        largest.
         """
         collected: dict[str, list[float]] = {
             name: [value] for name, value in self._trainer_gauges.items()
@@ -117,7 +118,7 @@ class MetricsAggregator:
                 for name, value in process.gauges.items():
                     collected.setdefault(f"{process.role}_{name}", []).append(value)
         return {
-            name: math.fsum(values) / len(values)
+            name: max(values) if name.endswith("_max") else math.fsum(values) / len(values)
             for name, values in collected.items()
             if name not in METRIC_NAMES
         }

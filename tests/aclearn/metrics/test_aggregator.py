@@ -39,6 +39,19 @@ def test_gauges_of_other_roles_carry_their_name_and_never_hide_a_metric() -> Non
     assert view.line(1.0)["tps"] == 0.0
 
 
+def test_a_maximum_of_several_processes_is_the_largest_one_that_a_process_reports() -> None:
+    view = MetricsAggregator(0.0)
+    for number, kl_max in enumerate((1.0, 40.0, 1.0, 1.0)):
+        gauges = {"kl_max": kl_max, "kl_mean": kl_max / 10}
+        view.observe_heartbeat("compressor", f"c{number}", Heartbeat(gauges=gauges), 1.0)
+    view.observe_heartbeat("compressor", "c4", Heartbeat(gauges={"rung": 0.0}), 1.0)
+    assert view.extra == {
+        "compressor_kl_max": 40.0,
+        "compressor_kl_mean": pytest.approx(1.075),
+        "compressor_rung": 0.0,
+    }
+
+
 def test_a_counter_that_goes_back_within_a_process_is_no_negative_rate() -> None:
     view = MetricsAggregator(0.0)
     for tick, learned in enumerate((0, 100, 40, 60)):
