@@ -72,6 +72,9 @@ QUEUE_FILLS: Final = {
 SOCKETS_BUSY: Final = {"trainer": "sockets_busy", "predictor": "predictor_sockets_busy"}
 #: Gauge of the monitor: idle CPU cores of its machine, if every role runs there.
 FREE_CORES: Final = "monitor_free_cores"
+#: Gauges of the compressors: the rung of their newest measurements; 1 if their newest artifact is
+#: of that rung.
+RUNG, COMPRESSED = "compressor_rung", "compressor_compressed"
 #: Gauges of the tuner; `tuner_<count>` is one more for each count that it may change.
 TUNER_TEMPERATURE, TUNER_FROZEN = "tuner_temperature", "tuner_frozen"
 TUNED_COUNTS: Final = ("predictors", "trainers", "actors")

@@ -9,12 +9,10 @@ from typing import Any
 from aclearn.control.decision_log import DecisionLog
 from aclearn.control.plugin import Directive, Indicators, MonitorPlugin, Note
 from aclearn.control.strategies.strategy import Decision, Moment, Strategy
+from aclearn.metrics.names import RUNG
 from aclearn.wire import SetChain, SetMix
 
 _LOGGER = logging.getLogger(__name__)
-
-#: Gauge of the compressors: the rung of their newest measurements.
-RUNG_GAUGE = "compressor_rung"
 
 #: Takes a decision, as in the log.
 Show = Callable[[Mapping[str, Any]], None]
@@ -108,7 +106,7 @@ class StrategyPlugin(MonitorPlugin):
 
     def _is_of_another_rung(self, moment: Moment) -> bool:
         """Whether the metrics are of a rung that is not in force."""
-        measured = moment.number(RUNG_GAUGE)
+        measured = moment.number(RUNG)
         return self._strategy.sets is SetChain and measured not in (None, self._setting)
 
     def _check(self, decision: Decision) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from aclearn.metrics.indicators.episode_window import EpisodeSums, EpisodeWindow
 from aclearn.metrics.indicators.indicator import Indicator, RunSample
-from aclearn.metrics.names import GAP_FIGURES, SLOPE_FIGURES
+from aclearn.metrics.names import COMPRESSED, GAP_FIGURES, RUNG, SLOPE_FIGURES
 
 #: Fewer episodes have no slope, and no mean of one policy.
 _LEAST_FOR_SLOPE: Final = 20
@@ -49,19 +49,31 @@ class RewardGap(Indicator):
     """Mean return of episodes of the original policy minus that of the compressed one.
 
     Both means are of the same window, so that learning does not look like a gap. Episodes of both
-    policies count for neither.
+    policies count for neither. The window begins again with the first artifact of another rung:
+    earlier episodes are of another compressed policy.
 
     Args:
-        window_s: length of the window; it grows until it has 10 episodes of each policy.
+        window_s: length of the window; it grows until it has 10 episodes of each policy that still
+            plays.
     """
 
     names = GAP_FIGURES
 
     def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
         self._window = EpisodeWindow(window_s, _LEAST_FOR_MEAN)
+        self._rung: float | None = None
+        self._plays = True  # whether the rung has an artifact
 
     def observe(self, run: RunSample) -> Mapping[str, float | None]:
         """As `Indicator.observe`."""
+        rung = run.line.get(RUNG, self._rung)
+        if rung != self._rung:
+            self._rung, self._plays = rung, False
+            self._window = EpisodeWindow(self._window_s, _LEAST_FOR_MEAN)
+        self._plays = self._plays or run.line.get(COMPRESSED, 1.0) > 0.0
+        if not self._plays:
+            return {}
         played = ((episode.policy, episode.return_) for episode in run.episodes)
         whole = [(policy, return_) for policy, return_ in played if policy in _POLICIES]
         self._window.add(run.line["time_s"], run.line["env_steps"], whole)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from aclearn.control.strategies.reward_gap import RewardGap
 from aclearn.control.strategies.threshold import Threshold
+from aclearn.metrics.indicators import Episode, RunSample
+from aclearn.metrics.indicators import RewardGap as MeasuredGap
 from tests.support.simulated_compression import SimulatedRun
 
 KL = "compressor_kl_max"
@@ -118,6 +121,33 @@ def test_without_a_compressed_policy_the_gap_is_one_of_the_past(tmp_path) -> Non
     run.go_on(700.0)
     # the second trial waits twice as long
     assert run.changes == [(60.0, 1), (220.0, 0), (280.0, 1), (540.0, 0)]
+
+
+@pytest.mark.parametrize("every_s", [3.0, 12.0])
+def test_of_figure_7s_ladder_the_reward_gap_finds_the_rung_that_plays_as_well(
+    tmp_path, every_s: float
+) -> None:
+    # sparsity 0.5 loses 15 points, 0.2 none; one episode in three is the original's
+    rng, indicator, next_s = np.random.default_rng(1), MeasuredGap(60.0), 0.0
+
+    def world(time_s, rung, share):
+        nonlocal next_s
+        episodes = []
+        while next_s <= time_s:
+            original = rung == 2 or rng.random() < 1 / 3
+            return_ = 10.0 + 3.0 * rng.normal() - 15.0 * (rung == 0 and not original)
+            episodes.append(Episode(return_, "original" if original else "compressed"))
+            next_s += every_s
+        line = {"time_s": time_s, "env_steps": int(100 * time_s), "compressor_rung": float(rung)}
+        figures = indicator.observe(RunSample(line, episodes))
+        return {**figures, "compressed_share": 0.0 if rung == 2 else 2 / 3}
+
+    run = SimulatedRun(
+        tmp_path, lambda: RewardGap(back_after_s=300.0), world, rungs=3, dwell_s=60.0
+    )
+    run.go_on(3000.0)
+    rungs = [rung for _, rung in run.changes]
+    assert len(rungs) >= 3 and rungs == [1, 0] * (len(rungs) // 2) + [1] * (len(rungs) % 2)
 
 
 @pytest.mark.parametrize("wait_s", [1.0, 1e9])

@@ -100,3 +100,34 @@ def test_without_originals_there_is_no_gap_and_the_other_mean_is_that_of_the_win
         found = indicator.observe(sample(float(second), [Episode(float(second), "compressed")]))
     assert found["return_mean_original"] is None and found["reward_gap"] is None
     assert found["return_mean_compressed"] == pytest.approx(np.mean(range(89, 100)))
+
+
+def test_where_one_policy_has_stopped_playing_the_gap_is_null_and_learning_is_no_gap() -> None:
+    indicator, gaps = RewardGap(window_s=60.0), {}
+    for second in range(2000):  # both return 0.1 a second; the compressed one plays in two parts
+        policy = "compressed" if second < 120 or second >= 1500 else "original"
+        played = [Episode(0.1 * second, p) for p in {policy, "original"}]
+        gaps[second] = indicator.observe(sample(float(second), played))["reward_gap"]
+    assert gaps[119] == pytest.approx(0.0)
+    assert {gaps[second] for second in range(190, 1500)} == {None}
+    assert max(abs(gap) for gap in gaps.values() if gap is not None) < 0.1 * 60.0
+    assert gaps[1999] == pytest.approx(0.0)
+
+
+def test_the_window_begins_again_with_the_first_artifact_of_another_rung() -> None:
+    def look(second: int, rung: int, compressed: float, return_: float) -> float | None:
+        line = {"compressor_rung": float(rung), "compressor_compressed": compressed}
+        played = [Episode(20.0, "original"), Episode(return_, "compressed")]
+        found = indicator.observe(
+            RunSample({"time_s": float(second), "env_steps": 100 * second} | line, played)
+        )
+        return found.get("reward_gap")
+
+    indicator = RewardGap(window_s=60.0)
+    assert [look(second, 0, 1.0, 5.0) for second in range(20)][-1] == pytest.approx(15.0)
+    # actors keep the old artifact until the new rung has one
+    assert {look(20 + second, 1, 0.0, 5.0) for second in range(20)} == {None}
+    after = [look(40 + second, 1, 1.0, 19.0) for second in range(20)]
+    assert after[:9] == [None] * 9 and after[9:] == pytest.approx([1.0] * 11)
+    # an artifact that a version beyond its bound replaces for a while does not begin it again
+    assert look(60, 1, 0.0, 19.0) == pytest.approx(1.0)
