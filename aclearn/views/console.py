@@ -14,7 +14,15 @@ from aclearn.views.progress import ProgressEstimate
 #: Figures that are shown where they are known, and their names in a plain line.
 _INDICATORS: Final = {
     "return_slope_per_s": "return_slope_per_s",
+    "entropy": "entropy",
+    "behaviour_kl": "behaviour_kl",
+    "behaviour_kl_estimate": "behaviour_kl_estimate",
+    "rho_mean": "rho_mean",
+    "effective_sample_share": "effective_sample_share",
+    "clipped_rho_share": "clipped_rho_share",
+    "clipped_c_share": "clipped_c_share",
     "compressor_kl_mean": "kl_mean",
+    "compressor_kl_variance": "kl_variance",
     "compressor_kl_max": "kl_max",
     "reward_gap": "reward_gap",
 }

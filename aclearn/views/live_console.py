@@ -41,7 +41,7 @@ class Layout:
         roles: rows of the table of roles; 0 for a sentence instead.
         reasons: number of reasons for dropped steps; 0 for none.
         below: whether a view may add rows below the panel.
-        indicators: whether there is a row of indicators.
+        indicators: rows of indicators at most, 0 to 2.
     """
 
     blanks: bool
@@ -49,7 +49,7 @@ class Layout:
     roles: int
     reasons: int
     below: bool
-    indicators: bool = True
+    indicators: int = 2
 
 
 #: From the largest to one that fits 80×24.
@@ -59,9 +59,10 @@ _LAYOUTS: Final = (
     Layout(blanks=False, events=5, roles=0, reasons=20, below=True),
     Layout(blanks=False, events=3, roles=0, reasons=3, below=False),
     Layout(blanks=False, events=1, roles=0, reasons=3, below=False),
-    Layout(blanks=False, events=1, roles=0, reasons=3, below=False, indicators=False),
-    Layout(blanks=False, events=0, roles=0, reasons=3, below=False, indicators=False),
-    Layout(blanks=False, events=0, roles=0, reasons=0, below=False, indicators=False),
+    Layout(blanks=False, events=1, roles=0, reasons=3, below=False, indicators=1),
+    Layout(blanks=False, events=1, roles=0, reasons=3, below=False, indicators=0),
+    Layout(blanks=False, events=0, roles=0, reasons=3, below=False, indicators=0),
+    Layout(blanks=False, events=0, roles=0, reasons=0, below=False, indicators=0),
 )
 
 
@@ -154,7 +155,7 @@ class LiveConsole:
                 None,
                 (
                     queues(self._line),
-                    indicators(self._line) if layout.indicators else None,
+                    *indicators(self._line)[: layout.indicators],
                     dropped(self._line, layout.reasons),
                 ),
             ),

@@ -76,18 +76,40 @@ def queues(line: Mapping[str, Any]) -> Text | None:
     return words if fills else None
 
 
-def indicators(line: Mapping[str, Any]) -> Text | None:
-    """Divergence of the policies, reward gap, slope of the return; None where all are unknown."""
-    kl, gap = line.get("compressor_kl_mean"), line.get("reward_gap")
-    divergence = line.get("behaviour_kl", line.get("behaviour_kl_estimate"))
-    slope = line.get("return_slope_per_s")
-    words = [
-        *([] if divergence is None else [f"KL(μ‖π) {divergence:.2g}"]),
-        *([] if kl is None else [f"artifact {kl:.2g}, max {line['compressor_kl_max']:.2g}"]),
-        *([] if gap is None else [f"gap {gap:.4g}"]),
-        *([] if slope is None else [f"{60 * slope:+.3g} /min"]),
-    ]
-    return Text.assemble(("Indicators  ", "dim"), "  ".join(words)) if words else None
+def indicators(line: Mapping[str, Any]) -> list[Text]:
+    """Rows of the known indicators: distances of policies and returns; then the correction."""
+    known: dict[str, Any] = {
+        name: percent(value) if name.endswith("_share") else value
+        for name, value in line.items()
+        if isinstance(value, int | float)
+    }
+    if "behaviour_kl" in known:
+        known["behaviour_kl_estimate"] = known["behaviour_kl"]
+    rows = {
+        "Indicators": {
+            "behaviour_kl_estimate": "KL(μ‖π) {:.2g}",
+            "compressor_kl_mean": "artifact {:.2g}",
+            "compressor_kl_variance": "var {:.2g}",
+            "compressor_kl_max": "max {:.2g}",
+            "reward_gap": "gap {:.4g}",
+        },
+        "Correction": {
+            "rho_mean": "ρ {:.3g}",
+            "effective_sample_share": "effective {}",
+            "clipped_rho_share": "clipped ρ {}",
+            "clipped_c_share": "c {}",
+            "entropy": "entropy {:.2g}",
+        },
+    }
+    if "return_slope_per_s" in known:
+        known["return_slope_per_s"] *= 60
+        rows["Indicators"]["return_slope_per_s"] = "{:+.3g} /min"
+    made = []
+    for title, words in rows.items():
+        shown = [word.format(known[name]) for name, word in words.items() if name in known]
+        if shown:
+            made.append(Text.assemble((f"{title}  ", "dim"), "  ".join(shown)))
+    return made
 
 
 def dropped(line: Mapping[str, Any], reasons: int) -> Text | None:

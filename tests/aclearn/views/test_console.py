@@ -90,11 +90,15 @@ def test_a_plain_line_has_the_figures_the_goal_and_the_bottleneck() -> None:
 
 def test_a_plain_line_has_the_indicators_that_are_known() -> None:
     stream = io.StringIO()
-    known = {"compressor_kl_mean": 0.0123456, "compressor_kl_max": 14.0, "reward_gap": None}
+    known = {**_INDICATORS, "compressor_kl_max": 14.0, "reward_gap": None}
     with _plain(stream) as console:
         console.update(_LINE | known | {"return_slope_per_s": 0.25}, [])
     line = stream.getvalue().splitlines()[1]
-    shown = "dropped_steps=1520 return_slope_per_s=0.25 kl_mean=0.0123 kl_max=14 training_queue="
+    shown = (
+        "dropped_steps=1520 return_slope_per_s=0.25 entropy=0.693 behaviour_kl_estimate=0.0123 "
+        "rho_mean=1.02 effective_sample_share=0.951 clipped_rho_share=0.502 clipped_c_share=0.498 "
+        "kl_mean=0.00123 kl_variance=0.00012 kl_max=14 training_queue="
+    )
     assert shown in line and "reward_gap" not in line
 
 
@@ -325,12 +329,31 @@ def test_80_by_24_cells_hold_everything_of_a_large_run() -> None:
         assert whole in picture, f"{whole!r} is not in\n{picture}"
 
 
+_INDICATORS = {
+    "behaviour_kl_estimate": 0.012345,
+    "compressor_kl_mean": 0.0012345,
+    "compressor_kl_variance": 0.00012,
+    "compressor_kl_max": 14.9,
+    "reward_gap": -1234.5,
+    "rho_mean": 1.0234,
+    "effective_sample_share": 0.951,
+    "clipped_rho_share": 0.502,
+    "clipped_c_share": 0.498,
+    "entropy": 0.6931,
+}
+
+
 def test_80_by_24_cells_hold_the_indicators_of_a_usual_run() -> None:
-    known = {"behaviour_kl_estimate", "compressor_kl_mean", "compressor_kl_max", "reward_gap"}
-    line = {name: _CROWDED[name] for name in (*known, "return_slope_per_s")}
-    picture = _crowded(_LINE | line)
-    shown = "│ Indicators KL(μ‖π) 0.012 artifact 0.0012, max 15 gap -1234 -750 /min │"
-    assert shown in picture, picture
+    picture = _crowded(_LINE | _INDICATORS | {"return_slope_per_s": None})
+    for shown in (
+        "│ Indicators KL(μ‖π) 0.012 artifact 0.0012 var 0.00012 max 15 gap -1234 │",
+        "│ Correction ρ 1.02 effective 95 % clipped ρ 50 % c 50 % entropy 0.69 │",
+    ):
+        assert shown in picture, picture
+    few = {"compressor_kl_mean": 0.5, "return_slope_per_s": 2.0}  # no maximum yet
+    assert "│ Indicators artifact 0.5 +120 /min │" in _crowded(_LINE | few)
+    exact = _INDICATORS | {"behaviour_kl": 0.5}
+    assert "KL(μ‖π) 0.5 " in _crowded(_LINE | exact)
 
 
 def test_80_by_24_cells_hold_a_failed_checkpoint_of_a_large_run_too() -> None:
