@@ -7,7 +7,7 @@ The functions differ in the factor c that carries an error one step back. They s
 and the arguments `Steps`. Further ones are `lambda_`, the decay of the trace from 0 (one step) to
 1, and `next_log_rhos` [T, B] float32, log π(a) − log μ(a) of `next_actions`. Each returns the
 targets G of Q(x_t, a_t), [T, B] float32 without gradient. It raises `ValueError` for a wrong shape,
-dtype, device or λ, and for T or B of 0.
+dtype, device or λ, and for T or B of 0; `TypeError` for a missing or an unexpected keyword.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Steps(TypedDict):
 @torch.no_grad()
 def retrace(*, next_log_rhos: Tensor, lambda_: float, **steps: Unpack[Steps]) -> Tensor:
     """Retrace(λ), c = λ · min(1, ρ): safe for any μ, with a long trace where μ is near π."""
-    _check(steps, lambda_, next_log_rhos=next_log_rhos)
+    _check("retrace", steps, lambda_, next_log_rhos=next_log_rhos)
     return _returns(lambda_ * importance_ratios(next_log_rhos).clamp(max=1.0), **steps)
 
 
 @torch.no_grad()
 def tree_backup(*, lambda_: float, **steps: Unpack[Steps]) -> Tensor:
     """Tree-backup(λ), c = λ · π(a): needs no μ, but shortens the trace on-policy too."""
-    _check(steps, lambda_)
+    _check("tree_backup", steps, lambda_)
     probabilities = _taken(steps["next_target_probs"], steps["next_actions"], steps["done"])
     return _returns(lambda_ * probabilities, **steps)
 
@@ -61,7 +61,7 @@ def tree_backup(*, lambda_: float, **steps: Unpack[Steps]) -> Tensor:
 @torch.no_grad()
 def q_lambda(*, lambda_: float, **steps: Unpack[Steps]) -> Tensor:
     """Q^π(λ), c = λ: the longest trace; converges where μ is near π, nearer for a larger λ."""
-    _check(steps, lambda_)
+    _check("q_lambda", steps, lambda_)
     return _returns(torch.full_like(steps["rewards"], lambda_), **steps)
 
 
@@ -71,11 +71,14 @@ def importance_sampling(*, next_log_rhos: Tensor, lambda_: float, **steps: Unpac
 
     A ratio is finite, as in `importance_ratios`; the product of several may not be.
     """
-    _check(steps, lambda_, next_log_rhos=next_log_rhos)
+    _check("importance_sampling", steps, lambda_, next_log_rhos=next_log_rhos)
     return _returns(lambda_ * importance_ratios(next_log_rhos), **steps)
 
 
-def _check(steps: Steps, lambda_: float, **ratios: Tensor) -> None:
+def _check(function: str, steps: Steps, lambda_: float, **ratios: Tensor) -> None:
+    if differing := sorted(steps.keys() ^ Steps.__required_keys__):
+        problem = "misses the" if differing[0] in Steps.__required_keys__ else "got an unexpected"
+        raise TypeError(f"{function}() {problem} keyword argument {differing[0]!r}")
     check_fraction("lambda_", lambda_)
     check_time_major(
         floats={"rewards": steps["rewards"], "discounts": steps["discounts"], **ratios},

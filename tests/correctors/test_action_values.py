@@ -276,6 +276,21 @@ def test_wrong_arguments_are_refused_by_name(random_steps, name, change, message
         targets_of(name, random_steps(4, 3), -0.1)
 
 
+@each_function
+def test_a_missing_and_an_unexpected_keyword_are_named_with_the_function(
+    random_steps, name
+) -> None:
+    steps = random_steps(4, 3)
+    without = {key: value for key, value in steps.items() if key != "rewards"}
+    called = FUNCTIONS[name][0].__name__
+    with pytest.raises(TypeError) as missing:
+        targets_of(name, without, 0.9)
+    assert str(missing.value) == f"{called}() misses the keyword argument 'rewards'"
+    with pytest.raises(TypeError) as unexpected:
+        targets_of(name, steps | {"rho": steps["rewards"]}, 0.9)
+    assert str(unexpected.value) == f"{called}() got an unexpected keyword argument 'rho'"
+
+
 @pytest.mark.parametrize("function", [retrace, importance_sampling])
 def test_ratios_of_another_shape_are_refused(random_steps, function) -> None:
     steps = random_steps(4, 3) | {"next_log_rhos": torch.zeros(3, 4)}
