@@ -3,7 +3,8 @@
     python benchmarks/corrector_time.py --steps 128 --environments 1024 --device cpu
 
 Prints one JSON object for each: the best and the median of many calls, in milliseconds. On a GPU a
-call is a replay of a captured CUDA graph.
+call is a replay of a captured CUDA graph. Not `correctors.py`: Python puts the folder of a program
+first, so a file of that name would hide the package `correctors` from every benchmark.
 """
 
 from __future__ import annotations
