@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -24,6 +27,38 @@ def test_the_next_compression_waits_for_its_share_of_a_core(cpu_s, expected) -> 
     cpu_budget.done(7.0 + cpu_s)
     assert not cpu_budget.due(expected - 0.001, 7.0 + cpu_s)
     assert cpu_budget.due(expected + 0.001, 7.0 + cpu_s)
+
+
+_FIRST_COMPARISON = """
+import time
+import services.compressor.main
+from aclearn.config import Config, CompressorConfig, EnvConfig, RunConfig
+from aclearn.types import PolicyVersion
+from services.compressor.core import Compressor
+from services.runtime.policy_factory import make_ladder
+from aclearn.policies import build_architecture
+from aclearn.types import ObservationSpec
+from tests.support.compressors import some_observations, some_tensors
+
+flat = build_architecture(
+    "flat", ObservationSpec.plain((4,), "float32"), 2, (), (64, 64), "tanh", separate_value=False
+)
+compressor = CompressorConfig(chain=["int8", "onnx"])
+config = Config(run=RunConfig(name="r"), env=EnvConfig(id="CartPole-v1"), compressor=compressor)
+tested = Compressor(make_ladder(config, flat), flat, compressor, seed=1)
+tested.compress(PolicyVersion(0, 1), some_tensors(flat, 1))
+tested.observe({"observation": some_observations(flat, 2048)})
+began = time.process_time()
+tested.compress(PolicyVersion(0, 2), some_tensors(flat, 2))
+print(tested.artifact.chain, time.process_time() - began)
+"""
+
+
+def test_the_first_compression_that_compares_takes_no_time_for_loading_torch() -> None:
+    command = [sys.executable, "-c", _FIRST_COMPARISON]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    chain, cpu_s = printed.stdout.split()
+    assert chain == "int8>onnx" and float(cpu_s) < 0.5  # torch alone is more than a second
 
 
 class EagerLine:
