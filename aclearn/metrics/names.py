@@ -75,6 +75,8 @@ FREE_CORES: Final = "monitor_free_cores"
 #: Gauges of the compressors: the rung of their newest measurements; 1 if their newest artifact is
 #: of that rung.
 RUNG, COMPRESSED = "compressor_rung", "compressor_compressed"
+#: Observations of a largest KL divergence at least (AcceRL, eq. 5).
+LEAST_FOR_KL_MAX: Final = 1024
 #: Gauges of the tuner; `tuner_<count>` is one more for each count that it may change.
 TUNER_TEMPERATURE, TUNER_FROZEN = "tuner_temperature", "tuner_frozen"
 TUNED_COUNTS: Final = ("predictors", "trainers", "actors")

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.config import CompressorConfig
+from aclearn.metrics.names import LEAST_FOR_KL_MAX
 from aclearn.policies import Architecture
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyId, PolicyVersion
@@ -175,7 +176,7 @@ class Compressor:
         """For a heartbeat: quality and durations of the newest artifact.
 
         The distances are those of the chain's newest comparison, of a version that was published or
-        not; they are missing before the first.
+        not; they are missing before the first. `kl_max` needs `LEAST_FOR_KL_MAX` observations.
         """
         artifact, fidelity = self.artifact, self._fidelity
         rung = {"rung": float(self.ladder.current)}
@@ -183,6 +184,8 @@ class Compressor:
             return rung
         distances = ("kl_mean", "kl_variance", "kl_max", "agreement", "observations")
         near = {name: float(getattr(fidelity, name)) for name in distances if fidelity is not None}
+        if near and near["observations"] < LEAST_FOR_KL_MAX and not self.ladder.is_uncompressed:
+            del near["kl_max"]
         return {
             **rung,
             **{name.replace("observations", "kl_observations"): x for name, x in near.items()},

@@ -211,6 +211,9 @@ class Learner:
         }
         if isinstance(policy, CompressorChain):
             settings["compressor.chain"] = policy.links
+            # a distilling chain takes seconds for an artifact, and the monitor waits for a whole
+            # comparison
+            settings["compressor.fidelity_every"] = 4
             settings["monitor.strategies"] = policy.strategies
         return [f"{key}={json.dumps(value)}" for key, value in settings.items()] + self.overrides
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from aclearn.config import Config
+from aclearn.metrics.names import LEAST_FOR_KL_MAX
 
 
 class _Needs(NamedTuple):
@@ -18,6 +19,10 @@ _COMPARED = _Needs(
     lambda config: config.compressor.fidelity_observations > 0,
     "compressor.fidelity_observations above 0, so that artifacts are compared",
 )
+_MAX_OF_ENOUGH = _Needs(
+    lambda config: config.compressor.fidelity_observations >= LEAST_FOR_KL_MAX,
+    f"compressor.fidelity_observations of {LEAST_FOR_KL_MAX} or more, for a maximum over as many",
+)
 _V_TRACE = _Needs(
     lambda config: any(corrector.name == "vtrace" for corrector in config.correctors),
     "vtrace among correctors",
@@ -28,7 +33,8 @@ _TWO_POLICIES = _Needs(
 )
 #: Metric → its needs.
 _NEEDS: dict[str, _Needs] = {
-    **{f"compressor_{n}": _COMPARED for n in ("kl_mean", "kl_variance", "kl_max", "agreement")},
+    **{f"compressor_{n}": _COMPARED for n in ("kl_mean", "kl_variance", "agreement")},
+    "compressor_kl_max": _MAX_OF_ENOUGH,
     "clipped_rho_share": _V_TRACE,
     "clipped_c_share": _V_TRACE,
     "reward_gap": _TWO_POLICIES,

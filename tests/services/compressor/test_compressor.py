@@ -217,7 +217,7 @@ def test_every_version_is_held_to_the_bound(tools, every) -> None:
     if every > 1:
         # the comparison that goes on is that of version 1
         gauges = compressor.gauges()
-        assert gauges["kl_max"] < 1e-6 and gauges["kl_observations"] == 8.0
+        assert gauges["kl_mean"] < 1e-6 and gauges["kl_observations"] == 8.0
         return
     # the gauges have the distance of the unpublished artifact
     logits = float64_parameters(tools.flat, tensors, visited[3::4])
@@ -225,7 +225,7 @@ def test_every_version_is_held_to_the_bound(tools, every) -> None:
     kl = (np.exp(log_pi) * (log_pi - log_mu)).sum(1)
     gauges = compressor.gauges()
     assert gauges["compressed"] == 0.0 and kl.min() < gauges["kl_mean"] < kl.max()
-    expected = {"kl_mean": kl.mean(), "kl_variance": kl.var(), "kl_max": kl.max()}
+    expected = {"kl_mean": kl.mean(), "kl_variance": kl.var()}
     assert {name: gauges[name] for name in expected} == pytest.approx(expected, rel=1e-3)
 
 
@@ -326,7 +326,7 @@ def test_gauges_tell_of_the_newest_artifact(tools) -> None:
     compressor.compress(PolicyVersion(0, 4), some_tensors(tools.flat, 1))
     gauges = compressor.gauges()
     assert gauges["artifact_version"] == 4 and gauges["compressed"] == 1
-    assert 0 < gauges["kl_mean"] <= gauges["kl_max"] < 0.1
+    assert 0 < gauges["kl_mean"] < 0.1
     assert gauges["artifact_bytes"] == compressor.artifact.bytes > 0
 
 

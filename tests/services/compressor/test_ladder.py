@@ -151,17 +151,45 @@ def test_back_on_a_rung_its_distance_is_measured_at_once(tools) -> None:
     compressor.observe(seen(some_observations(tools.flat, 400)))
     tensors = some_tensors(tools.flat, 1)
     compressor.compress(PolicyVersion(0, 1), tensors)
-    far = compressor.gauges()["kl_max"]
+    far = compressor.gauges()["kl_mean"]
     assert far > 0.01
     links[0].spoil = dict
     compressor.compress(PolicyVersion(0, 2), tensors)
-    assert compressor.gauges()["kl_max"] >= far  # the comparison is still that of version 1
+    assert compressor.gauges()["kl_mean"] > 0.01  # the comparison is still that of version 1
     compressor.set_rung(1)
-    assert "kl_max" not in compressor.gauges()  # not the old rung's
+    assert "kl_mean" not in compressor.gauges()  # not the old rung's
     compressor.compress(PolicyVersion(0, 2), tensors)
     compressor.set_rung(0)
     compressor.compress(PolicyVersion(0, 2), tensors)
-    assert compressor.gauges()["kl_max"] < 1e-6 < far
+    assert compressor.gauges()["kl_mean"] < 1e-6 < far
+
+
+def test_the_largest_kl_is_of_1024_observations_or_absent(tools) -> None:
+    _, compressor = make_scaled(tools, 9.0, every=4, fidelity_observations=1024)
+    tensors, version = some_tensors(tools.flat, 1), 0
+
+    def compressed(times: int) -> list[tuple[float, bool]]:
+        nonlocal version
+        told = []
+        for _ in range(times):
+            version += 1
+            compressor.compress(PolicyVersion(0, version), tensors)
+            gauges = compressor.gauges()
+            told.append((gauges["kl_observations"], "kl_max" in gauges))
+        return told
+
+    compressor.observe(seen(some_observations(tools.flat, 1200)))  # a third is held out
+    few = compressor.ladder.rung.context.held_out["observation"]
+    assert len(few) < 1024
+    assert {known for _, known in compressed(4)} == {False}
+    compressor.observe(seen(some_observations(tools.flat, 4000)))
+    assert {known for _, known in compressed(3)} == {False}  # the last comparison was of few
+    assert compressed(1) == [(1024.0, True)]
+    assert compressor.gauges()["kl_max"] > 0.01
+    compressor.set_rung(1)
+    compressor.compress(PolicyVersion(0, version), tensors)
+    compressor.set_rung(0)
+    assert compressed(4) == [(256.0, False), (512.0, False), (768.0, False), (1024.0, True)]
 
 
 def test_a_link_that_fails_on_the_new_rung_is_tried_again_and_the_old_artifact_stays(tools) -> None:

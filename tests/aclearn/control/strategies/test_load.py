@@ -98,7 +98,7 @@ def test_arguments_that_cannot_be_are_refused_by_name(strategy, words: str) -> N
             ["threshold"],
             {"compressor": {"ladder": LADDER, "fidelity_observations": 0}},
             "threshold: this run does not measure compressor_kl_max; set "
-            "compressor.fidelity_observations above 0",
+            "compressor.fidelity_observations of 1024 or more",
         ),
         (
             [{"threshold": {"indicator": "behaviour_kl"}}],
