@@ -138,6 +138,14 @@ class CompressorChain:
                 f"{self.id:.80}…"
             )
 
+    def load_modules(self) -> None:
+        """Import what the links and the comparison need, so that the first version is no slower."""
+        # imported here: running ONNX artifacts needs no torch
+        import compress.graphs.graph_network  # noqa: F401
+
+        for link in self._working:
+            link.load_modules()
+
     def gauges(self, context: Context) -> dict[str, float]:
         """The links' gauges of the last version, as `<method>_<gauge>`: "distill_kl"."""
         found = {}

@@ -54,6 +54,12 @@ class Link(ABC):
             NeedsObservations: there are no observations yet; only with `needs_observations`.
         """
 
+    def load_modules(self) -> None:  # noqa: B027
+        """Import what `compress` needs, so that the first version takes no longer than later ones.
+
+        Called before a run's first version; a chain also works without it.
+        """
+
     def gauges(self, memory: Mapping[str, Any]) -> dict[str, float]:
         """Metrics of the last version by name, from the link's own memory; none by default."""
         return {}

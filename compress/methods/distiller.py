@@ -245,6 +245,16 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         memory["loss"], memory["kl"] = float(np.mean(losses)), float(np.mean(divergences))
         return policy.become(graph, tensors)
 
+    def load_modules(self) -> None:
+        """As `Link.load_modules`."""
+        import torch
+
+        import compress.methods.student  # noqa: F401
+
+        torch.optim.Adam(
+            [torch.zeros(1, requires_grad=True)]
+        )  # the first one loads torch's compiler
+
     def gauges(self, memory: Mapping[str, Any]) -> dict[str, float]:
         """Loss and KL of the last version, steps of the student, and `deaths`."""
         names = ("loss", "kl", "steps", "deaths")

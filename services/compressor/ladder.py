@@ -46,6 +46,7 @@ class Ladder:
     ) -> None:
         for chain in chains:
             warn_of_idle_links(chain)
+            chain.load_modules()  # in the first compression they would be a gap of seconds
         self.rungs = [Rung(chain, Context(seed=seed, clock=clock)) for chain in chains]
         self.current = 0
         self._uncompressed = Rung(uncompressed_chain(), Context(seed=seed, clock=clock))

@@ -5,9 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-# torch is loaded here, not in the first compression that compares: the CPU budget would pay for it
-# by a pause of seconds without an artifact
-import compress.graphs.graph_network  # noqa: F401
 from aclearn.types import PolicyVersion
 from aclearn.wire import MAX_FRAME_BYTES, ArtifactRequest, Heartbeat
 from services.compressor.core import Compressor
