@@ -30,18 +30,20 @@ _HDDPG: dict[str, Any] = {
 
 
 def test_a_resumed_run_of_hddpg_ends_with_the_bits_of_an_unbroken_one(tmp_path: Path) -> None:
-    # 6 batches of 16 × 50 steps: an end after the fourth
-    whole = WholeRun(tmp_path / "whole", **_HDDPG, run={"max_updates": 24})
+    # 6 batches of 16 × 50 steps: an end after the fourth; and of a seventh one update of four
+    whole = WholeRun(tmp_path / "whole", **_HDDPG, run={"max_updates": 25})
     summary = whole.run()
-    assert summary["updates"] == 24
+    assert summary["updates"] == 25
     # a step counts once, though three batches have it; the step after an end is not valid
-    assert summary["env_steps"] == summary["learned_steps"] == 6 * 16 * 50 - 16
-    assert summary["dropped_steps"] == {}
+    assert summary["env_steps"] == 7 * 16 * 50 - 16
+    dropped = summary["dropped_steps"]["max_updates"]
+    assert summary["learned_steps"] == summary["env_steps"] - dropped
+    assert dropped == pytest.approx(16 * 50 / 2, abs=100)
     assert summary["episodes"] == 16
 
     broken = tmp_path / "broken"
-    WholeRun(broken, **_HDDPG, run={"max_updates": 16}).run()
-    resumed = WholeRun(broken, resume=True, **_HDDPG, run={"max_updates": 24})
+    WholeRun(broken, **_HDDPG, run={"max_updates": 12}).run()
+    resumed = WholeRun(broken, resume=True, **_HDDPG, run={"max_updates": 25})
     again = resumed.run()
     assert again["learned_steps"] == summary["learned_steps"]
     expected, found = whole.checkpoint().tensors, resumed.checkpoint().tensors
@@ -54,7 +56,7 @@ def test_a_resumed_run_of_hddpg_ends_with_the_bits_of_an_unbroken_one(tmp_path: 
 
     # other environments begin with an empty buffer; a pruned copy of the policy acts in them
     fewer = _HDDPG | {"resident": {"envs": 12, "device": "cpu", "chain": [{"prune": 0.5}]}}
-    assert WholeRun(broken, resume=True, **fewer, run={"max_updates": 28}).run()["updates"] == 28
+    assert WholeRun(broken, resume=True, **fewer, run={"max_updates": 29}).run()["updates"] == 29
 
     # its policy acts alone, nearly without noise
     sampled, greedy = (evaluate(whole.path, episodes=2, greedy=greedy) for greedy in (False, True))
