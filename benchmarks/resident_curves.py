@@ -2,14 +2,14 @@
 
     python benchmarks/resident_curves.py variance --csv FILE [--only Pendulum] [--seeds 1 2 3]
     python benchmarks/resident_curves.py draw-variance FILE PICTURE.png
-    python benchmarks/resident_curves.py draw-scaling FILE PICTURE.png
+    python benchmarks/resident_curves.py draw-scaling FILE PICTURE.png [--by-cpu]
 
 `variance` trains CartPole (A2C) and Pendulum (PPO) by the shipped configurations, in turn, with 10
 to 10 000 environments and with returns of 1 step and of up to 5 (figures 3 and 4 of Sha & Lan
-2024). Every run has five steps of each environment a batch and ends after so many CPU seconds of
-one thread, which other programs hardly change. A row a CPU second: the mean of the last return of
-every environment in which an episode ended. `draw-scaling` draws the rows of `resident.py scaling
---csv FILE` (figure 2).
+2024); `--only "Pendulum by HDDPG"` does so by the paper's algorithm 2. Every run has five steps of
+each environment a batch and ends after so many CPU seconds of one thread, which other programs
+hardly change. A row a CPU second: the mean of the last return of every environment in which an
+episode ended. `draw-scaling` draws the rows of `resident.py scaling --csv FILE` (figure 2).
 """
 
 from __future__ import annotations
@@ -26,10 +26,15 @@ import numpy as np
 
 FIELDS = ("env", "envs", "n_step", "seed", "cpu_s", "steps", "updates", "return")
 COUNTS = (10, 100, 1000, 10_000)
-#: λ of V-trace by the number of steps in a return.
-LAMBDAS = {1: 0, 5: 1}
+#: Correctors by the number of steps in a return.
+_VTRACE = "[{vtrace: {lambda: %d}}, importance_sampling]"
+N_STEPS = {1: _VTRACE % 0, 5: _VTRACE % 1}
 #: Configuration, CPU seconds of a run, and the target return.
-RUNS = {"CartPole": ("resident/cartpole", 12, 475), "Pendulum": ("resident/pendulum", 24, -200)}
+RUNS = {
+    "CartPole": ("resident/cartpole", 12, 475),
+    "Pendulum": ("resident/pendulum", 24, -200),
+    "Pendulum by HDDPG": ("resident/pendulum_hddpg", 24, -200),
+}
 #: Seconds of the axis that are compared in a table, from the end.
 _LAST_SHARE = 0.25
 
@@ -37,10 +42,12 @@ _LAST_SHARE = 0.25
 def learned(name: str, envs: int, n_step: int, seed: int, cpu_s: float) -> Iterator[list[Any]]:
     """Rows of one run, FIELDS without its settings: a row each CPU second."""
     from aclearn.config import load_config
-    from aclearn.resident import find_env
+    from aclearn.resident import resident_env_of
     from services.runtime.policy_factory import architecture_of
-    from services.trainer.resident import ResidentTrainer
+    from services.trainer.resident_role import trainer_of
 
+    by_hddpg = RUNS[name][0].endswith("hddpg")
+    correctors = f"[{{n_step: {{steps: {n_step}}}}}]" if by_hddpg else N_STEPS[n_step]
     config = load_config(
         RUNS[name][0],
         [
@@ -48,12 +55,14 @@ def learned(name: str, envs: int, n_step: int, seed: int, cpu_s: float) -> Itera
             f"resident.envs={envs}",
             "resident.device=cpu",
             "actors.unroll_length=5",
-            f"correctors=[{{vtrace: {{lambda: {LAMBDAS[n_step]}}}}}, importance_sampling]",
+            f"correctors={correctors}",
         ],
     )
-    spec = find_env(name).spec()
+    spec = resident_env_of(config).spec(squash=config.env.squash_actions)
     architecture = architecture_of(config, spec)
-    trainer = ResidentTrainer(config, spec, architecture, incarnation="benchmark", threads=1)
+    trainer = trainer_of(config.loss)(
+        config, spec, architecture, incarnation="benchmark", threads=1
+    )
     began, marked = time.process_time(), 0.0
     while (used := time.process_time() - began) < cpu_s:
         trainer.play_and_learn()
@@ -75,7 +84,7 @@ def variance(table: Path, names: Sequence[str], seeds: Sequence[int], cpu_s: flo
             writer.writerow(FIELDS)
         for seed in seeds:
             for name in names:
-                for n_step in LAMBDAS:
+                for n_step in N_STEPS:
                     for envs in COUNTS:
                         print(name, envs, n_step, seed, file=sys.stderr, flush=True)
                         rows = learned(name, envs, n_step, seed, cpu_s or RUNS[name][1])
@@ -127,7 +136,7 @@ def draw_variance(table: Path, picture: Path) -> None:
     names = list(dict.fromkeys(key[0] for key in found))
     figure = Figure(figsize=(11.0, 3.8 * len(names)), layout="constrained")
     for row, name in zip(figure.subplots(len(names), 2, squeeze=False), names, strict=True):
-        for axes, n_step in zip(row, LAMBDAS, strict=True):
+        for axes, n_step in zip(row, N_STEPS, strict=True):
             for colour, envs in enumerate(COUNTS):
                 if (lines := found.get((name, n_step, envs))) is None:
                     continue
@@ -143,22 +152,23 @@ def draw_variance(table: Path, picture: Path) -> None:
             axes.set_xlabel("CPU seconds")
             axes.grid(visible=True, alpha=0.3)
         row[0].set_ylabel("mean last return ± standard deviation of seeds")
-        row[1].legend(frameon=False)
+        row[1].legend(frameon=False, loc="center right")
     figure.savefig(picture, dpi=150)
 
 
-def draw_scaling(table: Path, picture: Path) -> None:
-    """Draw steps per second over the number of environments, both axes logarithmic."""
+def draw_scaling(table: Path, picture: Path, *, by_cpu: bool) -> None:
+    """Draw steps per second, or CPU second, over the number of environments on two log axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.5, 4.5), layout="constrained")
     axes = figure.subplots()
     rows = [row for row in read(table) if row["what"] == "scaling"]
+    rate = "steps_per_cpu_s" if by_cpu else "steps_per_s"
     for name in dict.fromkeys(row["env"] for row in rows):
-        points = [(int(r["envs"]), float(r["steps_per_s"])) for r in rows if r["env"] == name]
+        points = [(int(row["envs"]), float(row[rate])) for row in rows if row["env"] == name]
         axes.loglog(*zip(*points, strict=True), marker="o", label=name)
     axes.set_xlabel("environments")
-    axes.set_ylabel("agent steps per second")
+    axes.set_ylabel(f"agent steps per {'CPU ' * by_cpu}second")
     axes.grid(visible=True, which="both", alpha=0.3)
     axes.legend(frameon=False)
     figure.savefig(picture, dpi=150)
@@ -170,20 +180,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("variance", help="train; append rows to a table")
     training.add_argument("--csv", type=Path, required=True)
-    training.add_argument("--only", nargs="*", choices=tuple(RUNS), default=tuple(RUNS))
+    training.add_argument(
+        "--only", nargs="*", choices=tuple(RUNS), default=("CartPole", "Pendulum")
+    )
     training.add_argument("--seeds", type=int, nargs="*", default=(1, 2, 3))
     training.add_argument("--cpu-seconds", type=float, default=None)
     for name in ("draw-variance", "draw-scaling"):
         drawing = commands.add_parser(name, help="draw a table")
         drawing.add_argument("table", type=Path)
         drawing.add_argument("picture", type=Path)
+        drawing.add_argument("--by-cpu", action="store_true", help="rates by CPU time")
     options = parser.parse_args(arguments)
     if options.command == "variance":
         variance(options.csv, options.only, options.seeds, options.cpu_seconds)
     elif options.command == "draw-variance":
         draw_variance(options.table, options.picture)
     else:
-        draw_scaling(options.table, options.picture)
+        draw_scaling(options.table, options.picture, by_cpu=options.by_cpu)
 
 
 if __name__ == "__main__":

@@ -151,10 +151,7 @@ class DeviceUpdates:
             )
             finite = torch.isfinite(norm)
             self._set_rate()
-            # as a GradScaler has it: the fused kernel leaves everything as it was
-            self._optimiser.found_inf = (~finite | (steps == 0)).float()  # type: ignore[attr-defined]
-            self._optimiser.step()
-            self._optimiser.found_inf = None  # type: ignore[attr-defined]
+            self._step(skipped=~finite | (steps == 0))
             left_out |= ~finite
             applied = finite & (steps > 0)
             if first:
@@ -177,9 +174,20 @@ class DeviceUpdates:
         self._rate.fill_(config.learning_rate)
         if config.schedule != "constant" and config.schedule_steps is not None:
             self._rate.mul_((1.0 - self._learned / config.schedule_steps).clamp(min=0.0))
-        for group in self._optimiser.param_groups:
-            group["lr"] = self._rate
-            group["capturable"] = self._rate.is_cuda
+
+    def _step(self, *, skipped: Tensor) -> None:
+        """A step of the optimiser, which leaves everything as it was where it is skipped."""
+        optimiser, capturing = self._optimiser, False
+        if self._rate.is_cuda:
+            capturing = torch.cuda.is_current_stream_capturing()
+        for group in optimiser.param_groups:
+            # torch warns of `capturable` steps that are not captured
+            group["lr"], group["capturable"] = self._rate, capturing
+        optimiser.found_inf = skipped.float()  # type: ignore[attr-defined]  # as a GradScaler does
+        optimiser.step()
+        optimiser.found_inf = None  # type: ignore[attr-defined]
+        for group in optimiser.param_groups:
+            group["capturable"] = False
 
     def _note_advantages(self, squares: Tensor, steps: Tensor, applied: Tensor) -> None:
         """Older squares decay, unless the new ones are not finite or nothing is applied."""

@@ -17,7 +17,8 @@ from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.resident import ResidentTrainer
 
 
-def _trainer_of(loss: LossConfig) -> type[ResidentTrainer]:
+def trainer_of(loss: LossConfig) -> type[ResidentTrainer]:
+    """The class of the trainer for this loss."""
     if not isinstance(loss, DDPGConfig):
         return ResidentTrainer
     from services.trainer.hddpg import HDDPGTrainer
@@ -32,7 +33,7 @@ class ResidentRole:
         config, folder, spec = context.config, context.folder, context.env_spec
         if folder is None or spec is None:
             raise ValueError("the trainer needs a run folder and the spec of the environments")
-        self._trainer = _trainer_of(config.loss)(
+        self._trainer = trainer_of(config.loss)(
             config,
             spec,
             architecture_of(config, spec),
