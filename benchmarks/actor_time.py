@@ -34,7 +34,7 @@ from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
 from aclearn.rollout import PolicySnapshot, UnrollCounter
 from aclearn.telemetry import WaitMeter
-from aclearn.types import OBSERVATION, PolicyId, PolicyVersion, Unroll
+from aclearn.types import OBSERVATION, PolicyId, PolicyVersion, Unroll, Visited
 from aclearn.wire import Envelope, Message, UnrollReply, encode
 from compress import ArtifactRuntime, Context, parse_chain, parse_words
 from services.actor.action_sources import LocalActions
@@ -134,7 +134,7 @@ def of_artifacts(
     """
     chain, context = (
         parse_chain(parse_words(words), fidelity_observations=0),
-        Context({OBSERVATION: known}),
+        Context(Visited({OBSERVATION: known})),
     )
     made = chain.compress(policy_of(architecture, 0), context)
     versions = []

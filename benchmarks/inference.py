@@ -30,7 +30,7 @@ from aclearn.envs import make_vector_env
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture, describe_architecture
 from aclearn.rollout import Executable
-from aclearn.types import OBSERVATION, ObservationSpec, PolicyVersion
+from aclearn.types import OBSERVATION, ObservationSpec, PolicyVersion, Visited
 from aclearn.wire import decode, encode
 from compress import (
     ArtifactRuntime,
@@ -108,7 +108,9 @@ def variants(architecture: Architecture, observations: Any) -> dict[str, tuple[E
             sys.stderr.write(f"{architecture.name}: {error}\n")
             continue
         warn_of_idle_links(chain)
-        artifact = chain.compress(policy_of(architecture, 1), Context({OBSERVATION: observations}))
+        artifact = chain.compress(
+            policy_of(architecture, 1), Context(Visited({OBSERVATION: observations}))
+        )
         executable = GraphCache().executable(artifact.graph, artifact.tensors)
         found[artifact.chain if words else "eager fp32"] = executable, artifact.bytes
     return found
@@ -151,7 +153,7 @@ def measure_refresh(name: str, words: str, observations: Any, rounds: int) -> No
     chain: CompressorChain = parse_chain(
         parse_words(words), batch_sizes=(1,), fidelity_observations=32, fidelity_every=10
     )
-    context, actor = Context({OBSERVATION: observations}), ArtifactRuntime(architecture)
+    context, actor = Context(Visited({OBSERVATION: observations})), ArtifactRuntime(architecture)
     parts: dict[str, list[float]] = {}
     totals: list[float] = []
     with_comparison: list[float] = []

@@ -34,7 +34,7 @@ from aclearn.config import Config
 from aclearn.distributions import distribution_of
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
-from aclearn.types import OBSERVATION, ActionSpec, PolicyVersion
+from aclearn.types import OBSERVATION, ActionSpec, PolicyVersion, Visited
 from compress import Context, Policy
 from compress.methods.distiller import Distiller
 from services.evaluator.saved_policy import load_policy
@@ -122,7 +122,7 @@ class Distillation:
     def teach(self, tensors: Mapping[str, NDArray[Any]], observations: NDArray[Any]) -> float:
         """Train on one version; returns the mean KL during the training."""
         self._taught += 1
-        self._context.observations = {OBSERVATION: observations}
+        self._context.visited = Visited({OBSERVATION: observations})
         policy = Policy.of(self._architecture, tensors, PolicyVersion(0, self._taught))
         self._context.begin(policy)
         self._distiller.compress(policy, self._context)

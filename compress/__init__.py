@@ -1,9 +1,10 @@
 """Compressed policies: a chain of methods, the artifact it makes, the runtimes that execute it.
 
     chain = CompressorChain().add(Pruning(0.5)).add(Quantizer("INT8")).add(ONNX())
-    artifact = chain.compress(Policy.of(architecture, tensors), Context(observations))
+    visited = Visited({"observation": observations})
+    artifact = chain.compress(Policy.of(architecture, tensors), Context(visited))
     policy = ArtifactRuntime(architecture).load(artifact)
-    parameters = policy.step({"observation": observations}).parameters
+    parameters = policy.step(visited.observations).parameters
 
 torch is imported by the first link that computes with it; ONNX artifacts run without it.
 """

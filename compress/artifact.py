@@ -50,10 +50,16 @@ class Fidelity:
         original: NDArray[np.float32],
         compressed: NDArray[np.float32],
         version: int,
+        masks: NDArray[np.bool_] | None = None,
     ) -> Fidelity:
-        """Compare two policies' parameters `[N, P]` on the same observations."""
+        """Compare two policies' parameters `[N, P]` on the same observations.
+
+        `masks` `[N, A]` are the actions that were allowed there: the others, which nobody takes, do
+        not count. None: all.
+        """
         if len(original) == 0:
             return cls(version=version)
+        original, compressed = (distribution.mask(p, masks) for p in (original, compressed))
         kl = distribution.kl(original, compressed)
         same = distribution.same_mode(original, compressed)
         return cls(

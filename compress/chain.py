@@ -11,7 +11,7 @@ import numpy as np
 
 from aclearn.policies import Architecture
 from aclearn.rollout import Executable
-from aclearn.types.observation_spec import Observations, row_count, rows_of
+from aclearn.types.observation_spec import Observations
 from compress.artifact import Artifact, Fidelity
 from compress.comparison import FidelityMeter, answers
 from compress.errors import ChainError
@@ -176,7 +176,7 @@ class CompressorChain:
         for link in self._working:
             if link.needs_observations:
                 # checked before the first link computes
-                context.need_observations(link.id)
+                context.need_visited(link.id)
         current = policy
         for link in self._working:
             with self._timed(link.id):
@@ -224,8 +224,8 @@ class CompressorChain:
         self, architecture: Architecture, context: Context, count: int, rng: np.random.Generator
     ) -> Observations:
         """Visited observations; random ones before there are any."""
-        if context.observations is not None and (total := row_count(context.observations)):
-            return rows_of(context.observations, rng.integers(total, size=count))
+        if context.visited:
+            return context.visited.rows(rng.integers(len(context.visited), size=count)).observations
         return random_observations(architecture.observation, count, rng)
 
     def _latency(

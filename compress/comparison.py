@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from aclearn.distributions import distribution_of
 from aclearn.rollout import Executable
-from aclearn.types.observation_spec import Observations, row_count, rows_of
+from aclearn.types.observation_spec import Observations
 from compress.artifact import Fidelity
 from compress.errors import RefusedTensors
 from compress.policy import Context
@@ -42,7 +42,7 @@ class Comparison:
         self._distribution = distribution_of(context.original.graph.architecture.action_spec)
         self._version = context.original.at.version
         self._network, self._executable = context.network, executable
-        self._observations = context.sample_to_compare(count, rng)
+        self._visited = context.sample_to_compare(count, rng)
         self._min_action_prob, self._done = min_action_prob, 0
         self._originals: list[NDArray[np.float32]] = []
         self._answers: list[NDArray[np.float32]] = []
@@ -53,22 +53,24 @@ class Comparison:
         Raises:
             RefusedTensors: outputs are not finite.
         """
-        some = rows_of(self._observations, slice(self._done, self._done + count))
-        self._done += row_count(some)
+        part = self._visited.rows(slice(self._done, self._done + count))
+        self._done += len(part)
+        some = part.observations
         self._originals.append(finite(_original_parameters(self._network, some), "the policy"))
         self._answers.append(answers(self._executable, some))
 
     @property
     def is_over(self) -> bool:
         """Whether all observations were compared."""
-        return self._done == row_count(self._observations)
+        return self._done == len(self._visited)
 
     @property
     def fidelity(self) -> Fidelity:
         """The distance on the observations that were compared so far."""
         original, answered = (np.concatenate(p) for p in (self._originals, self._answers))
         sampled = self._distribution.with_min_action_prob(answered, self._min_action_prob)
-        return Fidelity.of(self._distribution, original, sampled, self._version)
+        masks = self._visited.rows(slice(self._done)).masks
+        return Fidelity.of(self._distribution, original, sampled, self._version, masks)
 
 
 class FidelityMeter:
@@ -100,7 +102,7 @@ class FidelityMeter:
 
     def begins(self, context: Context) -> bool:
         """Whether a comparison begins with the next version, whose executable must then stay."""
-        return bool(self._checked and _has_seen(context)) or self._is_due(context)
+        return bool(self._checked and context.visited) or self._is_due(context)
 
     def measure(
         self, context: Context, executable: Executable, rng: np.random.Generator
@@ -126,14 +128,14 @@ class FidelityMeter:
                 # an earlier version's outputs overflow: the next version begins a comparison
             else:
                 self._take(self._running)
-        if not (self._checked and _has_seen(context)):
+        if not (self._checked and context.visited):
             return self.fidelity
         check = self._compare(context, executable, self._checked, rng)
         check.advance(self._checked)
         return check.fidelity
 
     def _is_due(self, context: Context) -> bool:
-        return self._observations > 0 and self._running is None and _has_seen(context)
+        return self._observations > 0 and self._running is None and bool(context.visited)
 
     def _compare(
         self, context: Context, executable: Executable, count: int, rng: np.random.Generator
@@ -173,7 +175,3 @@ def _original_parameters(network: GraphNetwork, observations: Observations) -> N
         parameters, _ = network(*network.leaf_tensors(observations))
     result: NDArray[np.float32] = parameters.numpy()
     return result
-
-
-def _has_seen(context: Context) -> bool:
-    return row_count(context.observations) > 0

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.policies import Architecture, describe_architecture
-from aclearn.types import ObservationSpec, PolicyVersion
+from aclearn.types import ObservationSpec, PolicyVersion, Visited
 from compress.errors import RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
 from compress.link import Link, is_id, is_word
@@ -43,7 +43,7 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
     visited = {name: leaf.copy() for name, leaf in observations.items()}
     results, made = [], []
     for _ in range(2):
-        context = Context(observations, seed=3)
+        context = Context(Visited(observations), seed=3)
         for policy in policies:
             context.begin(policy)
             results.append(link.compress(policy, context))
@@ -53,7 +53,7 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
         _require_same(policy, before, f"{name}: compress changed {{}} of the policy it was given")
     _require(
         all(np.array_equal(leaf, visited[name]) for name, leaf in observations.items()),
-        f"{name}: compress changed context.observations, which the other links read too",
+        f"{name}: compress changed context.visited, which the other links read too",
     )
     for i, result in enumerate(results):
         _check_result(link, architecture, planned, result, policies[i % 2].at)

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.policies import Architecture
-from aclearn.types import ObservationSpec, PolicyVersion
-from aclearn.types.observation_spec import Observations, row_count, rows_of
+from aclearn.types import ObservationSpec, PolicyVersion, Visited
 from compress.errors import NeedsObservations
 from compress.graphs.policy_graph import PolicyGraph, Tensors
 
@@ -51,10 +50,9 @@ class Context:
     """The inputs of links beside the policy; one context serves a chain for its whole life.
 
     Attributes:
-        observations: leaf → `[N, *shape]` visited lately, newest last; None before there are any.
-        held_out: likewise, visited too: artifacts are compared on them, and links must not
-            read them, since a fit is better on its own data. Without them artifacts are compared on
-            `observations`.
+        visited: the observations that actors visited lately, newest last, with their action masks.
+        held_out: others of them: artifacts are compared on these, and links must not read them,
+            since a fit is better on its own data. Without them artifacts are compared on `visited`.
         seed: of all random numbers.
         clock: seconds, for time limits.
         original: the uncompressed policy of the current version; the teacher.
@@ -62,8 +60,8 @@ class Context:
             say), which invalidates measurements of later links.
     """
 
-    observations: Observations | None = None
-    held_out: Observations | None = None
+    visited: Visited = field(default_factory=Visited)
+    held_out: Visited = field(default_factory=Visited)
     seed: int = 0
     clock: Callable[[], float] = perf_counter
     original: Policy | None = None
@@ -79,22 +77,21 @@ class Context:
         """Start a new version."""
         self.original, self._network = original, None
 
-    def need_observations(self, link: str) -> Observations:
+    def need_visited(self, link: str) -> Visited:
         """The visited observations; raises `NeedsObservations` if there are none yet."""
-        if self.observations is None or row_count(self.observations) == 0:
+        if not self.visited:
             raise NeedsObservations(f"{link} needs observations that actors visited")
-        return self.observations
+        return self.visited
 
-    def sample(self, link: str, count: int, rng: np.random.Generator) -> Observations:
+    def sample(self, link: str, count: int, rng: np.random.Generator) -> Visited:
         """`count` visited observations without repetition, or all; raises `NeedsObservations`."""
-        return _drawn(self.need_observations(link), count, rng)
+        return _drawn(self.need_visited(link), count, rng)
 
-    def sample_to_compare(self, count: int, rng: np.random.Generator) -> Observations:
+    def sample_to_compare(self, count: int, rng: np.random.Generator) -> Visited:
         """Like `sample`, of the observations for the comparison of an artifact with its policy."""
-        held_out = self.held_out
-        if held_out is None or row_count(held_out) == 0:
+        if not self.held_out:
             return self.sample("fidelity", count, rng)
-        return _drawn(held_out, count, rng)
+        return _drawn(self.held_out, count, rng)
 
     @property
     def network(self) -> GraphNetwork:
@@ -124,7 +121,7 @@ def random_observations(
     }
 
 
-def _drawn(visited: Observations, count: int, rng: np.random.Generator) -> Observations:
-    if (total := row_count(visited)) <= count:
+def _drawn(visited: Visited, count: int, rng: np.random.Generator) -> Visited:
+    if len(visited) <= count:
         return visited
-    return rows_of(visited, np.sort(rng.choice(total, count, replace=False)))
+    return visited.rows(np.sort(rng.choice(len(visited), count, replace=False)))

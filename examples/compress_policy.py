@@ -16,6 +16,7 @@ from aclearn.distributions import distribution_of
 from aclearn.envs import make_vector_env
 from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork, tensors_of
+from aclearn.types import Visited
 from compress import (
     ONNX,
     ArtifactRuntime,
@@ -46,7 +47,7 @@ def main() -> None:
     for _ in range(20):
         env.send(rng.integers(spec.action.counts[0], size=env.num_envs))
         visited.append(env.recv().observations["observation"])
-    context = Context({"observation": np.concatenate(visited)})
+    context = Context(Visited({"observation": np.concatenate(visited)}))
 
     # The chain of responsibility of different compression methods.
     chain = (

@@ -30,18 +30,17 @@ _DISTRIBUTIONS: dict[str, tuple[type[Distribution], str, str]] = {
 
 @dataclass(frozen=True)
 class TorchDistributions:
-    """Makes the distributions of one kind in torch, from (masked) parameters."""
+    """Makes the distributions of one kind in torch."""
 
     kind: type[TorchDistribution]
     spec: ActionSpec
 
-    def __call__(self, parameters: Tensor) -> TorchDistribution:
-        """The distributions of parameters `[…, P]`."""
-        return self.kind(parameters, self.spec)
+    def __call__(self, parameters: Tensor, mask: Tensor | None = None) -> TorchDistribution:
+        """The distributions of parameters `[…, P]`, unmasked or masked already.
 
-    def mask(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
-        """As `Distribution.mask`, of tensors `[…, P]`."""
-        return self.kind.mask(parameters, mask)
+        Choices where `mask` `[…, A]` is False have probability 0; None: all are possible.
+        """
+        return self.kind(self.kind.mask(parameters, mask), self.spec)
 
 
 def distribution_of(spec: ActionSpec) -> Distribution:

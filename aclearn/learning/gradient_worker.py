@@ -315,7 +315,7 @@ class GradientWorker:
         )
 
     def _policy(self, batch: Batch, parameters: Tensor) -> TorchDistribution:
-        return self._distribution(self._distribution.mask(parameters, batch.masks))
+        return self._distribution(parameters, batch.masks)
 
     def _correct(
         self,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aclearn.learning.frame_stack import chosen_observations
-from aclearn.types import ObservationSpec, Unroll
+from aclearn.types import ObservationSpec, Unroll, Visited
 
 #: Kept unrolls. Consecutive observations are alike, so a few of many unrolls vary more.
 _UNROLLS_KEPT = 8
@@ -34,17 +32,20 @@ class RecentObservations:
         """Keep an admitted unroll."""
         self._unrolls.append(unroll)
 
-    def sample(self, count: int) -> dict[str, NDArray[Any]]:
-        """At most `count` valid observations, leaf → `[N, *shape]`; {} if there are none."""
+    def sample(self, count: int) -> Visited:
+        """At most `count` observations of valid steps, with their masks."""
         places = [np.nonzero(unroll.valid) for unroll in self._unrolls]
         ends = np.cumsum([0] + [len(t) for t, _ in places])
         if count < 1 or ends[-1] == 0:
-            return {}
+            return Visited()
         chosen = np.sort(self._rng.choice(ends[-1], min(count, ends[-1]), replace=False))
-        drawn: dict[str, list[NDArray[Any]]] = {name: [] for name in self._spec}
+        drawn = []
         for unroll, (t, b), start, end in zip(self._unrolls, places, ends, ends[1:], strict=False):
             here = chosen[(chosen >= start) & (chosen < end)] - start
-            for name, leaf in self._spec.items():
-                some = chosen_observations(unroll, name, leaf, t[here], b[here])
-                drawn[name].append(some)
-        return {name: np.concatenate(parts) for name, parts in drawn.items()}
+            at = t[here], b[here]
+            observations = {
+                name: chosen_observations(unroll, name, leaf, *at)
+                for name, leaf in self._spec.items()
+            }
+            drawn.append(Visited(observations, None if unroll.masks is None else unroll.masks[at]))
+        return Visited.joined(drawn)

@@ -18,6 +18,7 @@ from aclearn.types.observation_spec import OBSERVATION, LeafSpec, ObservationSpe
 from aclearn.types.policy_output import PolicyOutput, State, zeroed
 from aclearn.types.policy_version import PolicyId, PolicyVersion
 from aclearn.types.unroll import Unroll, UnrollSpec
+from aclearn.types.visited import Visited
 
 __all__ = [
     "ACTIVATIONS",
@@ -38,6 +39,7 @@ __all__ = [
     "State",
     "Unroll",
     "UnrollSpec",
+    "Visited",
     "flat_size",
     "is_compressed",
     "refuse_recurrence",

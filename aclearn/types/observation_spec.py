@@ -17,9 +17,9 @@ OBSERVATION = "observation"
 Observations = Mapping[str, NDArray[Any]]
 
 
-def row_count(observations: Observations | None) -> int:
-    """N; 0 of None."""
-    return 0 if observations is None else len(next(iter(observations.values())))
+def row_count(observations: Observations) -> int:
+    """N; 0 without a leaf."""
+    return len(next(iter(observations.values()), ()))
 
 
 def rows_of(observations: Observations, rows: Any) -> dict[str, NDArray[Any]]:

@@ -29,7 +29,7 @@ from aclearn.types.array_rules import (
 )
 from aclearn.wire.monitor_messages import MonitorMessage
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 """Raised with each change of the wire format; peers of another version are refused."""
 
 REPLY_WITHIN_S = 3.0
@@ -78,9 +78,13 @@ class ObservationsRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecentObservations:
-    """Observations of recent unrolls, leaf → [N, ...]; empty before there are any."""
+    """Observations of recent unrolls, leaf → [N, ...]; empty before there are any.
+
+    `masks` [N, A] are the actions that were allowed there; None: all.
+    """
 
     observations: dict[str, Observations]
+    masks: BoolMatrix | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from aclearn.config import Group, Whole, got
 from aclearn.errors import ConfigError, did_you_mean
 from aclearn.policies import Architecture, describe_architecture
 from aclearn.types import ARCHITECTURES, refuse_recurrence
-from aclearn.types.observation_spec import row_count
 from compress.errors import DeadStudent, DivergedTraining, RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
 from compress.policy import Context, Policy
@@ -109,6 +108,8 @@ class Distiller(ConfiguredLink[DistillerSettings]):
     """Knowledge distillation on the observations that actors visited (AcceRL §2.2, eq. 1).
 
         KL(π_original ‖ π_smaller) + ½ (v_original − v_smaller)² − β H(π_smaller)
+
+    Actions that were masked do not count.
 
     The teacher is the uncompressed policy, whatever links come before. The student is a named
     network or, without a name, the network that the links before make, with its weights as a
@@ -216,9 +217,9 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         divergences: list[float] = []
         alive = False
         try:
-            for part in data.parts(self.settings.batch, rng):
+            for lessons in data.parts(self.settings.batch, rng):
                 renewed = not losses and (new or memory["served"] == 1)
-                loss = student.learn(*part, renewed=renewed)
+                loss = student.learn(lessons, renewed=renewed)
                 alive |= student.alive
                 losses.append(loss.total.item())
                 divergences.append(loss.kl.item())
@@ -267,12 +268,12 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         # imported here, as below: reading and planning a chain needs no torch
         from compress.methods.student import DistillationData
 
-        count = min(most, row_count(context.need_observations(self.id)))
+        count = min(most, len(context.need_visited(self.id)))
         data: DistillationData | None = memory.get("data")
         over = data is None or memory["served"] >= self.settings.renew_every
         if data is None or over or count >= 2 * len(data):
-            observations = context.sample(self.id, count, rng)
-            data = DistillationData(observations, context.network, self._amp_dtype())
+            visited = context.sample(self.id, count, rng)
+            data = DistillationData(visited, context.network, self._amp_dtype())
             memory |= {"data": data, "served": 0}
         memory["served"] += 1
         return data

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from aclearn.config import Group, Whole
-from aclearn.types.observation_spec import Observations, row_count
+from aclearn.types import Visited
 from compress.errors import RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph
 from compress.graphs.units import keep_units, narrowed, unit_counts
@@ -186,7 +186,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
         if known is not None and known.graph != graph:
             known = None
         before = known
-        available = row_count(context.observations)
+        available = len(context.visited)
         # a measurement on few observations is repeated early
         found = min(available, self.settings.observations)
         many_more = (known is not None and 0 < known.seen < found) and (
@@ -209,7 +209,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
         )
         looks = known.looks if known is not None else 0
         rng = np.random.default_rng((context.seed, looks))
-        visited: Observations | None = None
+        visited: Visited | None = None
         if measured or (chosen and by_activation):
             visited = context.sample(self.id, self.settings.observations, rng)
             looks += 1
@@ -228,7 +228,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
 
             assert visited is not None
             known.changes = reconstruction(
-                policy, known.kept, visited, ridge=self.settings.ridge, rng=rng
+                policy, known.kept, visited.observations, ridge=self.settings.ridge, rng=rng
             )
             known.changes_age = 0
         # state is written only here, after everything that can raise
@@ -237,19 +237,19 @@ class Pruning(ConfiguredLink[PruningSettings]):
         ):
             context.breaks += 1
         if visited is not None:
-            known.seen = row_count(visited)
+            known.seen = len(visited)
         known.looks = looks
         known.age += 1
         known.changes_age += 1
         memory["choice"] = known
         return known
 
-    def _scores(self, policy: Policy, visited: Observations | None) -> Scores:
+    def _scores(self, policy: Policy, visited: Visited | None) -> Scores:
         if self.settings.importance == "magnitude":
             scores = magnitudes(policy)
         else:
             assert visited is not None  # drawn whenever units are chosen
-            given = activations(policy, visited)
+            given = activations(policy, visited.observations)
             with np.errstate(invalid="ignore"):  # ∞ − ∞ is refused below
                 scores = influences(policy, given, compensated=self.settings.compensate)
         for name, values in scores.items():

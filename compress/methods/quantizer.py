@@ -119,8 +119,8 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
         version = 1 if new else memory["version"] + 1
         if new or version >= memory["next"]:
             rng = np.random.default_rng((context.seed, memory.get("calibrations", 0)))
-            observations = context.sample(self.id, self.settings.calibration_observations, rng)
-            memory["ranges"] = activation_ranges(policy, observations)
+            visited = context.sample(self.id, self.settings.calibration_observations, rng)
+            memory["ranges"] = activation_ranges(policy, visited.observations)
             memory["calibrations"] = memory.get("calibrations", 0) + 1
             # after 1, 2, 4, 8, … versions, up to the regular interval
             memory["next"] = version + min(version, self.settings.calibrate_every)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from aclearn.distributions import TorchDistribution, torch_distribution_of
 from aclearn.policies.architecture import VALUE
 from aclearn.policies.network import target_moments, tensors_of
-from aclearn.types.observation_spec import Observations, row_count, rows_of
+from aclearn.types import Visited
 from compress.errors import DivergedTraining
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.policy_graph import PolicyGraph, Tensors
@@ -87,27 +87,41 @@ def first_products(graph: PolicyGraph) -> list[str]:
     return names
 
 
+class Lessons(NamedTuple):
+    """A part of the data, for one step.
+
+    Attributes:
+        leaves: each leaf's observations.
+        parameters: the teacher's `[n, P]`.
+        values: the teacher's `[n]`.
+        masks: `[n, A]` bool, the allowed actions; None: all.
+    """
+
+    leaves: Leaves
+    parameters: Tensor
+    values: Tensor
+    masks: Tensor | None = None
+
+
 class DistillationData:
     """Observations and a teacher's outputs, computed once each when first needed.
 
     Args:
-        observations: leaf → `[N, *shape]`; must not change while these data are used.
+        visited: must not change while these data are used.
         teacher: gives parameters and values.
         amp_dtype: torch.bfloat16 for autocast of the teacher, None for fp32.
     """
 
-    def __init__(
-        self, observations: Observations, teacher: nn.Module, amp_dtype: torch.dtype | None
-    ) -> None:
-        self._observations, self._teacher, self._amp_dtype = observations, teacher, amp_dtype
-        self._answered = np.zeros(row_count(observations), bool)
+    def __init__(self, visited: Visited, teacher: nn.Module, amp_dtype: torch.dtype | None) -> None:
+        self._visited, self._teacher, self._amp_dtype = visited, teacher, amp_dtype
+        self._answered = np.zeros(len(visited), bool)
         self._parameters = torch.zeros(0)
         self._values = torch.zeros(len(self))
 
     def __len__(self) -> int:
         return len(self._answered)
 
-    def parts(self, size: int, rng: np.random.Generator) -> Iterator[tuple[Leaves, Tensor, Tensor]]:
+    def parts(self, size: int, rng: np.random.Generator) -> Iterator[Lessons]:
         """Endless batches of `size`, at most of all observations; each pass is a permutation."""
         size = min(size, len(self))
         while True:
@@ -115,8 +129,8 @@ class DistillationData:
             for start in range(0, len(self) - size + 1, size):
                 yield self.part(order[start : start + size])
 
-    def part(self, indices: NDArray[np.int64]) -> tuple[Leaves, Tensor, Tensor]:
-        """Each leaf at `indices`, the teacher's parameters `[n, P]` and values `[n]`."""
+    def part(self, indices: NDArray[np.int64]) -> Lessons:
+        """The observations at `indices`, with the teacher's outputs."""
         new = indices[~self._answered[indices]]
         if len(new):
             parameters, values = self._ask(self._look(new))
@@ -124,10 +138,16 @@ class DistillationData:
                 self._parameters = parameters.new_zeros(len(self), parameters.shape[1])
             self._parameters[new], self._values[new] = parameters, values
             self._answered[new] = True
-        return self._look(indices), self._parameters[indices], self._values[indices]
+        masks = self._visited.masks
+        return Lessons(
+            self._look(indices),
+            self._parameters[indices],
+            self._values[indices],
+            None if masks is None else torch.from_numpy(masks[indices]),
+        )
 
     def _look(self, indices: NDArray[np.int64]) -> Leaves:
-        leaves = rows_of(self._observations, indices).values()
+        leaves = self._visited.rows(indices).observations.values()
         return tuple(channels_last(torch.from_numpy(leaf)) for leaf in leaves)
 
     def _ask(self, leaves: Leaves) -> tuple[Tensor, Tensor]:
@@ -195,14 +215,7 @@ class Student:
         self._value_std = torch.ones(()) if moments is None else moments[1]
         self.alive = True
 
-    def learn(
-        self,
-        leaves: Leaves,
-        teacher_parameters: Tensor,
-        teacher_values: Tensor,
-        *,
-        renewed: bool = False,
-    ) -> DistillationLoss:
+    def learn(self, lessons: Lessons, *, renewed: bool = False) -> DistillationLoss:
         """One step of Adam on a part of the data (`DistillationData.part`).
 
         With `renewed` (the first step, or another teacher than in the last one) the teacher's mean
@@ -212,16 +225,16 @@ class Student:
             DivergedTraining: loss or gradient is not finite; the weights stay as they were.
         """
         with torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None):
-            parameters, values = self.network(*leaves)
+            parameters, values = self.network(*lessons.leaves)
         offset = torch.zeros(())
         if renewed and self._value_cost:
-            offset = (teacher_values - values.detach().float()).mean()
+            offset = (lessons.values - values.detach().float()).mean()
         scale = 1.0 / self._value_std
         loss = distillation_loss(
-            student=self._distribution(parameters),
+            student=self._distribution(parameters, lessons.masks),
             values=scale * (values + offset),
-            teacher=self._distribution(teacher_parameters),
-            teacher_values=scale * teacher_values,
+            teacher=self._distribution(lessons.parameters, lessons.masks),
+            teacher_values=scale * lessons.values,
             value_cost=self._value_cost,
             entropy_cost=self._entropy_cost,
         )
@@ -229,7 +242,7 @@ class Student:
         loss.total.backward()  # type: ignore[no-untyped-call]
         # on equal observations, such as black screens, all units may be zero and still learn later
         reached = any(bool(_gradient(weight).any()) for weight in self._first) or not any(
-            bool((leaf != leaf[:1]).any()) for leaf in leaves
+            bool((leaf != leaf[:1]).any()) for leaf in lessons.leaves
         )
         for weight in self._centred:
             gradient = _gradient(weight)

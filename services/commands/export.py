@@ -64,7 +64,7 @@ def export_run(
     artifact, executable = compress_with(saved, chain, visited, passes)
     metadata = {"run": str(saved.config.run.name), "environment": saved.config.env.id}
     model = export_onnx(artifact, metadata)
-    _check_model(model, artifact, executable, visited.others)
+    _check_model(model, artifact, executable, visited.others.observations)
     write_file(to, model, "--to")
     return artifact
 

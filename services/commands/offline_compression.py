@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from aclearn.distributions import distribution_of
 from aclearn.rollout import Executable
-from aclearn.types.observation_spec import Observations, rows_of
+from aclearn.types import Visited
+from aclearn.types.observation_spec import Observations
 from compress import (
     Artifact,
     ArtifactRuntime,
@@ -46,7 +47,7 @@ def chain_of_words(items: Sequence[Any], *, any_cpu: bool = False) -> Compressor
 
 
 def compress_with(
-    saved: SavedPolicy, chain: CompressorChain, visited: _Visited, passes: int
+    saved: SavedPolicy, chain: CompressorChain, visited: _Halves, passes: int
 ) -> tuple[Artifact, Executable]:
     """The artifact, compared on other observations than its links', and its runtime."""
     context = Context(visited.for_links, seed=SEED)
@@ -56,11 +57,13 @@ def compress_with(
     if passes == 1:
         _warn_of_new_students(chain, context)
     executable = ArtifactRuntime(saved.architecture).load(artifact)
+    others = visited.others
     fidelity = Fidelity.of(
         distribution_of(saved.architecture.action_spec),
-        torch_parameters(policy.graph, policy.tensors, visited.others),
-        executable.step(visited.others).parameters,
+        torch_parameters(policy.graph, policy.tensors, others.observations),
+        executable.step(others.observations).parameters,
         saved.at.version,
+        others.masks,
     )
     compared = replace(artifact, fidelity=fidelity)
     return replace(compared, digest=compared.computed_digest()), executable
@@ -77,18 +80,18 @@ def _warn_of_new_students(chain: CompressorChain, context: Context) -> None:
             )  # fmt: skip
 
 
-class _Visited(NamedTuple):
+class _Halves(NamedTuple):
     """Observations for links and for comparisons, from different games."""
 
-    for_links: Observations
-    others: Observations
+    for_links: Visited
+    others: Visited
 
 
-def visit_run(saved: SavedPolicy) -> _Visited:
+def visit_run(saved: SavedPolicy) -> _Halves:
     """Observations that the policy visits, for links and for comparisons."""
     visited = visit(saved, saved.executable(), count=2 * _OBSERVATIONS, seed=SEED)
     # environments take turns, and their number is even
-    return _Visited(rows_of(visited, slice(0, None, 2)), rows_of(visited, slice(1, None, 2)))
+    return _Halves(visited.rows(slice(0, None, 2)), visited.rows(slice(1, None, 2)))
 
 
 def torch_parameters(

@@ -17,8 +17,7 @@ from aclearn.config import CompressorConfig
 from aclearn.metrics.names import LEAST_FOR_KL_MAX
 from aclearn.policies import Architecture
 from aclearn.telemetry import WaitMeter
-from aclearn.types import PolicyId, PolicyVersion
-from aclearn.types.observation_spec import Observations
+from aclearn.types import PolicyId, PolicyVersion, Visited
 from compress import (
     Artifact,
     CompressorChain,
@@ -89,9 +88,9 @@ class Compressor:
         self.known = PolicyVersion()
         self.meter = WaitMeter()
 
-    def observe(self, observations: Observations) -> None:
+    def observe(self, visited: Visited) -> None:
         """Keep the newest visited observations."""
-        self.ladder.observe(observations)
+        self.ladder.observe(visited)
 
     def set_rung(self, rung: int | None) -> None:
         """Compress with another rung from now on; the last artifact stays until its first one.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aclearn.types.observation_spec import Observations, joined, row_count, rows_of
+from aclearn.types import Visited
 from compress import Artifact, CompressorChain, Context, Policy
 from services.runtime.policy_factory import uncompressed_chain, warn_of_idle_links
 
@@ -81,24 +81,24 @@ class Ladder:
             self._made = policy, artifact
         return self._made[1]
 
-    def observe(self, observations: Observations) -> None:
+    def observe(self, visited: Visited) -> None:
         """Keep the newest visited observations.
 
         The same share of each batch is held out for comparisons, so that both parts are equally
         recent.
         """
         for_links, to_compare = self._for_links, self._to_compare
-        count = row_count(observations)
+        count = len(visited)
         numbers = self._observed + np.arange(count)
         held_out = numbers * to_compare % (for_links + to_compare) >= for_links
         self._observed += count
         known = self.rungs[0].context
-        kept = _newest(known.observations, rows_of(observations, ~held_out), for_links)
-        compared = _newest(known.held_out, rows_of(observations, held_out), to_compare)
+        kept = _newest(known.visited, visited.rows(~held_out), for_links)
+        compared = _newest(known.held_out, visited.rows(held_out), to_compare)
         for rung in self.rungs:
-            rung.context.observations, rung.context.held_out = kept, compared
+            rung.context.visited, rung.context.held_out = kept, compared
 
 
-def _newest(known: Observations | None, more: Observations, most: int) -> Observations:
-    all_ = more if known is None else joined([known, more])
-    return rows_of(all_, slice(max(0, row_count(all_) - most), None))
+def _newest(known: Visited, more: Visited, most: int) -> Visited:
+    all_ = Visited.joined([known, more])
+    return all_.rows(slice(max(0, len(all_) - most), None))

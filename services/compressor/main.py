@@ -36,9 +36,9 @@ def refresh(
     now, cpu_s = clock(), cpu_clock()
     due = cpu_budget.due(now, cpu_s)
     with compressor.meter.part("pull"):
-        weights, observations = line.poll(membership, compressor.known, wanted=due)
-        if observations:
-            compressor.observe(observations)
+        weights, visited = line.poll(membership, compressor.known, wanted=due)
+        if visited:
+            compressor.observe(visited)
     if weights is not None:
         cpu_budget.begin(now, cpu_s)
         with compressor.meter.part("compress"):

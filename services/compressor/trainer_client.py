@@ -5,11 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
 
-from numpy.typing import NDArray
-
-from aclearn.types import PolicyVersion
+from aclearn.types import PolicyVersion, Visited
 from aclearn.wire import (
     ErrorReply,
     Message,
@@ -48,11 +45,11 @@ class TrainerClient:
         self._count, self._every_s = observations, observations_every_s
         self._asked_weights = self._asked_observations = float("-inf")
         self._weights: Weights | None = None
-        self._observations: dict[str, NDArray[Any]] | None = None
+        self._visited = Visited()
 
     def poll(
         self, monitor: MonitorClient, known: PolicyVersion, *, wanted: bool
-    ) -> tuple[Weights | None, dict[str, NDArray[Any]] | None]:
+    ) -> tuple[Weights | None, Visited]:
         """Received weights newer than `known`, and received observations; requests more.
 
         Args:
@@ -62,7 +59,7 @@ class TrainerClient:
         """
         self._client.poll(monitor)
         weights, self._weights = self._weights, None
-        observations, self._observations = self._observations, None
+        visited, self._visited = self._visited, Visited()
         if weights is not None and PolicyVersion(weights.generation, weights.version) <= known:
             weights = None
         now, waiting = self._clock(), self._client.requests
@@ -73,11 +70,11 @@ class TrainerClient:
         if now - self._asked_observations >= self._every_s and _OBSERVATIONS not in waiting:
             self._asked_observations = now
             self._client.ask(_OBSERVATIONS, ObservationsRequest(self._count))
-        return weights, observations
+        return weights, visited
 
     def _take(self, message: Message) -> str | None:
         if isinstance(message, RecentObservations):
-            self._observations = message.observations
+            self._visited = Visited(message.observations, message.masks)
             return _OBSERVATIONS
         if isinstance(message, Weights):
             self._weights = message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,8 +10,7 @@ import numpy as np
 from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.rollout import EpisodeTracker, Executable
-from aclearn.types import EnvStep, State, zeroed
-from aclearn.types.observation_spec import Observations, joined, rows_of
+from aclearn.types import EnvStep, State, Visited, zeroed
 from services.evaluator.saved_policy import SavedPolicy
 
 _MOST_ENVS = 16
@@ -58,7 +58,7 @@ def play(
     return returns, lengths
 
 
-def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> Observations:
+def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> Visited:
     """`count` observations that the sampling policy visits, spread over its games.
 
     They are in order of time, alternating between 16 games.
@@ -69,32 +69,31 @@ def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> O
     kept = []
     try:
         turns = range(every * -(-count // _MOST_ENVS))
-        for turn, (observations, _) in zip(
-            turns, _steps(saved, policy, env, False, rng), strict=False
-        ):
+        for turn, (seen, _) in zip(turns, _steps(saved, policy, env, False, rng), strict=False):
             if turn % every == 0:
-                kept.append({name: leaf.copy() for name, leaf in observations.items()})
+                kept.append(copy.deepcopy(seen))
     finally:
         env.close()
-    return rows_of(joined(kept), slice(count))
+    return Visited.joined(kept).rows(slice(count))
 
 
 def _steps(
     saved: SavedPolicy, policy: Executable, env: VectorEnv, greedy: bool, rng: np.random.Generator
-) -> Iterator[tuple[Observations, EnvStep]]:
+) -> Iterator[tuple[Visited, EnvStep]]:
     """Observations and the environment's steps after them; without end."""
     distribution = distribution_of(saved.architecture.action_spec)
     observations, state = env.reset(), State()
     while True:
         output = policy.step(observations, state)
-        parameters = distribution.mask(output.parameters, env.masks)
+        seen = Visited(observations, env.masks)
+        parameters = distribution.mask(output.parameters, seen.masks)
         if greedy:
             actions = distribution.mode(parameters)
         else:
             actions, _ = distribution.sample(parameters, rng)
         env.send(actions)
         step = env.recv()
-        yield observations, step
+        yield seen, step
         observations, state = step.observations, zeroed(output.state, step.reset)
 
 

@@ -168,8 +168,9 @@ class TrainerServer:
     def _answer_weights(self, routing_id: bytes, envelope: Envelope) -> None:
         request = envelope.message
         if isinstance(request, ObservationsRequest):
-            observations = self._recent.sample(min(request.count, _MOST_OBSERVATIONS))
-            self._weights.send(routing_id, wire.RecentObservations(observations))
+            visited = self._recent.sample(min(request.count, _MOST_OBSERVATIONS))
+            answer = wire.RecentObservations(dict(visited.observations), visited.masks)
+            self._weights.send(routing_id, answer)
             return
         assert isinstance(request, WeightsRequest)  # the server accepts no other
         known = PolicyVersion(request.generation, request.version)

@@ -175,7 +175,7 @@ def test_a_link_that_needs_observations_waits_for_them(small) -> None:
     with pytest.raises(NeedsObservations, match="int8 needs observations that actors visited"):
         chain.compress(policy, context)
     assert context.memory(moody.state_key) == {}  # nor did the link before it work in vain
-    context.observations = seen(small.observations(small.images, 8))
+    context.visited = seen(small.observations(small.images, 8))
     assert chain.compress(policy, context).fidelity.observations == 8
 
 
@@ -288,7 +288,7 @@ def test_one_version_is_compared_on_a_part_of_the_observations_with_each_of_seve
     found = []
     for version in range(1, 11):
         if version == 2:  # none is measured before there are observations
-            context.observations = seen(small.observations(small.images, 8))
+            context.visited = seen(small.observations(small.images, 8))
         policy = small.policy(small.images, seed=version, version=version)
         fidelity = chain.compress(policy, context).fidelity
         found.append((fidelity.version, fidelity.observations))

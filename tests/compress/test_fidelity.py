@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
+from dataclasses import astuple
 
 import numpy as np
 import pytest
 
 from aclearn.distributions import distribution_of
 from aclearn.types import ActionSpec
+from aclearn.types.action_spec import ActionPart
 from compress import (
     ONNX,
     ArtifactRuntime,
     CompressorChain,
+    Context,
     Fidelity,
     OnnxRuntime,
 )
 from compress.methods.quantizer import Quantizer, has_vnni
 from tests.support.acting import Acting
-from tests.support.contexts import context_of
+from tests.support.contexts import context_of, seen
+from tests.support.toys.illegal_link import Illegal
 
+_TWICE = ActionSpec.of((ActionPart(shape=(2,), counts=(2, 2), starts=(0, 0)),))
 _SOME = distribution_of(ActionSpec.discrete(4))
 
 
@@ -61,6 +66,32 @@ def test_fidelity_stays_finite_where_probabilities_are_zero_in_float32() -> None
     assert Fidelity.of(_SOME, original, compressed, 0).kl_max == pytest.approx(500.0)
 
 
+@pytest.mark.parametrize("spec", [ActionSpec.discrete(4), _TWICE])
+def test_policies_that_differ_only_in_masked_actions_are_the_same(spec) -> None:
+    rng, masks = np.random.default_rng(2), np.array([[True, False, True, True]] * 20)
+    original = rng.normal(size=(20, 4)).astype(np.float32)
+    compressed = original + np.float32([0, 100, 0, 0])
+    assert Fidelity.of(distribution_of(spec), original, compressed, 1).kl_max > 50
+    found = Fidelity.of(distribution_of(spec), original, compressed, 1, masks)
+    assert astuple(found) == (0.0, 0.0, 0.0, 1.0, 20, 1)
+
+
+def test_a_chain_compares_only_the_actions_that_were_allowed(small) -> None:
+    chain = CompressorChain(fidelity_observations=12, fidelity_every=3).add(Illegal()).add(ONNX())
+    observations = small.observations(small.flat, 16)
+    masks = np.ones((16, 4), np.bool_)
+    masks[:12, 3] = False
+    held_out = seen(observations, masks)
+    for rows, differs in ((slice(12), False), (slice(4, None), True)):
+        chain.forget_fidelity()
+        context = Context(seen(observations), held_out=held_out.rows(rows))
+        for _ in range(3):
+            fidelity = chain.compress(small.policy(small.flat), context).fidelity
+        assert fidelity.observations == 12
+        assert (fidelity.kl_max > 50, fidelity.agreement < 1) == (differs, differs)
+        assert differs or fidelity.kl_max < 1e-6
+
+
 def test_a_chains_fidelity_is_measured_on_what_its_artifact_answers(small) -> None:
     context = context_of(small.observations(small.images, 40))
     policy = small.policy(small.images, version=6)
@@ -71,7 +102,8 @@ def test_a_chains_fidelity_is_measured_on_what_its_artifact_answers(small) -> No
     runtime.load(artifact)
     original.load(policy.tensors)
     kls, same = by_loops(
-        original.parameters(context.observations), runtime.parameters(context.observations)
+        original.parameters(context.visited.observations),
+        runtime.parameters(context.visited.observations),
     )
     fidelity = artifact.fidelity
     assert fidelity.kl_mean == pytest.approx(sum(kls) / 40, rel=1e-3, abs=1e-7)

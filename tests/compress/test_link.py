@@ -38,7 +38,7 @@ class Noisy(Scale):
         memory = context.memory(self.state_key)
         memory["calls"] = memory.get("calls", 0) + 1
         rng = np.random.default_rng((context.seed, memory["calls"]))
-        observations = context.need_observations(self.id)
+        observations = context.need_visited(self.id).observations
         noise = np.float32(rng.normal() + observations["observation"].mean())
         return policy.become(policy.graph, {n: t + noise for n, t in policy.tensors.items()})
 
@@ -189,7 +189,7 @@ class NoGauges(Measured):
 
 class WritesIntoObservations(Scale):
     def compress(self, policy, context):
-        context.observations["observation"][0] = 0
+        context.visited.observations["observation"][0] = 0
         return super().compress(policy, context)
 
 
@@ -211,19 +211,19 @@ class Doubles(Scale):
 
 class Blind(Scale):
     def compress(self, policy, context):
-        context.need_observations(self.id)
+        context.need_visited(self.id)
         return super().compress(policy, context)
 
 
 class BlindWithoutACheck(Scale):
     def compress(self, policy, context):
-        shift = np.float32(context.observations["observation"].mean())
+        shift = np.float32(context.visited.observations["observation"].mean())
         return policy.become(policy.graph, {n: t + shift for n, t in policy.tensors.items()})
 
 
 class OtherwiseWithoutObservations(Wider):
     def compress(self, policy, context):
-        return policy if context.observations is None else super().compress(policy, context)
+        return policy if not context.visited else super().compress(policy, context)
 
 
 class Nameless(Scale):
@@ -242,7 +242,7 @@ _OTHER_WIDTH = "plan promised another graph .*hidden.0: .*'units': 20.* promised
 _BREACHES = {
     WritesInto: "changed the tensor 'policy.bias' of the policy it was given",
     WritesTheSame: "changed the tensor 'value.weight' of the policy it was given",
-    WritesIntoObservations: "changed context.observations, which the other links read too",
+    WritesIntoObservations: "changed context.visited, which the other links read too",
     ReusesItsArrays: "changed the tensor 'convolutions.0.weight' of a policy that it had returned",
     ReusesItsDictionary: "of a policy that it had returned before; make new arrays for each",
     GaugesBeforeAnything: "gauges raised KeyError.*'mean'.* a heartbeat calls it before the first",
@@ -261,7 +261,7 @@ _BREACHES = {
     NotFinite: "weights.'policy.bias'.: not finite",
     Doubles: "expected float32 .* got float64",
     Blind: "without observations compress raised NeedsObservations.*set needs_obs",
-    BlindWithoutACheck: "without observations compress raised TypeError",
+    BlindWithoutACheck: "without observations compress raised KeyError",
     OtherwiseWithoutObservations: _OTHER_WIDTH,
     Nameless: "id: expected one printable word without '>', got ''",
     TwoWords: "id: expected one printable word",
@@ -319,7 +319,7 @@ def test_samples_of_visited_observations_do_not_repeat(small) -> None:
     context = context_of(visited)
 
     def sample(count, seed):
-        return context.sample("me", count, np.random.default_rng(seed))["observation"]
+        return context.sample("me", count, np.random.default_rng(seed)).observations["observation"]
 
     drawn = [sample(20, seed) for seed in (1, 1, 2)]
     assert all(len(np.unique(d)) == 20 and np.isin(d, visited).all() for d in drawn)

@@ -18,7 +18,7 @@ from compress import (
 )
 from compress.export import export_onnx, run_onnx
 from compress.graphs.int8_reference import integer_parameters
-from compress.methods.student import Student
+from compress.methods.student import Lessons, Student
 from compress.runtimes.torch_runtime import TorchRuntime
 from tests.support.contexts import context_of, seen
 
@@ -95,7 +95,7 @@ def test_every_version_acts_with_its_own_statistics(chain: list[object]) -> None
             exact = integer_parameters(artifact.graph, artifact.tensors, leaves)
             np.testing.assert_allclose(found, exact, atol=0.02 * np.abs(exact).max())
         if artifact.graph.runtime == "onnx":
-            exported = run_onnx(export_onnx(artifact), seen(observations))
+            exported = run_onnx(export_onnx(artifact), seen(observations).observations)
             np.testing.assert_allclose(exported, found, rtol=1e-5, atol=1e-5)
         assert PolicyGraph.from_dict(artifact.graph.to_dict()) == artifact.graph
 
@@ -147,7 +147,8 @@ def test_a_student_learns_values_in_units_of_their_deviation() -> None:
         rng = np.random.default_rng(3)
         teacher = torch.from_numpy(rng.normal(size=(64, 3)).astype(np.float32))
         values = torch.from_numpy(rng.normal(size=64).astype(np.float32))
-        student.learn((x,), teacher, values * std + mean if normalised else values, renewed=True)
+        taught = values * std + mean if normalised else values
+        student.learn(Lessons((x,), teacher, taught), renewed=True)
         students[normalised] = student
     for name, parameter in students[True].network.named_parameters():
         if parameter.requires_grad:

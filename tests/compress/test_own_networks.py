@@ -13,7 +13,7 @@ import torch
 from aclearn.policies import Architecture, users_architecture
 from aclearn.policies.network import PolicyNetwork, tensors_of
 from aclearn.policies.users_description import describe_module
-from aclearn.types import ActionSpec, LeafSpec, ObservationSpec, PolicyVersion
+from aclearn.types import ActionSpec, LeafSpec, ObservationSpec, PolicyVersion, Visited
 from compress import (
     ArtifactRuntime,
     ChainError,
@@ -124,7 +124,7 @@ def test_artifacts_of_it_act_and_are_exported(case: str, chain: list) -> None:
     visited = _observations(architecture, 200)
     links = parse_chain(chain)
     assert links.plan(architecture).architecture.action_spec == architecture.action_spec
-    artifact = links.compress(policy, Context(visited, seed=1))
+    artifact = links.compress(policy, Context(Visited(visited), seed=1))
     graph = PolicyGraph.from_dict(json.loads(json.dumps(artifact.graph.to_dict())))
     assert graph == artifact.graph
     assert graph.digest() == artifact.graph.digest()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aclearn.policies import Convolution, build_architecture
-from aclearn.types import LeafSpec, ObservationSpec
+from aclearn.types import LeafSpec, ObservationSpec, Visited
 from compress import ArtifactRuntime, Context, OnnxRuntime, Policy, PolicyGraph, parse_chain
 from compress.export import export_onnx, run_onnx
 from compress.graphs.int8_reference import integer_parameters
@@ -38,7 +38,7 @@ _CHAINS = {
 @pytest.mark.parametrize("chain", _CHAINS)
 def test_every_link_compresses_a_policy_on_several_leaves(architecture, chain) -> None:
     policy = Policy.of(architecture, some_tensors(architecture, 1))
-    context = Context(some_observations(architecture, 64, 2), seed=1)
+    context = Context(Visited(some_observations(architecture, 64, 2)), seed=1)
     links = parse_chain(_CHAINS[chain], fidelity_observations=32)
     artifact = links.compress(policy, context)
     assert list(artifact.probe_observations) == list(_SPEC)

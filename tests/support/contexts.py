@@ -6,13 +6,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from aclearn.types import OBSERVATION
+from aclearn.types import OBSERVATION, Visited
 from compress import Context
 
 
-def seen(observations: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """The observations `[N, *shape]` as those of one leaf."""
-    return {OBSERVATION: observations}
+def seen(observations: NDArray[Any], masks: NDArray[Any] | None = None) -> Visited:
+    """The observations `[N, *shape]` as those of one leaf, with masks `[N, A]`."""
+    return Visited({OBSERVATION: observations}, masks)
 
 
 def context_of(
@@ -22,5 +22,5 @@ def context_of(
     **settings: Any,
 ) -> Context:
     """A context with these observations `[N, *shape]`."""
-    given = (None if leaf is None else seen(leaf) for leaf in (observations, held_out))
+    given = (Visited() if leaf is None else seen(leaf) for leaf in (observations, held_out))
     return Context(*given, **settings)

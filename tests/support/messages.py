@@ -115,6 +115,7 @@ def samples_of_messages() -> dict[str, Any]:
         NoNewerWeights(),
         ObservationsRequest(64),
         RecentObservations({"screen": np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2)}),
+        RecentObservations({"screen": np.zeros((1, 2, 2), np.uint8)}, np.array([[True, False]])),
         ArtifactRequest(0, -1, "int8>onnx", uncompressed=True),
         ArtifactReply(
             generation=1,

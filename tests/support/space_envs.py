@@ -118,6 +118,16 @@ class Gates(Match):
         return {"action_mask": self.open * (self.steps < _STEPS)}
 
 
+class Wall(Gates):
+    """`Gates`, the last of which is a wall: it is never open."""
+
+    def _next(self) -> Any:
+        self.wanted = int(self.np_random.integers(5))
+        self.open = np.zeros(6, np.int8)
+        self.open[[self.wanted, self.np_random.integers(5)]] = 1
+        return np.eye(6, dtype=np.float32)[self.wanted]
+
+
 class Locks(Match):
     """`Match` where one of the wrong choices of 3 is not allowed, said choice by choice."""
 

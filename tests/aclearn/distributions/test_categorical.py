@@ -164,7 +164,7 @@ def test_entropy_kl_and_log_probabilities_are_those_of_slow_sums(size: float, ma
     of_p, of_q = _PLAIN.mask(p, mask), _PLAIN.mask(q, mask)
     torch_kind = torch_distribution_of(ActionSpec.discrete(5))
     torch_mask = None if mask is None else torch.from_numpy(mask)
-    in_torch = [torch_kind(torch_kind.mask(torch.from_numpy(x), torch_mask)) for x in (p, q)]
+    in_torch = [torch_kind(torch.from_numpy(x), torch_mask) for x in (p, q)]
     entropies, divergences, logs = [], [], []
     for b in range(40):
         row_mask = None if mask is None else mask[b]
@@ -200,7 +200,7 @@ def test_masked_actions_have_no_probability_and_all_numbers_stay_finite() -> Non
 
     kind = torch_distribution_of(ActionSpec.discrete(6))
     parameters = torch.from_numpy(logits).requires_grad_()
-    policy = kind(kind.mask(parameters, torch.from_numpy(mask)))
+    policy = kind(parameters, torch.from_numpy(mask))
     total = policy.entropy().sum() + policy.log_prob(torch.from_numpy(mask.argmax(axis=1))).sum()
     (total + policy.kl(kind(torch.from_numpy(logits).roll(1, 0))).sum()).backward()
     assert torch.isfinite(total) and torch.isfinite(parameters.grad).all()

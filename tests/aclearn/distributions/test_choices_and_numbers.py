@@ -57,7 +57,7 @@ def test_choices_are_independent_categoricals(masked: bool) -> None:
         mask[:, [1, 4, 6]] = True
     one, other = distribution.mask(p, mask), distribution.mask(q, mask)
     torch_mask = None if mask is None else torch.from_numpy(mask)
-    in_torch = [family(family.mask(torch.from_numpy(x), torch_mask)) for x in (p, q)]
+    in_torch = [family(torch.from_numpy(x), torch_mask) for x in (p, q)]
     taken = np.tile(np.array([1, 1, 1], np.int32), (20, 1))
     logs, entropies, distances = [], [], []
     for b in range(20):
@@ -222,7 +222,7 @@ def test_a_masked_choice_is_never_taken_and_has_no_gradient(spec: ActionSpec) ->
     assert np.isfinite(log_prob).all()
     assert np.isfinite(distribution.entropy(masked)).all()
     tensor = torch.from_numpy(parameters).requires_grad_()
-    policy = family(family.mask(tensor, torch.from_numpy(mask)))
+    policy = family(tensor, torch.from_numpy(mask))
     taken = torch.from_numpy(actions)
     (policy.entropy() + policy.log_prob(taken if spec.numbers else taken.long())).sum().backward()
     assert torch.isfinite(tensor.grad).all()

@@ -23,13 +23,13 @@ def images(start: int) -> Unroll:
 
 
 def test_nothing_is_there_before_the_first_unroll() -> None:
-    assert RecentObservations(STACKS).sample(4) == {}
+    assert not RecentObservations(STACKS).sample(4)
 
 
 def test_every_stacked_observation_of_an_unroll_can_be_drawn() -> None:
     recent = RecentObservations(STACKS)
     recent.add(images(0))
-    got = recent.sample(100)[OBSERVATION]
+    got = recent.sample(100).observations[OBSERVATION]
     assert got.shape == (T * B, S, 2, 3)
     assert (got.dtype, got.flags.c_contiguous) == (np.uint8, True)
     # (older, newer) of each of the T · B steps, by hand
@@ -43,7 +43,7 @@ def test_as_many_as_asked_for_are_drawn_without_repetition() -> None:
     recent.add(images(0))
     drawn = set()
     for _ in range(40):
-        got = recent.sample(2)[OBSERVATION]
+        got = recent.sample(2).observations[OBSERVATION]
         pairs = [(int(o[0, 0, 0]), int(o[1, 0, 0])) for o in got]
         assert len(set(pairs)) == 2
         drawn |= set(pairs)
@@ -54,7 +54,7 @@ def test_only_the_newest_unrolls_are_kept() -> None:
     recent = RecentObservations(STACKS)
     for start in (0, *range(40, 56, 2)):  # the frames of the newest begin with even numbers
         recent.add(images(start))
-    got = recent.sample(1000)[OBSERVATION]
+    got = recent.sample(1000).observations[OBSERVATION]
     assert len(got) == 8 * T * B
     # the newer frame of the first step of each environment: 0 and 1 were those of the oldest
     first = {int(o[1, 0, 0]) for o in got if o[0, 0, 0] >= 140}
@@ -65,7 +65,7 @@ def test_what_is_drawn_is_of_all_kept_unrolls_in_their_order() -> None:
     recent = RecentObservations(FLAT, seed=1)
     for start in (10, 20, 30, 40):
         recent.add(quiet_unroll(np.full((T + 1, B, 3), start, np.float32)))
-    drawn = [recent.sample(2)[OBSERVATION][:, 0].tolist() for _ in range(60)]
+    drawn = [recent.sample(2).observations[OBSERVATION][:, 0].tolist() for _ in range(60)]
     assert {start for pair in drawn for start in pair} == {10, 20, 30, 40}
     assert all(first <= second for first, second in drawn)
     # two of 24 places are of one unroll with a probability of 5/23
@@ -77,7 +77,9 @@ def test_steps_that_are_not_learned_are_not_drawn() -> None:
     frames = np.arange((T + 1) * B * 3, dtype=np.float32).reshape(T + 1, B, 3)
     valid = np.array([[True, False], [False, False], [False, True]])
     recent.add(quiet_unroll(frames, valid=valid))
-    np.testing.assert_array_equal(recent.sample(10)[OBSERVATION], frames[[0, 2], [0, 1]])
+    np.testing.assert_array_equal(
+        recent.sample(10).observations[OBSERVATION], frames[[0, 2], [0, 1]]
+    )
 
 
 @pytest.mark.parametrize("count", [0, 5])
@@ -85,4 +87,4 @@ def test_without_valid_steps_or_without_a_count_there_is_nothing(count) -> None:
     recent = RecentObservations(FLAT)
     frames = np.zeros((T + 1, B, 3), np.float32)
     recent.add(quiet_unroll(frames, valid=np.zeros((T, B), np.bool_)))
-    assert recent.sample(count) == {}
+    assert not recent.sample(count)

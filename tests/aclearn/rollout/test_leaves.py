@@ -118,4 +118,6 @@ def test_leaves_come_bit_equal_through_builder_wire_check_and_batch() -> None:
     places = [(t, b) for t in range(2 * T) for b in range(B) if (t + 1, b) not in RESETS]
     for name, leaf in shown.items():
         expected = np.stack([leaf[place] for place in places])
-        np.testing.assert_array_equal(drawn[name], expected)
+        np.testing.assert_array_equal(drawn.observations[name], expected)
+    masks = np.stack([choices[t].masks[b] for t, b in places])
+    np.testing.assert_array_equal(drawn.masks, masks)

@@ -183,11 +183,13 @@ def test_a_factored_policy_can_be_the_student(small) -> None:
     assert result.graph == graph
     assert distance(result.tensors, tensors) > 0.01
     network = GraphNetwork(graph).load(result.tensors)
-    x = torch.from_numpy(context.observations["observation"])
+    x = torch.from_numpy(context.visited.observations["observation"])
     with torch.no_grad():
         before = GraphNetwork(graph).load(tensors)(x)[0].numpy()
         after = network(x)[0].numpy()
-    teacher, _ = outputs(small.images, original.tensors, context.observations["observation"])
+    teacher, _ = outputs(
+        small.images, original.tensors, context.visited.observations["observation"]
+    )
     assert kl_by_loops(teacher, after) < kl_by_loops(teacher, before) / 5
 
 

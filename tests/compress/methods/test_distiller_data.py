@@ -23,12 +23,12 @@ def test_data_are_by_the_original_and_serve_until_they_are_renewed(small) -> Non
     context = Context()
     distiller = Distiller(smaller(small.images), steps=1, first_steps=1, renew_every=3, amp="off")
     for version in range(1, 8):
-        context.observations = seen(small.observations(small.images, 8, seed=version))
+        context.visited = seen(small.observations(small.images, 8, seed=version))
         context.begin(small.policy(small.images, seed=version, version=version))
         distiller.compress(pruned(context.original, small, 1), context)
         by = 1 + (version - 1) // 3 * 3  # 1, 1, 1, 4, 4, 4, 7
         visited = small.observations(small.images, 8, seed=by)
-        (x,), logits, values = context.memory(distiller.state_key)["data"].part(np.arange(8))
+        (x,), logits, values, _ = context.memory(distiller.state_key)["data"].part(np.arange(8))
         np.testing.assert_array_equal(x, visited)
         expected = outputs(small.images, small.tensors(small.images, by), visited)
         np.testing.assert_allclose(logits, expected[0], rtol=0, atol=1e-5)
@@ -42,7 +42,7 @@ def test_data_are_some_of_all_that_was_visited_and_a_new_student_s_first_of_ten_
     for _ in range(60):
         compress(distiller, small.policy(small.flat), context)
         data = context.memory(distiller.state_key)["data"]
-        (x,), _, _ = data.part(np.arange(len(data)))
+        (x,), *_ = data.part(np.arange(len(data)))
         lengths.append(len(x))
         if len(lengths) > 1:
             drawn |= set(np.nonzero((visited[:, None] == x.numpy()).all(2))[0].tolist())
@@ -55,7 +55,7 @@ def test_data_of_few_observations_are_renewed_when_there_are_twice_as_many(small
     context, taught = Context(), []
     distiller = Distiller(smaller(small.flat), steps=1, first_steps=1, renew_every=100)
     for count in (4, 7, 8, 15, 16, 16):
-        context.observations = seen(small.observations(small.flat, count))
+        context.visited = seen(small.observations(small.flat, count))
         compress(distiller, small.policy(small.flat), context)
         taught.append(len(context.memory(distiller.state_key)["data"]))
     assert taught == [4, 4, 8, 8, 16, 16]
@@ -78,7 +78,7 @@ def test_a_teacher_is_asked_once_of_each_observation_and_when_it_is_needed(small
     for indices, new in (([5, 2], 2), ([2, 5], 0), ([7, 2, 0], 2), ([0], 0), (range(8), 4)):
         asked.clear()
         indices = np.array(indices)
-        (x,), said, valued = data.part(indices)
+        (x,), said, valued, _ = data.part(indices)
         assert sum(asked) == new
         np.testing.assert_array_equal(x, observations[indices])
         np.testing.assert_allclose(said, logits[indices], rtol=0, atol=1e-5)
@@ -133,7 +133,7 @@ def test_every_observation_is_seen_once_before_any_is_seen_again() -> None:
     def parts(count, size, passes):
         data = DistillationData(seen(np.arange(count, dtype=np.float32)[:, None]), Counting(), None)
         found = itertools.islice(data.parts(size, np.random.default_rng(0)), passes)
-        for (x,), logits, values in found:
+        for (x,), logits, values, _ in found:
             # outputs belong to their observations
             np.testing.assert_array_equal(logits[:, 0], x[:, 0])
             np.testing.assert_array_equal(values, -x[:, 0])

@@ -175,7 +175,7 @@ def test_without_observations_magnitude_does_without_and_activation_waits() -> N
     plain = compress(Pruning(0.5, compensate=False), IMAGES, tensors, Context())
     for name, tensor in plain.tensors.items():
         np.testing.assert_array_equal(bare.tensors[name], tensor)
-    context.observations = seen(some_observations(IMAGES, 8))
+    context.visited = seen(some_observations(IMAGES, 8))
     later = compress(Pruning(0.5), IMAGES, tensors, context)
     assert not np.array_equal(later.tensors["hidden.0.bias"], bare.tensors["hidden.0.bias"])
 
@@ -183,7 +183,7 @@ def test_without_observations_magnitude_does_without_and_activation_waits() -> N
     assert link.needs_observations and not Pruning(0.5).needs_observations
     with pytest.raises(NeedsObservations, match=r"prune=0\.5-activation needs observations"):
         compress(link, IMAGES, tensors, context)
-    context.observations = seen(some_observations(IMAGES, 8))
+    context.visited = seen(some_observations(IMAGES, 8))
     compress(link, IMAGES, tensors, context)
 
 

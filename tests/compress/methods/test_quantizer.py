@@ -103,7 +103,7 @@ def test_activation_scales_reach_over_the_range_and_zero(values, scale, zero) ->
 def test_ranges_are_those_of_what_enters_each_layer(small, architecture) -> None:
     policy = small.policy(architecture)
     observations = small.observations(architecture, 9)
-    ranges = activation_ranges(policy, seen(observations))
+    ranges = activation_ranges(policy, seen(observations).observations)
     _, _, given = outputs(policy.graph, policy.tensors, observations)
     for layer in policy.graph.products():
         entering, leaving = given[layer.reads[0]], given[layer.name]
@@ -243,9 +243,7 @@ def test_versions_between_calibrations_are_quantised_with_the_known_ranges(small
         assert result.at == policy.at
         scales.append(float(result.tensors["policy.input_scale"]))
         weights.append(result.tensors["policy.weight"])
-        fresh = quantise(
-            Quantizer(calibration_observations=16), policy, Context(context.observations)
-        )
+        fresh = quantise(Quantizer(calibration_observations=16), policy, Context(context.visited))
         np.testing.assert_array_equal(weights[-1], fresh.tensors["policy.weight"])
         ratio = float(result.tensors["policy.weight_scale"] / fresh.tensors["policy.weight_scale"])
         assert ratio == 1.0
@@ -296,7 +294,7 @@ def test_another_graph_is_calibrated_at_once(small) -> None:
     link = Quantizer(calibrate_every=100)
     wide = small.policy(small.images)
     narrow = small.policy(altered(small.images, hidden=(7, 5)))
-    alone = quantise(Quantizer(), narrow, Context(context.observations))
+    alone = quantise(Quantizer(), narrow, Context(context.visited))
     quantise(link, wide, context)
     result = quantise(link, narrow, context)
     assert context.memory(link.state_key)["calibrations"] == 2

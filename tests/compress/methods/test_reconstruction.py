@@ -127,7 +127,7 @@ def test_corrections_are_measured_again_when_they_are_due() -> None:
     shown = [some_observations(IMAGES, 20, seed) // (1 + seed) for seed in range(4)]
     corrections = {}
     for index, (tensors, visited) in enumerate(zip(versions, shown, strict=True)):
-        context.observations = seen(visited)
+        context.visited = seen(visited)
         pruned = compress(link, IMAGES, tensors, context)
         bare = compress(Pruning(0.5, compensate=False), IMAGES, tensors, Context()).tensors
         if index % 2 == 0:
@@ -153,7 +153,7 @@ def test_what_few_observations_said_is_asked_again_of_twice_as_many_or_all_that_
         (others, 30, 30),
         (others, 40, 30),
     ):
-        context.observations = seen(visited[:count])
+        context.visited = seen(visited[:count])
         pruned = compress(link, IMAGES, tensors, context)
         removed = removed or least_important(IMAGES, pruned.graph.architecture, tensors)
         expected = reconstructed(IMAGES, tensors, removed, visited[:measured_on])
@@ -171,7 +171,7 @@ def test_units_chosen_by_few_observations_are_chosen_again_by_twice_as_many(comp
     visited[:4] = 0  # of the first ones only biases are left
     kept = []
     for count, measured_on in ((4, 4), (7, 4), (40, 40)):
-        context.observations = seen(visited[:count])
+        context.visited = seen(visited[:count])
         pruned = compress(link, IMAGES, tensors, context)
         once = compress(
             Pruning(0.5, **settings), IMAGES, tensors, context_of(visited[:measured_on])
@@ -188,7 +188,7 @@ def test_twice_as_many_that_gave_nothing_finite_are_asked_again(importance) -> N
     huge = np.full_like(good["convolutions.0.weight"], 3e38)
     link, context = Pruning(0.5, importance=importance), context_of(visited[:10])
     compress(link, IMAGES, good, context)
-    context.observations = seen(visited)
+    context.visited = seen(visited)
     with pytest.raises(RefusedTensors, match="not finite"):
         compress(link, IMAGES, {**good, "convolutions.0.weight": huge}, context)
     again = compress(link, IMAGES, good, context)
@@ -199,7 +199,7 @@ def test_twice_as_many_that_gave_nothing_finite_are_asked_again(importance) -> N
 def test_units_that_are_chosen_again_get_corrections_of_their_own() -> None:
     link, context = Pruning(0.5, reselect_every=1, measure_every=100), Context()
     visited = some_observations(IMAGES, 40)
-    context.observations = seen(visited)
+    context.visited = seen(visited)
     chosen = []
     for seed in (1, 2):
         tensors = some_tensors(IMAGES, seed)
@@ -252,7 +252,9 @@ def test_a_wide_image_is_fitted_on_some_of_its_positions() -> None:
     }
     visited = some_observations(IMAGES, 1000)  # nine positions each
     drawn = [
-        reconstruction(policy, kept, seen(visited), ridge=0.03, rng=np.random.default_rng(seed))
+        reconstruction(
+            policy, kept, seen(visited).observations, ridge=0.03, rng=np.random.default_rng(seed)
+        )
         for seed in (0, 0, 1)
     ]
     name = "convolutions.1.weight"

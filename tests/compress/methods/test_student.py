@@ -14,7 +14,13 @@ from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 from aclearn.types import ObservationSpec
 from compress import PolicyGraph
 from compress.graphs.graph_network import GraphNetwork
-from compress.methods.student import DistillationData, Student, distillation_loss, one_signed_layers
+from compress.methods.student import (
+    DistillationData,
+    Lessons,
+    Student,
+    distillation_loss,
+    one_signed_layers,
+)
 from tests.support.architectures import altered
 from tests.support.contexts import seen
 from tests.support.distillation import kl_by_loops, outputs, silenced
@@ -69,6 +75,42 @@ def test_the_gradient_pulls_probabilities_and_values_to_the_teacher() -> None:
     np.testing.assert_allclose(values.grad.numpy(), np.arange(4.0) / 4, atol=1e-6)
 
 
+def test_masked_actions_are_not_learned_and_do_not_count(small) -> None:
+    rng = np.random.default_rng(2)
+    graph, observations = PolicyGraph(small.flat), small.observations(small.flat, 6)
+    tensors = small.tensors(small.flat, 3)
+    masks = np.ones((6, small.flat.action_spec.mask_width), np.bool_)
+    masks[:, 1] = False
+    masks[:3, 2] = False
+    teacher_logits = rng.normal(size=masks.shape).astype(np.float32)
+    teacher_logits[:, 1] += 100
+    teacher_logits[:3, 2] += 100
+    logits, values = outputs(small.flat, tensors, observations)
+    student = Student(
+        graph,
+        tensors,
+        learning_rate=1e-2,
+        value_cost=0.0,
+        entropy_cost=0.1,
+        max_grad_norm=1.0,
+        amp_dtype=None,
+    )
+    lessons = Lessons(
+        (torch.from_numpy(observations),),
+        torch.from_numpy(teacher_logits),
+        torch.from_numpy(values).float(),
+        torch.from_numpy(masks),
+    )
+    loss = student.learn(lessons)
+    rows = [(teacher_logits[None, b, m], logits[None, b, m]) for b, m in enumerate(masks)]
+    expected = np.mean([kl_by_loops(teacher, mine) for teacher, mine in rows])
+    assert float(loss.kl) == pytest.approx(expected, rel=1e-4)
+    learned = student.tensors()
+    for name in ("policy.weight", "policy.bias"):
+        np.testing.assert_array_equal(learned[name][1], tensors[name][1])
+        assert (learned[name][2] != tensors[name][2]).any()
+
+
 def test_values_that_differ_by_less_than_bf16_tells_apart_are_learned_in_bf16(small) -> None:
     # only the values' biases are left; in bf16 100.3 would be 100.5
     graph = PolicyGraph(small.images)
@@ -86,7 +128,7 @@ def test_values_that_differ_by_less_than_bf16_tells_apart_are_learned_in_bf16(sm
         amp_dtype=torch.bfloat16,
     )
     network = GraphNetwork(graph).load(teacher)
-    loss = student.learn(*all_of(small.observations(small.images, 6), network, torch.bfloat16))
+    loss = student.learn(all_of(small.observations(small.images, 6), network, torch.bfloat16))
     assert float(loss.value) == pytest.approx(0.3**2, rel=1e-3)
     assert float(loss.kl) == 0.0
 
@@ -99,18 +141,18 @@ def test_a_student_that_has_nothing_to_learn_is_not_dead(small) -> None:
     # both so certain of an action that float32 has no other: the gradient is exactly zero
     sure = tensors | {"policy.bias": np.float32([300.0, 0.0, 0.0])}
     student.network.load(sure)
-    student.learn(*all_of(observations, GraphNetwork(graph).load(sure)))
+    student.learn(all_of(observations, GraphNetwork(graph).load(sure)))
     assert all(not parameter.grad.any() for parameter in student.network.policy.parameters())
     assert student.alive
     student.network.load(tensors)
     other = small.policy(small.images, seed=5).tensors
-    student.learn(*all_of(observations, GraphNetwork(graph).load(other)))
+    student.learn(all_of(observations, GraphNetwork(graph).load(other)))
     assert student.alive
     student.network.load(silenced(tensors))
-    student.learn(*all_of(observations, GraphNetwork(graph).load(other)))
+    student.learn(all_of(observations, GraphNetwork(graph).load(other)))
     assert not student.alive
     # black screens, as at the start of a game: units silent there may be active elsewhere
-    student.learn(*all_of(np.zeros_like(observations), GraphNetwork(graph).load(other)))
+    student.learn(all_of(np.zeros_like(observations), GraphNetwork(graph).load(other)))
     assert student.alive
 
 
@@ -151,7 +193,7 @@ def test_gradients_are_centred_where_inputs_have_one_sign_and_nowhere_else(small
         max_grad_norm=1e9,
         amp_dtype=None,
     )
-    student.learn(*all_of(observations, GraphNetwork(PolicyGraph(architecture)).load(teacher)))
+    student.learn(all_of(observations, GraphNetwork(PolicyGraph(architecture)).load(teacher)))
     # the same gradient from the trainer's module and the loss in its own words
     network = PolicyNetwork(architecture, seed=0)
     load_tensors(network, learner)
@@ -228,6 +270,6 @@ def test_a_student_keeps_its_units_while_its_teacher_s_values_drift() -> None:
         teacher.value = -0.03 * version
         for step in range(40 if version == 0 else 4):
             seen = screens[rng.integers(256, size=16)]
-            student.learn(*all_of(seen, teacher), renewed=step == 0)
+            student.learn(all_of(seen, teacher), renewed=step == 0)
     assert before > 100
     assert units_that_live(student, screens) > 0.45 * before

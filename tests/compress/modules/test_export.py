@@ -226,4 +226,6 @@ def test_our_graphs_compute_what_torch_s_exporter_writes(architecture) -> None:
             return self.module(observations)[0]
 
     again = export_module(Logits(), torch.from_numpy(x))
-    np.testing.assert_allclose(run_onnx(again, seen(x)), expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        run_onnx(again, seen(x).observations), expected, rtol=1e-3, atol=1e-4
+    )

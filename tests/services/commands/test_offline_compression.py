@@ -17,7 +17,7 @@ from aclearn.distributions import distribution_of
 from aclearn.errors import AclearnError, CheckpointError, ConfigError
 from aclearn.launch import StopFlag
 from aclearn.policies.network import PolicyNetwork, load_tensors
-from aclearn.types import ActionSpec, EnvSpec
+from aclearn.types import ActionSpec, EnvSpec, Visited
 from compress import (
     ArtifactRuntime,
     ChainError,
@@ -72,7 +72,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, spec: EnvSpec) -> None:
 def no_games(monkeypatch: pytest.MonkeyPatch) -> None:
     """Visits cost seconds: random frames instead."""
 
-    def visit(saved: object, policy: object, *, count: int, seed: int) -> dict[str, np.ndarray]:
+    def visit(saved: object, policy: object, *, count: int, seed: int) -> Visited:
         return seen(some_frames(count))
 
     monkeypatch.setattr("services.commands.offline_compression.visit", visit)
@@ -106,7 +106,10 @@ def test_an_exported_policy_needs_nothing_else_and_answers_as_torch_does(run, tm
     assert artifact.chain == "onnx"
     frames = some_frames(5)
     np.testing.assert_allclose(
-        run_onnx(to.read_bytes(), seen(frames)), torch_parameters(run, frames), rtol=1e-4, atol=1e-5
+        run_onnx(to.read_bytes(), seen(frames).observations),
+        torch_parameters(run, frames),
+        rtol=1e-4,
+        atol=1e-5,
     )
     model = onnx.load(to)
     assert all(t.data_location != onnx.TensorProto.EXTERNAL for t in model.graph.initializer)
@@ -122,7 +125,10 @@ def test_an_exported_int8_policy_is_near_and_says_how_near(run, tmp_path) -> Non
     artifact = export_run(run, to, words="int8")
     assert artifact.chain.startswith("int8") and artifact.chain.endswith(">onnx")
     frames = some_frames(5)
-    exact, answers = torch_parameters(run, frames), run_onnx(to.read_bytes(), seen(frames))
+    exact, answers = (
+        torch_parameters(run, frames),
+        run_onnx(to.read_bytes(), seen(frames).observations),
+    )
     assert 0.0 < np.abs(answers - exact).max() < 0.1 * np.abs(exact).max() + 0.01
     about = {prop.key: prop.value for prop in onnx.load(to).metadata_props}
     assert float(about["fidelity.kl_mean"]) == pytest.approx(artifact.fidelity.kl_mean)
@@ -235,7 +241,7 @@ def test_a_chain_is_compared_on_other_observations_than_it_was_fitted_on(run, mo
     monkeypatch.setattr("services.commands.offline_compression.Context", context)
     *_, row = compress_run(run, "int8")
     others = frames[1::2]
-    assert all(np.array_equal(given["observation"], frames[0::2]) for given in fitted)
+    assert all(np.array_equal(given.observations["observation"], frames[0::2]) for given in fitted)
     policy = Acting(ArtifactRuntime(load_policy(run).architecture))
     policy.load(row.artifact)
     expected = Fidelity.of(
@@ -256,7 +262,7 @@ def test_a_run_of_a_residual_network_repeats_itself_and_is_exported_and_played(t
     artifact = export_run(run, tmp_path / "policy.onnx")
     assert artifact.original == saved.architecture.digest()
     frames = some_frames(3)
-    answers = run_onnx((tmp_path / "policy.onnx").read_bytes(), seen(frames))
+    answers = run_onnx((tmp_path / "policy.onnx").read_bytes(), seen(frames).observations)
     np.testing.assert_allclose(answers, torch_parameters(run, frames), rtol=1e-4, atol=1e-5)
     assert evaluate(run, episodes=2).lengths == [100, 100]
 

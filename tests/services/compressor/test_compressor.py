@@ -9,7 +9,6 @@ import pytest
 
 from aclearn.config import CompressorConfig, Config, EnvConfig, RunConfig
 from aclearn.types import PolicyId, PolicyVersion
-from aclearn.types.observation_spec import row_count
 from aclearn.wire import (
     decode,
     encode,
@@ -57,8 +56,8 @@ def test_the_newest_observations_are_kept_for_links_or_for_comparisons(tools) ->
     for part in (numbered[:5], numbered[5:6], numbered[6:]):
         compressor.observe(seen(part))
     context = compressor.ladder.rung.context
-    assert context.observations["observation"][:, 0].tolist() == [4, 5, 6, 8, 9, 10]
-    assert context.held_out["observation"][:, 0].tolist() == [7, 11]
+    assert context.visited.observations["observation"][:, 0].tolist() == [4, 5, 6, 8, 9, 10]
+    assert context.held_out.observations["observation"][:, 0].tolist() == [7, 11]
 
 
 def test_where_nothing_is_compared_all_observations_are_for_links(tools) -> None:
@@ -66,7 +65,7 @@ def test_where_nothing_is_compared_all_observations_are_for_links(tools) -> None
     for _ in range(2):
         compressor.observe(seen(some_observations(tools.flat, 4)))
     context = compressor.ladder.rung.context
-    assert (row_count(context.observations), row_count(context.held_out)) == (6, 0)
+    assert (len(context.visited), len(context.held_out)) == (6, 0)
 
 
 def test_a_failing_link_is_counted_and_the_last_artifact_stays(tools) -> None:

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from aclearn.telemetry import WaitMeter
+from aclearn.types import Visited
 from aclearn.wire import ArtifactRequest, Envelope, Weights, encode
 from services.compressor.cpu_budget import CpuBudget, CpuShare
 from services.compressor.main import refresh
 from services.compressor.server import serve_artifacts
 from services.runtime.role_metrics import RoleMetrics
 from tests.support.compressors import make_moody, some_tensors
+from tests.support.contexts import seen
 
 
 @pytest.mark.parametrize(
@@ -73,13 +75,12 @@ class EagerLine:
 
     def poll(self, membership, known, *, wanted):
         if not wanted:
-            return None, None
+            return None, Visited()
         self._cpu.now += self._unpack_s
         self._version += 1
         weights = Weights(0, self._version, some_tensors(self._architecture, self._version))
-        return weights, {
-            "observation": np.ones((2, *self._architecture.observation.sole.shape), np.float32)
-        }
+        shape = self._architecture.observation.sole.shape
+        return weights, seen(np.ones((2, *shape), np.float32))
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_a_rung_keeps_the_state_of_its_links_while_another_one_is_current(tools)
     assert [link.calls for link in links] == [3, 2]  # only the current rung's is made
     first, second, _ = compressor.ladder.rungs
     np.testing.assert_array_equal(
-        *(rung.context.observations["observation"] for rung in (first, second))
+        *(rung.context.visited.observations["observation"] for rung in (first, second))
     )
 
 

@@ -19,6 +19,10 @@ from services.compressor.trainer_client import TrainerClient
 from services.runtime.peer_link import PeerLink
 from tests.support.compressors import make_moody, some_tensors
 
+_OBSERVED = RecentObservations(
+    {"observation": np.ones((2, 3), np.float32)}, np.array([[True, False], [True, True]])
+)
+
 
 def _line(roles, tools, clock, *, observations_every_s: float):
     """The trainer's server, the known peers, and the client."""
@@ -47,9 +51,11 @@ def test_the_line_to_the_trainer_asks_for_weights_and_now_and_then_for_observati
 
     routing_id, envelope = tools.next_message(server, poll)
     assert envelope.message == ObservationsRequest(7)
-    server.send(routing_id, RecentObservations({"observation": np.ones((2, 3), np.float32)}))
-    tools.wait_until(lambda: (poll(), got[-1][1] is not None)[1], "observations have come")
-    assert got[-1][1]["observation"].shape == (2, 3)
+    server.send(routing_id, _OBSERVED)
+    tools.wait_until(lambda: (poll(), bool(got[-1][1]))[1], "observations have come")
+    visited = got[-1][1]
+    assert visited.observations["observation"].shape == (2, 3)
+    np.testing.assert_array_equal(visited.masks, _OBSERVED.masks)
     assert tools.nothing_comes(server, poll)
     wanted = True
     clock.now += 1.0

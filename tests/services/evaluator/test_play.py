@@ -79,6 +79,7 @@ def test_each_environment_plays_its_share_from_a_start_without_a_memory(greedy) 
 
 
 def test_visited_observations_are_every_fifth_of_each_game_in_order_of_time() -> None:
-    visited = visit(_saved(length=100), ParityPolicy(), count=40, seed=_SEED)["observation"]
+    visited = visit(_saved(length=100), ParityPolicy(), count=40, seed=_SEED)
     expected = [[_SEED + b, t] for t in (0, 5, 10) for b in range(_ENVS)]
-    np.testing.assert_array_equal(visited, np.array(expected[:40], np.float32))
+    expected_array = np.array(expected[:40], np.float32)
+    np.testing.assert_array_equal(visited.observations["observation"], expected_array)

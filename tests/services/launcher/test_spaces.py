@@ -80,3 +80,21 @@ def test_every_leaf_reaches_all_roles(tmp_path: Path, inference: str) -> None:
     assert run.summary()["updates"] == 10
     if inference == "int8":
         assert run.passed["ArtifactReply"] > 0
+
+
+def test_actions_that_are_masked_do_not_count_in_the_comparison_or_for_a_student(
+    tmp_path: Path,
+) -> None:
+    # the link prefers what is never allowed; the student starts from its weights
+    chain = ["tests.support.toys.illegal_link:Illegal", {"distill": {"steps": 1}}, "onnx"]
+    run = _train(
+        tmp_path,
+        {"id": "tests.support.space_envs:Wall", "action_mask": "info"},
+        actors=_ACTORS,
+        run={"max_updates": 12},
+        compressor=_INT8 | {"chain": chain},
+    )
+    told = run.heartbeats["compressor-0"]
+    assert told.gauges["kl_observations"] > 0
+    assert told.gauges["kl_max"] < 1 and told.gauges["distill_kl"] < 1
+    assert told.counters["artifacts"] > 5

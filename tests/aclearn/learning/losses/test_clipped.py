@@ -21,7 +21,7 @@ def sums_of(loss: Loss, config: PPOConfig, spec: ActionSpec, of_steps: dict) -> 
     given = {name: torch.as_tensor(value) for name, value in of_steps.items()}
     no = torch.zeros_like(given["valid"])
     distribution = torch_distribution_of(spec)
-    policy = distribution(distribution.mask(given["parameters"], given.get("masks")))
+    policy = distribution(given["parameters"], given.get("masks"))
     batch = Batch(
         observations={}, actions=given["actions"], rewards=torch.zeros_like(given["values"]),
         behaviour_log_prob=given["behaviour_log_prob"], terminated=no, truncated=no,
