@@ -50,7 +50,9 @@ class TorchGaussian:
     def __init__(self, parameters: Tensor, spec: ActionSpec) -> None:
         self._squash = spec.squash
         self._means, log_stds = parameters.float().chunk(2, -1)
-        self._log_stds = log_stds + (log_stds.clamp(*LOG_STD_RANGE) - log_stds).detach()
+        with torch.no_grad():
+            excess = log_stds.clamp(*LOG_STD_RANGE) - log_stds
+        self._log_stds = log_stds + excess
 
     @staticmethod
     def mask(parameters: Tensor, mask: Tensor | None) -> Tensor:

@@ -71,6 +71,7 @@ class Batch:
         masks: `[T, B, A]` bool, the allowed actions; None: all.
         frozen: the correction that all updates from this batch share; None where each has its own.
         new: `[T, B]` bool on the host, the steps of no earlier batch; None: all.
+        all_valid: known to have valid steps only, so that nothing need be masked.
     """
 
     observations: dict[str, Tensor]
@@ -87,6 +88,7 @@ class Batch:
     masks: Tensor | None = None
     frozen: FrozenCorrection | None = None
     new: NDArray[np.bool_] | None = None
+    all_valid: bool = False
 
     @property
     def width(self) -> int:
@@ -113,6 +115,10 @@ class Batch:
             return self.steps
         return int(np.count_nonzero(self.valid_on_host & self.new))
 
+    def of_valid(self, values: Tensor) -> Tensor:
+        """`values` `[T, B]` with 0 where steps are not valid, even where they are NaN."""
+        return values if self.all_valid else values.masked_fill(~self.valid, 0.0)
+
     def columns(self, columns: slice) -> Batch:
         """Some neighbouring environments, as views of this batch."""
         changes: dict[str, Any] = {
@@ -129,7 +135,7 @@ class Batch:
         """Copies of single steps, `[1, N]`, for a policy without state; the correction is frozen.
 
         Args:
-            numbers: t · B + b of each step.
+            numbers: t · B + b of each step; valid ones.
         """
         assert self.frozen is not None and not self.state
         steps = torch.from_numpy(numbers).to(self.actions.device)
@@ -148,11 +154,14 @@ class Batch:
             valid_on_host=self.valid_on_host.reshape(-1)[numbers][None],
             new=None if self.new is None else self.new.reshape(-1)[numbers][None],
             frozen=self.frozen.steps(steps),
+            all_valid=True,
             **changes,
         )
 
     def cut(self, count: int) -> list[Batch]:
         """At most `count` batches of neighbouring environments, as views of this one."""
+        if count <= 1:
+            return [self]
         return [self.columns(columns) for columns in cut_columns(self.width, count)]
 
 

@@ -25,7 +25,7 @@ from aclearn.learning.losses import Loss
 from aclearn.learning.moments import Moments
 from aclearn.learning.normalisers import Normalisers
 from aclearn.learning.objective import Objective
-from aclearn.learning.optimiser import learning_rate, make_optimiser
+from aclearn.learning.optimiser import clip_gradients, learning_rate, make_optimiser
 from aclearn.learning.parallel_worker import ParallelWorker
 from aclearn.learning.target_network import TargetNetwork
 from aclearn.learning.update_report import UpdateReport
@@ -217,13 +217,11 @@ class Learner:
                     gradient.record_stream(torch.cuda.current_stream(self._device))
             self._unscale(worker.loss_scale)
             limit = self._optimiser_config.max_grad_norm
-            norm = torch.nn.utils.clip_grad_norm_(
-                self._parameters, limit if limit > 0 else float("inf")
-            )
+            norm = clip_gradients(self._parameters, limit if limit > 0 else math.inf)
+            finite = math.isfinite(norm)
             rate = learning_rate(self._optimiser_config, learned_steps)
             for group in self._optimiser.param_groups:
                 group["lr"] = rate
-            finite = bool(torch.isfinite(norm))
             if finite:
                 self._scaler.step(self._optimiser)
                 if self._target is not None:
@@ -235,7 +233,7 @@ class Learner:
                 self._advantage_squares *= kept
                 self._advantage_squares += sums.advantage_squares
                 self._advantage_weight = kept * self._advantage_weight + sums.steps
-        return UpdateReport.of(sums, applied=finite, gradient_norm=float(norm), rate=rate)
+        return UpdateReport.of(sums, applied=finite, gradient_norm=norm, rate=rate)
 
     def device_updates(self, batch: Batch, *, count: int, passes: int) -> DeviceUpdates | None:
         """All updates of `batch`, which lies in fixed memory, without a wait for the device.

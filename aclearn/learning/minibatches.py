@@ -64,13 +64,14 @@ class Minibatches:
 
     def _shuffle(self) -> Iterator[Batch]:
         steps = self._steps[torch.randperm(len(self._steps), generator=self._generator).numpy()]
+        shuffled = self._batch.single_steps(steps)  # views of one copy cost less than copies
         learned = []
-        for part in np.array_split(steps, min(self._count, max(1, len(steps)))):
+        for part in np.array_split(np.arange(len(steps)), min(self._count, max(1, len(steps)))):
             if not len(part):
                 continue
-            minibatch = self._batch.single_steps(part)
+            minibatch = shuffled.columns(slice(part[0], part[-1] + 1))
             yield minibatch
             if minibatch not in self._refused:
-                learned.append(part)
+                learned.append(steps[part])
         self._refused.clear()
         self._steps = np.concatenate(learned) if learned else steps[:0]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from aclearn.policies import Architecture
 from aclearn.policies.network import tensors_of
-from aclearn.types import OBSERVATION
+from aclearn.types import OBSERVATION, Visited
 from compress import CompressorChain, Context, Policy
 
 #: Newest observations that a link may measure on.
@@ -41,7 +41,7 @@ class ActingCopy:
             observations: visited, `[N, D]`.
         """
         visited = observations[-_OBSERVATIONS:].cpu().numpy()
-        self._context.observations = {OBSERVATION: visited}
+        self._context.visited = Visited({OBSERVATION: visited})
         policy = Policy.of(self._original, tensors_of(network))
         self._context.begin(policy)
         for link in self._chain.links:

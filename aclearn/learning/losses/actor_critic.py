@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from aclearn.config import ActorCriticConfig
 from aclearn.learning.batch import Batch
 from aclearn.learning.losses.loss import Loss, LossSums, Outputs
@@ -23,12 +21,10 @@ class ActorCritic(Loss):
         self, batch: Batch, outputs: Outputs, correction: Correction, config: ActorCriticConfig
     ) -> LossSums:
         """As `Loss.__call__`."""
-        valid, zero = batch.valid, torch.zeros((), device=outputs.values.device)
-        # `where`, not a product: an invalid step may hold NaN. Around the factors, not around
-        # their product: in the backward pass 0 × NaN is NaN.
-        taken = torch.where(valid, outputs.log_probs, zero)
-        policy = -(taken * torch.where(valid, correction.weighted_advantages, zero)).sum()
-        value = 0.5 * torch.where(valid, correction.targets - outputs.values, zero).square().sum()
-        entropy = torch.where(valid, outputs.distribution.entropy(), zero).sum()
+        # around the factors, not around their product: in the backward pass 0 × NaN is NaN
+        taken = batch.of_valid(outputs.log_probs)
+        policy = -(taken * batch.of_valid(correction.weighted_advantages)).sum()
+        value = 0.5 * batch.of_valid(correction.targets - outputs.values).square().sum()
+        entropy = batch.of_valid(outputs.distribution.entropy()).sum()
         total = policy + config.value_cost * value - config.entropy_cost * entropy
         return LossSums(total, {"policy_loss": policy, "value_loss": value, "entropy": entropy})

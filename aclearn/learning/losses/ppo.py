@@ -38,26 +38,25 @@ class PPO(Loss):
         self, batch: Batch, outputs: Outputs, correction: Correction, config: PPOConfig
     ) -> LossSums:
         """As `Loss.__call__`."""
-        valid, zero = batch.valid, torch.zeros((), device=outputs.values.device)
-        # `where`, not a product, and around each factor: see `ActorCritic`
-        log_ratios = torch.where(valid, self._log_ratios(batch, outputs, config), zero)
+        # around each factor, as in `ActorCritic`
+        log_ratios = batch.of_valid(self._log_ratios(batch, outputs, config))
         log_ratios = log_ratios.clamp(max=MAX_LOG_RHO)
         ratios = log_ratios.exp()
         clipped = ratios.clamp(1.0 - config.clip_range, 1.0 + config.clip_range)
-        advantages = torch.where(valid, correction.weighted_advantages, zero)
+        advantages = batch.of_valid(correction.weighted_advantages)
         policy = -torch.minimum(ratios * advantages, clipped * advantages).sum()
-        errors = torch.where(valid, correction.targets - outputs.values, zero).square()
+        errors = batch.of_valid(correction.targets - outputs.values).square()
         if config.value_clip is not None:
             before = outputs.proximal_values
             change = (outputs.values - before).clamp(-config.value_clip, config.value_clip)
-            short = torch.where(valid, correction.targets - (before + change), zero).square()
+            short = batch.of_valid(correction.targets - (before + change)).square()
             errors = torch.maximum(errors, short)
         value = 0.5 * errors.sum()
-        entropy = torch.where(valid, outputs.distribution.entropy(), zero).sum()
+        entropy = batch.of_valid(outputs.distribution.entropy()).sum()
         total = policy + config.value_cost * value - config.entropy_cost * entropy
         with torch.no_grad():
-            moved = outputs.log_probs - outputs.proximal_log_probs
-            moved = torch.where(valid, moved, zero).clamp(max=MAX_LOG_RHO)
+            moved = batch.of_valid(outputs.log_probs - outputs.proximal_log_probs)
+            moved = moved.clamp(max=MAX_LOG_RHO)
             metrics = {
                 "policy_loss": policy,
                 "value_loss": value,

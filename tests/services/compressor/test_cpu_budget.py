@@ -40,6 +40,7 @@ from services.runtime.policy_factory import make_ladder
 from aclearn.policies import build_architecture
 from aclearn.types import ObservationSpec
 from tests.support.compressors import some_observations, some_tensors
+from tests.support.contexts import seen
 
 flat = build_architecture(
     "flat", ObservationSpec.plain((4,), "float32"), 2, (), (64, 64), "tanh", separate_value=False
@@ -48,7 +49,7 @@ compressor = CompressorConfig(chain=["distill", "int8", "onnx"])
 config = Config(run=RunConfig(name="r"), env=EnvConfig(id="CartPole-v1"), compressor=compressor)
 tested = Compressor(make_ladder(config, flat), flat, compressor, seed=1)
 tested.compress(PolicyVersion(0, 1), some_tensors(flat, 1))
-tested.observe({"observation": some_observations(flat, 2048)})
+tested.observe(seen(some_observations(flat, 2048)))
 began = time.process_time()
 tested.compress(PolicyVersion(0, 2), some_tensors(flat, 2))
 print(tested.artifact.chain, time.process_time() - began)
