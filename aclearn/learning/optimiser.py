@@ -15,7 +15,7 @@ def make_optimiser(
 ) -> torch.optim.Optimizer:
     """Adam (Kingma & Ba 2015) or RMSProp, torch's or TensorFlow's, over float32 parameters."""
     if config.kind == "adam":
-        return FusedAdam(
+        return torch.optim.Adam(
             parameters,
             lr=config.learning_rate,
             betas=(config.adam_beta1, config.adam_beta2),
@@ -30,44 +30,6 @@ def make_optimiser(
         eps=config.epsilon,
         foreach=True,
     )
-
-
-class FusedAdam(torch.optim.Adam):
-    """`torch.optim.Adam` with `fused=True`; on a CPU without its 40 µs of grouping tensors."""
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update of every parameter that has a gradient."""
-        [group] = self.param_groups
-        given = [p for p in group["params"] if p.grad is not None]
-        skips = getattr(self, "found_inf", None) is not None
-        if skips or any(p.is_cuda for p in given):
-            super().step()
-            return
-        states = [self.state[p] for p in given]
-        for parameter, state in zip(given, states, strict=True):
-            if not state:
-                state["step"] = torch.zeros(())
-                state["exp_avg"] = torch.zeros_like(parameter)
-                state["exp_avg_sq"] = torch.zeros_like(parameter)
-        steps = [state["step"] for state in states]
-        torch._foreach_add_(steps, 1)
-        beta1, beta2 = group["betas"]
-        torch._fused_adam_(
-            given,
-            [p.grad for p in given],
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],
-            steps,
-            lr=group["lr"],
-            beta1=beta1,
-            beta2=beta2,
-            weight_decay=0.0,
-            eps=group["eps"],
-            amsgrad=False,
-            maximize=False,
-        )
 
 
 class RMSpropOfTensorFlow(torch.optim.RMSprop):

