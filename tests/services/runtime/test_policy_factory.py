@@ -14,6 +14,7 @@ from aclearn.config import (
     ActorsConfig,
     CompressorConfig,
     Config,
+    DDPGConfig,
     EnvConfig,
     NetworkConfig,
     PolicyConfig,
@@ -38,6 +39,7 @@ from tests.support.contexts import seen
 from tests.support.env_specs import plain_spec
 
 _IMAGES = plain_spec((4, 84, 84), "uint8", 6, 4)
+_BOX = ActionSpec.of((ActionPart(dtype="float32", shape=(2,), low=(0, 0), high=(1, 1)),))
 _SHIPPED = sorted((Path(__file__).parents[3] / "configs").rglob("*.yaml"))
 
 
@@ -65,11 +67,10 @@ def test_hidden_widths_of_the_configuration_are_used() -> None:
 def test_a_q_head_is_that_of_discrete_actions_only() -> None:
     config = _config(architecture="nature", critic="q")
     assert architecture_of(config, _IMAGES).tensor_shapes()["q.weight"] == (6, 512)
-    box = ActionSpec.of((ActionPart(dtype="float32", shape=(2,), low=(0, 0), high=(1, 1)),))
     with pytest.raises(
         ConfigError, match=r"^policy\.critic: q has one value .* 2 numbers; set it to v$"
     ):
-        architecture_of(config, replace(_IMAGES, action=box))
+        architecture_of(config, replace(_IMAGES, action=_BOX))
 
 
 def test_without_a_spec_the_environment_is_asked() -> None:
@@ -238,6 +239,8 @@ def test_the_chain_of_a_shipped_configuration_can_be_made(path) -> None:
     config = load_config(path)
     flat = config.policy.architecture == "mlp"
     spec = plain_spec((4,), "float32", 2, 1) if flat else _IMAGES
+    if isinstance(config.loss, DDPGConfig):
+        spec = replace(spec, action=replace(_BOX, squash=True))
     architecture = architecture_of(config, spec)
     chain = (make_ladder(config, architecture) or [CompressorChain()])[0]
     int8 = Quantizer().id
