@@ -28,6 +28,7 @@ from aclearn.wire import (
     decode,
     encode,
 )
+from aclearn.wire.messages import PROTOCOL_VERSION
 from tests.support.system import CARTPOLE, Run, System
 from tests.support.visitor import Visitor
 from tests.support.waiting import DEADLINE_S, wait_for
@@ -56,7 +57,7 @@ def _junk() -> dict[str, list[bytes]]:
         "bad_header  ": [b"\x91" * 60_000],
         "header_too_large": [b"\xc1" * 70_000],
         "too_many_frames": [b"x"] * 300,
-        "wrong_version": [header.replace(b"protocol\x04", b"protocol\x63")],
+        "wrong_version": [header.replace(b"protocol" + bytes([PROTOCOL_VERSION]), b"protocol\x63")],
         "wrong_run": [bytes(encode(StatusRequest(), run="other", incarnation="x", sequence=1)[0])],
         "unexpected_kind": [
             bytes(encode(NoNewerWeights(), run="r", incarnation="x", sequence=1)[0])
