@@ -151,14 +151,22 @@ class ActionSpec:
 
     def contains(self, actions: NDArray[Any]) -> NDArray[np.bool_]:
         """Which sampled actions `[…, *shape]` are valid: choices in range, bounded numbers."""
+        exist = self.choices_exist(actions)
+        if self.kind == "discrete":
+            return exist
+        numbers = actions[..., len(self.counts) :]
+        result: NDArray[np.bool_] = exist & (np.abs(numbers) <= LARGEST_ACTION).all(-1)
+        return result
+
+    def choices_exist(self, actions: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which sampled actions `[…, *shape]` have all their choices in range."""
         if self.kind == "discrete":
             found: NDArray[np.bool_] = (actions >= 0) & (actions < self.counts[0])
             return found
-        choices, numbers = np.split(actions, [len(self.counts)], axis=-1)
+        choices = actions[..., : len(self.counts)]
         whole = choices == np.floor(choices)
-        exist = ((choices >= 0) & (choices < self.counts) & whole).all(-1)
-        result: NDArray[np.bool_] = exist & (np.abs(numbers) <= LARGEST_ACTION).all(-1)
-        return result
+        exist: NDArray[np.bool_] = ((choices >= 0) & (choices < self.counts) & whole).all(-1)
+        return exist
 
     def clipped(self, actions: NDArray[Any]) -> NDArray[np.bool_]:
         """Which numbers `[…, n]` of sampled actions `[…, *shape]` the bounds clip."""

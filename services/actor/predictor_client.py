@@ -127,7 +127,7 @@ class PredictorClient:
         if not isinstance(reply, ActReply):
             return None
         for group, asked in self._asked.items():
-            if reply.request == asked.request and self._fits(reply, asked.size):
+            if reply.request == asked.request and self._fits(reply, asked):
                 self._replies[group] = ActionBatch(
                     reply.actions,
                     reply.log_prob,
@@ -143,12 +143,15 @@ class PredictorClient:
                 return group
         return None
 
-    def _fits(self, reply: ActReply, size: int) -> bool:
-        """Whether the reply is complete for `size` observations; the first bad one is logged."""
+    def _fits(self, reply: ActReply, asked: ActRequest) -> bool:
+        """Whether the reply has possible actions for all observations; the first bad is logged."""
         parameters, wanted = reply.behaviour_parameters, self._parameters
-        action = self._action
-        fits = reply.actions.shape == (size, *action.shape) and len(reply.log_prob) == size
-        fits = fits and reply.actions.dtype == np.dtype(action.dtype)
+        action, actions, size = self._action, reply.actions, asked.size
+        fits = actions.shape == (size, *action.shape) and len(reply.log_prob) == size
+        fits = fits and actions.dtype == np.dtype(action.dtype)
+        fits = fits and bool(action.choices_exist(actions).all())
+        if fits and asked.masks is not None:
+            fits = bool(action.allowed(actions, asked.masks).all())
         if wanted and fits:
             fits = (
                 parameters is not None
@@ -159,9 +162,9 @@ class PredictorClient:
             self._refused = True
             shape = "none" if parameters is None else list(parameters.shape)
             _LOGGER.warning(
-                "event=reply_refused by=%s detail='expected %d actions and finite "
+                "event=reply_refused by=%s detail='expected %d of %s that are allowed, and finite "
                 "behaviour_parameters [%d, %d], got %d and %s; has it the same "
                 "actors.behaviour_parameters?'",
-                self._client.link.role, size, size, wanted, len(reply.actions), shape,
+                self._client.link.role, size, action, size, wanted, len(actions), shape,
             )  # fmt: skip
         return fits

@@ -264,6 +264,21 @@ def test_a_reply_without_the_parameters_that_unrolls_need_is_no_reply(
     np.testing.assert_array_equal(asking.collect(0).parameters, good)
 
 
+@pytest.mark.parametrize("wrong", [-1, 3, 1], ids=["below", "above", "masked"])
+def test_a_reply_with_a_choice_that_cannot_be_taken_is_no_reply(asking, caplog, wrong) -> None:
+    masks = np.array([[True, True, True], [True, False, True]])
+    observations = {"observation": np.zeros((2, 3), np.float32)}
+    asking.actions.request(0, observations, (), masks=masks)
+    asking.actions.poll()
+    number, zeros = asking.asked().request, np.zeros(2, np.float32)
+    bad = ActReply(number, 0, 1, np.array([0, wrong], np.int32), zeros)
+    asking.say(bad)
+    assert asking.collect(0) is None
+    assert caplog.text.count("event=reply_refused by=predictor") == 1
+    asking.say(replace(bad, actions=np.array([1, 0], np.int32)))
+    np.testing.assert_array_equal(asking.collect(0).actions, [1, 0])
+
+
 def test_a_request_waits_for_a_predictor_that_comes_later(roles, tools) -> None:
     asking = Asking(roles, tools)
     later = asking.known.peers
