@@ -54,8 +54,7 @@ class Fidelity:
     ) -> Fidelity:
         """Compare two policies' parameters `[N, P]` on the same observations.
 
-        `masks` `[N, A]` are the actions that were allowed there: the others, which nobody takes, do
-        not count. None: all.
+        `masks` `[N, A]` are the allowed actions; the comparison leaves the others out. None: all.
         """
         if len(original) == 0:
             return cls(version=version)

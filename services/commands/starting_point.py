@@ -16,6 +16,8 @@ from services.runtime.probe import probe_environment
 _OF_THE_ENVIRONMENT = ("env.", "actors.step_timeout_s")
 #: Keys of actors, which a trainer with environments of its own does not read.
 _OF_ACTORS = ("actors.", "trainer.device", "trainer.unrolls_per_batch")
+#: Bound of a run that learns from images, of unknown difficulty.
+_STEPS_OF_IMAGES = 10_000_000
 _CORRECTORS = [{"vtrace": {"lambda": 0.95}}, "importance_sampling"]
 
 
@@ -30,7 +32,8 @@ class Chosen(NamedTuple):
 def choose(env_id: str, spec: EnvSpec, target: float | None = None) -> list[Chosen]:
     """The keys for an environment: PPO for images and Box actions, else a V-trace actor-critic.
 
-    Their values are those of the shipped configurations pong, cartpole and lunarlander_continuous.
+    Their values are those of the shipped configurations pong (with more steps), cartpole and
+    lunarlander_continuous.
 
     Args:
         env_id: `env.id`.
@@ -46,7 +49,7 @@ def _entries(env_id: str, spec: EnvSpec, target: float | None) -> Iterator[tuple
     numbers = bool(spec.action.numbers)
     if target is not None:
         yield "run.target_return", target, "mean of 100 episodes that counts as solved"
-    bound = 10_000_000 if images else 1_000_000
+    bound = _STEPS_OF_IMAGES if images else 1_000_000
     yield "run.max_env_steps", bound, "agent steps; null: until Ctrl-C"
     yield "env.id", env_id, "the environment"
     if atari:
@@ -94,7 +97,9 @@ def _ppo_for_images() -> Iterator[tuple[str, Any, str]]:
     yield "trainer.unrolls_per_batch", 1, "a batch of 8 environments × 64 steps"
     yield "trainer.minibatches", 8, "updates for a pass over the batch"
     yield "trainer.epochs", 3, "passes over the batch"
-    yield "optimiser.learning_rate", 5e-4, "step size per update"
+    yield "optimiser.learning_rate", 5e-4, "first step size"
+    yield "optimiser.schedule", "linear", "falls to 0"
+    yield "optimiser.schedule_steps", _STEPS_OF_IMAGES, "over so many agent steps"
 
 
 def _vtrace_for_flat() -> Iterator[tuple[str, Any, str]]:

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from aclearn.config import config_from_yaml
@@ -111,6 +112,13 @@ class WholeRun(InProcessRun):
         checkpoint = load_newest(self.path / "checkpoints")
         assert checkpoint is not None
         return checkpoint
+
+    def assert_same_checkpoint(self, other: WholeRun) -> None:
+        """Fail unless the newest checkpoint has the bits of another run's; torch's own aside."""
+        expected, found = other.checkpoint().tensors, self.checkpoint().tensors
+        assert expected.keys() == found.keys()
+        for name in expected.keys() - {"random/torch"}:
+            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
 
     def kill(self, name: str) -> None:
         """Kill a role as `kill -9`, which also closes the files and environments of the process."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,6 +21,7 @@ from aclearn.learning import Batch, Learner, Minibatches, make_objective
 from aclearn.policies import build_architecture
 from aclearn.policies.cuda_stream import CudaStream
 from aclearn.types import OBSERVATION, ActionSpec, ObservationSpec
+from tests.support.warm_ups import WarmUps
 
 _T, _B, _COUNT, _PASSES = 3, 9, 3, 2
 _LOSS = ActorCriticConfig(normalise_advantages=True, entropy_cost=0.02)
@@ -29,17 +29,6 @@ _ADAM = OptimiserConfig(
     kind="adam", max_grad_norm=0.5, learning_rate=0.01, schedule="linear", schedule_steps=100
 )
 _CORRECTORS = Config(env=EnvConfig(id="CartPole-v1")).correctors
-
-
-class _WarmUps:
-    """Runs a step three times before it is the captured one, as `CudaStream.capture` does."""
-
-    device = "cpu"
-
-    def capture(self, step: Callable[[], None]) -> Callable[[], None]:
-        for _ in range(3):
-            step()
-        return step
 
 
 def _learner(
@@ -152,7 +141,7 @@ def _compare(device: str, stream: Any) -> None:
         np.testing.assert_allclose(state[name], values, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("stream", [None, _WarmUps()], ids=("", "after warm-ups"))
+@pytest.mark.parametrize("stream", [None, WarmUps()], ids=("", "after warm-ups"))
 def test_the_updates_of_a_batch_are_those_of_the_learner(stream: Any) -> None:
     _compare("cpu", stream)
 

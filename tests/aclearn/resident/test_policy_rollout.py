@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
@@ -14,6 +12,7 @@ from aclearn.policies.network import PolicyNetwork
 resident = pytest.importorskip("aclearn.resident")
 from aclearn.resident.network import fits_in_kernel  # noqa: E402
 from aclearn.resident.policy_rollout import PolicyRollout  # noqa: E402
+from tests.support.warm_ups import WarmUps  # noqa: E402
 
 _T, _N = 24, 2500
 
@@ -63,23 +62,12 @@ def test_the_kernel_and_torch_take_the_same_actions(name: str, activation: str) 
         torch.testing.assert_close(log_probs, record.log_probs, atol=1e-4, rtol=1e-4)
 
 
-class _WarmUps:
-    """Runs a step three times before it is the captured one, as `CudaStream.capture` does."""
-
-    device = "cpu"
-
-    def capture(self, step: Callable[[], None]) -> Callable[[], None]:
-        for _ in range(3):
-            step()
-        return step
-
-
 def test_the_runs_before_a_capture_leave_no_trace() -> None:
     env = resident.find_env("CartPole")
     architecture = build_architecture("mlp", env.spec().observation, env.spec().action, hidden=(8,))
     weights = dict(PolicyNetwork(architecture, seed=4).named_parameters())
     found = []
-    for stream in (None, _WarmUps()):
+    for stream in (None, WarmUps()):
         envs = resident.ResidentEnvs(env, envs=30, device="cpu", steps=_T, seed=5)
         envs.reset()
         rollout = PolicyRollout(envs, architecture, stream=stream)
