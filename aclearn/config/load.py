@@ -90,8 +90,7 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | Sequence[str] =
     written = data["env"]["id"]
     if config.env.id != written:
         _LOGGER.warning("env.id: %s is taken as %s, prepared by env.atari", written, config.env.id)
-    named = shipped_name(path) or path.stem
-    return _settled(config, re.sub(r"[^A-Za-z0-9._-]+", "-", named).lstrip("._-")[:80] or "run")
+    return _settled(config, shipped_name(path) or path.stem)
 
 
 def config_of_keys(
@@ -102,7 +101,7 @@ def config_of_keys(
     Args:
         keys: dotted key → value.
         overrides: as of `load_config`.
-        name: a run without a name is called `<name>-<seed>`.
+        name: a run without a name is called `<name>-<seed>`, made plain as the name of a file is.
 
     Raises:
         ConfigError: as `load_config`.
@@ -124,7 +123,7 @@ def override_keys(overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any
 
 
 def _settled(config: Config, name: str) -> Config:
-    """The same with absolute folders and a name of the run."""
+    """The same with absolute folders and a name of the run, made of the characters of `name`."""
     keys_dir = config.network.keys_dir
     if keys_dir is not None:
         network = config.network.model_copy(update={"keys_dir": str(Path(keys_dir).absolute())})
@@ -134,7 +133,8 @@ def _settled(config: Config, name: str) -> Config:
         config = config.with_run(init_from=str(Path(config.run.init_from).absolute()))
     if config.run.name is not None:
         return config
-    return config.with_run(name=f"{name}-{config.run.seed}")
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:80] or "run"
+    return config.with_run(name=f"{plain}-{config.run.seed}")
 
 
 def with_overrides(config: Config, overrides: Mapping[str, Any] | Sequence[str]) -> Config:

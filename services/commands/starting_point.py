@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -138,10 +137,8 @@ def start_from(
             for each in chosen
             if each.key == "actors.unroll_length" or not each.key.startswith(_OF_ACTORS)
         ]
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", bare.env.id.removeprefix("ALE/")).lower()
-    config = config_of_keys(
-        {each.key: each.value for each in chosen}, overrides, name=name.strip("-.")
-    )
+    name = bare.env.id.removeprefix("ALE/").lower()
+    config = config_of_keys({each.key: each.value for each in chosen}, overrides, name=name)
     held = [each for each in chosen if each.key not in given]
     return config, spec, held
 

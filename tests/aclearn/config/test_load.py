@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from aclearn.config import ActorCriticConfig, Config, EnvConfig, config_from_yaml, load_config
+from aclearn.config import (
+    ActorCriticConfig,
+    Config,
+    EnvConfig,
+    config_from_yaml,
+    config_of_keys,
+    load_config,
+)
 from aclearn.errors import ConfigError
 from tests.support.waiting import run_python
 
@@ -151,11 +158,13 @@ def test_a_run_without_a_name_is_called_after_its_file_and_its_seed(write: Write
     assert load_config(write("env: {id: a}"), ["run.seed=5"]).run.name == "game-5"
 
 
-def test_a_file_name_that_no_folder_should_have_is_made_plain(tmp_path: Path) -> None:
+def test_a_name_that_no_folder_should_have_is_made_plain(tmp_path: Path) -> None:
     path = tmp_path / "..my pong (2).yaml"
     path.write_text("env: {id: a}", encoding="utf-8")
 
-    assert load_config(path).run.name == "my-pong-2--1"
+    assert load_config(path).run.name == "my-pong-2-1"
+    for name, plain in (("m:Env", "m-Env-1"), ("é", "run-1"), ("x" * 99, "x" * 80 + "-1")):
+        assert config_of_keys({"env.id": "a"}, name=name).run.name == plain
 
 
 def test_a_name_that_is_given_stays(write: Write) -> None:
