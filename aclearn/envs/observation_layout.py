@@ -149,19 +149,23 @@ class ObservationLayout:
                 "observation_space", f"its space has become {other.spec}; it was {self.spec}"
             )
 
-    def _read(self, space: Any, path: tuple[str | int, ...]) -> _Container | LeafLayout | None:
-        """The part at this path; None if the policy sees nothing of it."""
+    def _read(
+        self, space: Any, path: tuple[str | int, ...], *, hidden: bool = False
+    ) -> _Container | LeafLayout | None:
+        """The part at this path; None if the policy sees nothing of it.
+
+        Hidden parts are read for their names: the mask may be inside an ignored one.
+        """
         name = ".".join(map(str, path))
-        if self._paths.setdefault(name, path) != path:
+        hidden = hidden or name in self._hidden
+        if self._paths.setdefault(name, path) != path and not hidden:
             raise EnvironmentFailure(
                 f"environment {self._name}: its observations have two parts {name!r}; wrap it"
             )
-        if name in self._hidden:
-            return None
         if not isinstance(space, spaces.Dict | spaces.Tuple):
-            return self._leaf(space, name)
+            return None if hidden else self._leaf(space, name)
         inner = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
-        parts = {key: self._read(part, (*path, key)) for key, part in inner.items()}
+        parts = {key: self._read(part, (*path, key), hidden=hidden) for key, part in inner.items()}
         seen = {key: part for key, part in parts.items() if part is not None}
         return _Container(name, frozenset(inner), seen) if seen else None
 

@@ -179,3 +179,14 @@ def test_the_configuration_names_what_the_policy_does_not_see():
     spec = read_spec(env)
     assert list(spec.observation) == ["dials", "value_"]
     assert spec.masked
+
+
+def test_the_mask_may_be_a_part_of_what_is_ignored():
+    inner = spaces.Dict({"mask": spaces.MultiBinary(2), "story": spaces.Text(4)})
+    layout = layout_of(
+        spaces.Dict({"a": inner, "b": spaces.Discrete(2)}), ignore=("a",), mask="a.mask"
+    )
+    assert list(layout.spec) == ["b"]
+    assert layout.mask_of({"a": {"mask": [1, 0], "story": "once"}, "b": 1}) == [1, 0]
+    with pytest.raises(EnvironmentFailure, match=r"env\.action_mask names 'a\.msk'.*mean a\.mask"):
+        layout_of(spaces.Dict({"a": inner, "b": spaces.Discrete(2)}), ignore=("a",), mask="a.msk")
