@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from aclearn.errors import words_of
 from aclearn.extensions import users_line
+from aclearn.policies.onnx_export import NotExportable
 from aclearn.policies.users_network import output_of, random_observations, seeded
-from aclearn.policies.users_onnx import NotExportable, exported
+from aclearn.policies.users_onnx import exported
 from aclearn.types import ObservationSpec, PolicyOutput
 
 #: Rows of the example; prime, so that no reshape fits by chance.

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import copy
-import io
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
-import numpy as np
 import onnx
-import onnxruntime
 import torch
-from numpy.typing import NDArray
 from onnx import numpy_helper
 from torch import Tensor, nn
 
-from aclearn.errors import AclearnError
+from aclearn.policies.onnx_export import NotExportable, difference, exported_by_torch
 from aclearn.policies.users_network import output_of, random_observations
 from aclearn.types import ObservationSpec
 
-#: Of the operators; the graphs of aclearn's own layers have the same.
-OPSET = 17
 #: Rows of the example, and of the run that finds a frozen batch size.
 _ROWS, _OTHER_ROWS = 2, 5
 #: Largest difference to torch, as a share of the largest number or of 1.
 _TOLERANCE = 1e-4
 _PREFIX = "module."
-
-
-class NotExportable(AclearnError):
-    """A module that torch cannot export, or whose graph computes something else."""
 
 
 def exported(module: nn.Module, observation: ObservationSpec, *, critic: str) -> tuple[bytes, str]:
@@ -87,79 +75,27 @@ class _ParametersOnly(nn.Module):
 
 
 def _export(module: nn.Module, observation: ObservationSpec, *, critic: str) -> bytes:
-    example = tuple(random_observations(observation, _ROWS).values())
-    names, buffer = list(observation), io.BytesIO()
-    try:
-        with _exporting(), torch.no_grad():
-            torch.onnx.export(
-                _ParametersOnly(module, tuple(names), critic).eval(),
-                example,
-                buffer,  # type: ignore[arg-type]
-                dynamo=False,
-                opset_version=OPSET,
-                input_names=names,
-                output_names=["parameters"],
-                dynamic_axes={name: {0: "N"} for name in (*names, "parameters")},
-                do_constant_folding=False,  # it would rename transposed weights
-            )
-    except Exception as error:
-        # the exporter has no common error class
-        first = str(error).strip().partition("\n")[0]
-        raise NotExportable(f"torch cannot export it to ONNX: {first}") from error
-    return buffer.getvalue()
-
-
-@contextmanager
-def _exporting() -> Iterator[None]:
-    """No warnings of the exporter, and no kernels that it does not know."""
-    fast_attention = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with warnings.catch_warnings():
-            # it warns that upstream prefers the exporter that needs a further package, and of what
-            # may differ for other observations, which is compared
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_attention)
+    return exported_by_torch(
+        _ParametersOnly(module, (*observation,), critic).eval(),
+        (*random_observations(observation, _ROWS).values(),),
+        inputs=[*observation],
+        outputs=["parameters"],
+        fold_constants=False,  # the names of weights must stay
+    )
 
 
 def _difference(
     model: onnx.ModelProto, module: nn.Module, observation: ObservationSpec, *, critic: str
 ) -> str:
-    """How the model's output differs from the module's; empty if it does not."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3  # unused initialisers
-    try:
-        session = onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-    except Exception as error:
-        # ONNX Runtime has no common error class
-        return f"cannot be loaded: {_first_line(error)}"
-    for rows in (_ROWS, _OTHER_ROWS):
-        given = random_observations(observation, rows, seed=rows)
-        with torch.no_grad():
-            expected = output_of(module, given, critic=critic).parameters.float().numpy()
-        needed = {tensor.name for tensor in session.get_inputs()}
-        feeds = {name: leaf.numpy() for name, leaf in given.items() if name in needed}
-        try:
-            (found,) = session.run(None, feeds)
-        except Exception as error:
-            return f"cannot compute {rows} rows: {_first_line(error)}"
-        if not _near(found, expected):
-            return f"gives other parameters than torch for {rows} rows"
-    return ""
-
-
-def _near(found: NDArray[np.float32], expected: NDArray[np.float32]) -> bool:
-    most = _TOLERANCE * max(1.0, float(np.abs(expected).max()))
-    return found.shape == expected.shape and np.allclose(found, expected, rtol=0.0, atol=most)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+    parameters = _ParametersOnly(module, (*observation,), critic)
+    batches = [random_observations(observation, n, seed=n).values() for n in (_ROWS, _OTHER_ROWS)]
+    return difference(
+        model.SerializeToString(),
+        lambda batch: [parameters(*batch)],
+        [(*batch,) for batch in batches],
+        inputs=[*observation],
+        tolerance=_TOLERANCE,
+    )
 
 
 def _draw(parameters: Mapping[str, Tensor], *, seed: int) -> None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import copy
-import io
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import onnxruntime
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from aclearn.policies.onnx_export import OPSET, NotExportable, difference, exported_by_torch
 from compress.errors import ChainError
 
 #: Additional rows of the second run, which finds a frozen batch size.
@@ -26,7 +22,7 @@ def export_module(
     *,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
-    opset: int = 17,
+    opset: int = OPSET,
     tolerance: float = 1e-3,
 ) -> bytes:
     """A serialised ONNX model of `module`, whose outputs have been compared with torch's.
@@ -53,58 +49,25 @@ def export_module(
     expected = _outputs(module, given)
     names_in = _names(inputs, len(given), "observation", "input")
     names_out = _names(outputs, len(expected), "parameters", "output")
-    buffer = io.BytesIO()
     try:
-        with warnings.catch_warnings():
-            # the exporter that needs no further package; upstream prefers the other one
-            warnings.simplefilter("ignore", DeprecationWarning)
-            warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
-            torch.onnx.export(
-                module,
-                given,
-                buffer,  # type: ignore[arg-type]
-                dynamo=False,
-                opset_version=opset,
-                input_names=names_in,
-                output_names=names_out,
-                dynamic_axes={name: {0: "n"} for name in (*names_in, *names_out)},
-            )
-    except Exception as error:
-        # the exporter has no common error class
-        raise ChainError(f"{type(module).__name__}: torch cannot export it: {error}") from error
-    model = buffer.getvalue()
-    _check(model, module, given, names_in, tolerance)
-    return model
-
-
-def _check(
-    model: bytes,
-    module: nn.Module,
-    given: tuple[Tensor, ...],
-    names: Sequence[str],
-    tolerance: float,
-) -> None:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        model = exported_by_torch(module, given, inputs=names_in, outputs=names_out, opset=opset)
+    except NotExportable as error:
+        raise ChainError(f"{type(module).__name__}: {error}") from error
     count = len(given[0])
     rows = torch.arange(count + _MORE_ROWS) % count
-    for arguments in (given, tuple(tensor[rows] for tensor in given)):
-        expected = _outputs(module, arguments)
-        feeds = {n: t.cpu().numpy() for n, t in zip(names, arguments, strict=True)}
-        try:
-            found = session.run(None, feeds)
-        except Exception as error:
-            raise ChainError(
-                f"{type(module).__name__}: its model does not run on {len(arguments[0])} rows: "
-                f"{error}"
-            ) from error
-        for index, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
-            if not _is_near(mine, theirs.float().numpy(), tolerance):
-                raise ChainError(
-                    f"{type(module).__name__}: output {index} of its model differs from torch's on "
-                    f"{len(arguments[0])} rows; does it branch on its input or on the batch size?"
-                )
+    reason = difference(
+        model,
+        lambda batch: _outputs(module, batch),
+        [given, tuple(tensor[rows] for tensor in given)],
+        inputs=names_in,
+        tolerance=tolerance,
+    )
+    if reason:
+        raise ChainError(
+            f"{type(module).__name__}: its ONNX graph {reason} "
+            "(does it branch on its input or on the batch size?)"
+        )
+    return model
 
 
 def _check_rows(module: nn.Module, given: tuple[Tensor, ...]) -> None:
@@ -114,18 +77,6 @@ def _check_rows(module: nn.Module, given: tuple[Tensor, ...]) -> None:
             f"{type(module).__name__}: example: expected inputs of one number of rows, 1 or more, "
             f"got {[tuple(tensor.shape) for tensor in given]}"
         )
-
-
-def _is_near(found: NDArray[Any], reference: NDArray[np.float32], tolerance: float) -> bool:
-    """Compare relative to the largest output; infinite numbers must be equal, NaN never is."""
-    if found.shape != reference.shape:
-        return False
-    finite = np.isfinite(reference)
-    largest = float(np.abs(reference[finite]).max(initial=1.0))
-    equal = np.array_equal(found[~finite], reference[~finite])
-    difference = float(np.abs(found[finite] - reference[finite]).max(initial=0.0))
-    # not `difference > …`, which is False for NaN
-    return equal and difference <= tolerance * largest
 
 
 def _outputs(module: nn.Module, arguments: tuple[Tensor, ...]) -> list[Tensor]:

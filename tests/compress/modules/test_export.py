@@ -14,7 +14,7 @@ from aclearn.types import ARCHITECTURES, ObservationSpec
 from compress import ChainError, OnnxRuntime, PolicyGraph, build_onnx
 from compress.export import run_onnx
 from compress.graphs.graph_network import GraphNetwork
-from compress.modules.export import _is_near, export_module
+from compress.modules.export import export_module
 from compress.modules.pruning import prune_module
 from compress.runtimes.onnx_runtime import load_session
 from compress.runtimes.optimised_onnx import Skeleton
@@ -95,7 +95,9 @@ def test_a_module_that_branches_on_the_batch_size_is_found() -> None:
         def forward(self, x):
             return x * 2 if x.shape[0] == 4 else x
 
-    with pytest.raises(ChainError, match="differs from torch's on 6 rows; does it branch"):
+    with pytest.raises(
+        ChainError, match=r"differs from torch in output 0 on 6 rows \(does it branch"
+    ):
         export_module(Branches(), torch.ones(4, 2))
 
 
@@ -114,7 +116,7 @@ def test_a_batch_size_that_the_exporter_froze_is_found_whatever_the_example_has(
         def forward(self, x):
             return x.reshape(int(x.shape[0]), -1) * 2  # a constant to the exporter
 
-    with pytest.raises(ChainError, match=f"on {rows + 2} rows"):
+    with pytest.raises(ChainError, match=f" {rows + 2} rows"):
         export_module(Folds(), torch.ones(rows, 2, 2))
 
 
@@ -128,29 +130,12 @@ def test_not_a_number_is_no_small_difference_and_equal_infinities_are_none() -> 
             return torch.where(x > 0, x, torch.tensor(float("-inf")))
 
     x = torch.tensor([[-1.0, 2.0], [3.0, -4.0]])
-    with pytest.raises(ChainError, match="output 0 of its model differs from torch's on 2 rows"):
+    with pytest.raises(ChainError, match="its ONNX graph differs from torch in output 0 on 2 rows"):
         export_module(Roots(), x)
     np.testing.assert_array_equal(
         run(export_module(Masks(), x), observation=x.numpy())[0],
         [[-np.inf, 2.0], [3.0, -np.inf]],
     )
-
-
-@pytest.mark.parametrize(
-    ("found", "reference", "near"),
-    [
-        ([1.0, 3.002], [1.0, 3.0], True),  # 0.001 of the largest is allowed
-        ([1.0, 3.004], [1.0, 3.0], False),
-        ([1.0, np.nan], [1.0, 3.0], False),
-        ([1.0, np.nan], [1.0, np.nan], False),
-        ([1.0, np.inf], [1.0, 3.0], False),
-        ([1.0, -np.inf], [1.0, -np.inf], True),
-        ([1.0, np.inf], [1.0, -np.inf], False),
-        ([1.0], [1.0, 1.0], False),
-    ],
-)
-def test_outputs_are_near_where_every_number_is(found, reference, near) -> None:
-    assert _is_near(np.array(found), np.array(reference), 1e-3) is near
 
 
 @pytest.mark.parametrize(
