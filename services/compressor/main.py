@@ -53,13 +53,13 @@ def make_compressor(context: RoleContext) -> Role:
         ChainError: the chain cannot compress this policy.
     """
     config = context.config
+    assert context.env_spec is not None  # the role needs an environment
     architecture = architecture_of(config, context.env_spec)
-    chains = make_ladder(config, architecture)
+    chains = make_ladder(config, architecture, agents=context.env_spec.agents)
     seed = config.run.seed * 1009 + context.index
     compressor = Compressor(chains, architecture, config.compressor, seed=seed, clock=context.clock)
     server, endpoint = context.serve((ArtifactRequest,), config.network.ports.artifacts)
     kept = config.compressor.observations + config.compressor.fidelity_observations
-    assert context.env_spec is not None  # the role needs an environment
     largest = max(leaf.nbytes for leaf in context.env_spec.observation.values())
     fitting = MAX_FRAME_BYTES // largest  # of one message
     trainer = TrainerClient(

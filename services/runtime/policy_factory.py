@@ -94,8 +94,15 @@ def unroll_spec_of(config: Config, spec: EnvSpec) -> UnrollSpec:
     )
 
 
-def make_ladder(config: Config, architecture: Architecture) -> list[CompressorChain]:
+def make_ladder(
+    config: Config, architecture: Architecture, *, agents: int = 1
+) -> list[CompressorChain]:
     """The chains of `compressor.ladder`, or that of `compressor.chain` and the uncompressed policy.
+
+    Args:
+        config: names the chains.
+        architecture: of the uncompressed policy.
+        agents: of an environment; latency is measured for a group of environments.
 
     Raises:
         ChainError: one cannot work for this policy; names the key, the rung, the link and why.
@@ -104,7 +111,7 @@ def make_ladder(config: Config, architecture: Architecture) -> list[CompressorCh
     chains = []
     for rung, items in enumerate(compressor.rungs):
         try:
-            chain = _chain(config, items) if items else uncompressed_chain()
+            chain = _chain(config, items, agents) if items else uncompressed_chain()
             chain.plan(architecture)
         except ChainError as error:
             where = f"ladder: rung {rung}: " if compressor.ladder else "chain: "
@@ -137,14 +144,14 @@ def uncompressed_chain() -> CompressorChain:
     return CompressorChain(fidelity_observations=0).add(Fusion()).add(ONNX())
 
 
-def _chain(config: Config, items: Sequence[Any]) -> CompressorChain:
+def _chain(config: Config, items: Sequence[Any], agents: int) -> CompressorChain:
     compressor, network = config.compressor, config.network
     reached_at = Endpoint("tcp", (network.announce_host or network.bind_host).strip("[]"))
     return parse_chain(
         items,
         any_cpu=not reached_at.is_loopback,  # actors may be on other machines
         min_action_prob=compressor.min_action_prob,
-        batch_sizes=_batch_sizes(config),
+        batch_sizes=_batch_sizes(config, agents),
         fidelity_observations=compressor.fidelity_observations,
         fidelity_every=compressor.fidelity_every,
         # a bound holds for each artifact
@@ -187,9 +194,9 @@ def _warn_of_min_action_prob(compressor: CompressorConfig, counts: tuple[int, ..
     )  # fmt: skip
 
 
-def _batch_sizes(config: Config) -> tuple[int, ...]:
+def _batch_sizes(config: Config, agents: int) -> tuple[int, ...]:
     """The batch sizes of compressed policies: an actor's, or a predictor's smallest and largest."""
-    group = config.actors.envs_per_group
+    group = config.actors.envs_per_group * agents
     if config.actors.inference == "local":
         return (group,)
     return tuple(sorted({group, config.predictor.max_batch}))

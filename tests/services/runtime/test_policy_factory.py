@@ -175,9 +175,12 @@ def test_int8_for_actors_elsewhere_has_7_bits_unless_told_otherwise(
         assert graph_of({"int8": {"reduced_range": told}}).reduced_range is told
 
 
-@pytest.mark.parametrize(("inference", "sizes"), [("local", {8}), ("predictor", {8, 64})])
+@pytest.mark.parametrize(
+    ("inference", "agents", "sizes"),
+    [("local", 1, {8}), ("local", 3, {24}), ("predictor", 1, {8, 64}), ("predictor", 3, {24, 64})],
+)
 def test_latency_is_measured_at_the_batch_sizes_of_actor_or_predictor(
-    tools, inference, sizes
+    tools, inference, agents, sizes
 ) -> None:
     config = Config(
         env=EnvConfig(id="a"),
@@ -189,8 +192,8 @@ def test_latency_is_measured_at_the_batch_sizes_of_actor_or_predictor(
     shapes = tools.flat.tensor_shapes().items()
     tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes}
     policy = Policy.of(tools.flat, tensors, PolicyVersion(0, 1))
-    artifact = make_ladder(config, tools.flat)[0].compress(policy, Context())
-    assert artifact.latency_ms.keys() == sizes
+    chain = make_ladder(config, tools.flat, agents=agents)[0]
+    assert chain.compress(policy, Context()).latency_ms.keys() == sizes
 
 
 def _with_min_action_prob(min_action_prob: float, max_kl: float | None) -> Config:
