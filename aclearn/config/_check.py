@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -30,12 +30,19 @@ def check(
     try:
         return model.model_validate(data), []
     except ValidationError as error:
-        # a default that depends on another key, which is a mistake itself
-        errors = [e for e in error.errors() if e["type"] != "default_factory_not_called"]
+        return None, mistakes_of(error, model, data, prefix)
+
+
+def mistakes_of(
+    error: ValidationError, model: type[BaseModel], data: Any, prefix: str = ""
+) -> list[Mistake]:
+    """The mistakes that pydantic found; the other arguments are as of `check`."""
+    # a default that depends on another key, which is a mistake itself
+    errors = [e for e in error.errors() if e["type"] != "default_factory_not_called"]
     found = (each for details in errors for each in _mistakes(model, data, details, prefix))
     mistakes = list(dict.fromkeys(found))
     dot = f"{prefix}." if prefix else ""
-    return None, [(f"{dot}{key}" if key else prefix, sentence) for key, sentence in mistakes]
+    return [(f"{dot}{key}" if key else prefix, sentence) for key, sentence in mistakes]
 
 
 def validated(model: type[_ModelT], data: Any, key: str) -> _ModelT:
@@ -46,8 +53,13 @@ def validated(model: type[_ModelT], data: Any, key: str) -> _ModelT:
     """
     made, mistakes = check(model, data, key)
     if made is None:
-        raise ConfigError("\n".join(key + sentence for key, sentence in mistakes))
+        raise refusal(mistakes)
     return made
+
+
+def refusal(mistakes: Sequence[Mistake]) -> ConfigError:
+    """The error with one line for each mistake."""
+    return ConfigError("\n".join(key + sentence for key, sentence in mistakes))
 
 
 def _mistakes(

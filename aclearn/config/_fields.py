@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Strict, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Strict,
+    ValidationError,
+    model_validator,
+)
+
+from aclearn.config._check import mistakes_of, refusal
 
 
 def _whole(value: Any) -> Any:
@@ -17,7 +26,11 @@ Whole = Annotated[int, Strict(), BeforeValidator(_whole)]
 
 
 class Group(BaseModel):
-    """A frozen group of keys; unknown keys and values of another type are errors."""
+    """A frozen group of keys; unknown keys and values of another type are errors.
+
+    Raises:
+        ConfigError: one line for each mistake.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -26,6 +39,15 @@ class Group(BaseModel):
         validate_default=True,
         allow_inf_nan=False,
     )
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise refusal(mistakes_of(error, type(self), values)) from None
+
+    # tells pydantic that `model_validate`, also of a group in a group, does not need this one
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @model_validator(mode="before")
     @classmethod

@@ -94,7 +94,11 @@ class RunConfig(Group):
 
 
 class Config(Group):
-    """The configuration of a run; made by `load_config` or `config_from_yaml`."""
+    """The configuration of a run; made by `load_config`, or of sections: `Config(env={"id": …})`.
+
+    Raises:
+        ConfigError: one line for each mistake.
+    """
 
     run: RunConfig = Field(default_factory=RunConfig)
     env: EnvConfig

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
-from aclearn.config import config_from_yaml, load_config
+from aclearn.config import Config, TrainerConfig, config_from_yaml, load_config
 from aclearn.errors import ConfigError
 
 ENV_ID_MEANING = (
@@ -457,3 +459,29 @@ def test_a_text_without_a_file_has_the_source_that_its_caller_names() -> None:
     assert str(caught.value) == (
         "runs/pong-1/config.yaml: expected sections like `env:` at the top, got a list"
     )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"env": {"id": "a"}, "trainer": {"workers": "two"}, "resident": {"envs": 0}},
+        {"env": {"id": "a"}, "loss": {"kind": "ppo", "clip_range": 7}, "trainr": {}},
+        {"env": {"id": "a"}, "actors": {"original_share": 0.5}},
+    ],
+    ids=["missing", "values", "names", "contradiction"],
+)
+def test_the_constructor_tells_mistakes_as_a_file_does_but_for_the_place(values) -> None:
+    with pytest.raises(ConfigError) as of_file:
+        config_from_yaml(json.dumps(values))
+    with pytest.raises(ConfigError) as of_python:
+        Config(**values)
+    lines = str(of_file.value).splitlines()
+    assert str(of_python.value).splitlines() == [
+        re.sub(r"^configuration: (line \d+: )?", "", line) for line in lines
+    ]
+
+
+def test_the_constructor_of_a_group_tells_its_own_keys() -> None:
+    with pytest.raises(ConfigError, match=r"^workers: expected whole number ≥ 1 .*, got 0 \(whole"):
+        TrainerConfig(workers=0)
