@@ -56,9 +56,9 @@ def checked(config: Config) -> EnvReport:
         max_faults=0,
     )
     try:
-        # groups of the emulator, of resident and of PettingZoo environments, and those that say
-        # which actions are allowed, are checked by themselves, step by step
-        if not isinstance(group, SyncVectorEnv) or group.spec.masked:
+        # groups of the emulator, of resident and of PettingZoo environments (a subclass), and those
+        # that say which actions are allowed, are checked by themselves, step by step
+        if type(group) is not SyncVectorEnv or group.spec.masked:
             return EnvReport(fine=[_speed(group)])
     finally:
         group.close()

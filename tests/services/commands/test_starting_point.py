@@ -107,7 +107,12 @@ def test_a_named_environment_is_wrapped_to_be_edited_and_an_atari_game_is_not(
 
 
 @pytest.mark.parametrize(
-    "words", [["resident:CartPole"], ["tests.support.space_envs:Gates", "env.action_mask=info"]]
+    "words",
+    [
+        ["resident:CartPole"],
+        ["tests.support.agents_env:Pairs"],
+        ["tests.support.space_envs:Gates", "env.action_mask=info"],
+    ],
 )
 def test_groups_that_check_themselves_are_stepped(words: list[str]) -> None:
     checked = aclearn("check-env", *words)
