@@ -91,15 +91,17 @@ def mask_row(given: Any, action: ActionSpec, *, where: str, ended: bool) -> NDAr
     """The allowed actions `[A]` that an environment says.
 
     Args:
-        given: one array, or one for each choice; None where there is none.
+        given: one array, or one for each choice; None if it says nothing.
         action: of the environment.
         where: it came from, for the message.
-        ended: nothing will be chosen, so that nothing needs to be allowed.
+        ended: nothing will be chosen, so that nothing needs to be said or allowed.
 
     Raises:
         ObservationError: there is no mask, it does not fit, or it leaves a choice nothing.
     """
     if given is None:
+        if ended:
+            return np.ones(action.mask_width, np.bool_)
         raise ObservationError("action_mask", f"{where}: missing")
     parts = given if isinstance(given, tuple | list) else (given,)
     row = np.concatenate([np.ravel(part) for part in parts]).astype(np.bool_)

@@ -374,8 +374,16 @@ def test_a_mask_that_does_not_fit_is_a_fault(wrong) -> None:
         group.close()
 
 
-def test_where_an_episode_has_ended_nothing_needs_to_be_allowed() -> None:
-    config = EnvConfig(id="tests.support.space_envs:Gates", action_mask="info")
+class Silent(space_envs.Gates):
+    """`Gates` without a mask at the end of an episode."""
+
+    def info(self):
+        return super().info() if self.steps < 8 else {}
+
+
+@pytest.mark.parametrize("env", ["tests.support.space_envs:Gates", f"{__name__}:Silent"])
+def test_where_an_episode_has_ended_nothing_needs_to_be_allowed(env) -> None:
+    config = EnvConfig(id=env, action_mask="info")
     group = make_vector_env(config, num_envs=1, seed=0, step_timeout_s=60.0, max_faults=0)
     try:
         group.reset()
