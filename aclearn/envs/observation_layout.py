@@ -30,8 +30,8 @@ _MOST_CHARACTERS = 100
 _RESERVED = "/:"
 #: Names that networks have for their own layers, inputs and outputs.
 _TAKEN = re.compile(
-    r"(input|convolutions|sections|flatten|concat|hidden|value_hidden|policy|policy_mean|value|"
-    r"value_normalised|q|q_normalised|parameters|(next_)?state_\d+)(\..*)?"
+    r"(input|convolutions|sections|flatten|concat|hidden|value_hidden|network|policy|policy_mean|"
+    r"(value|q)(_normalised|_part)?|parameters|(next_)?state_\d+)(\..*)?"
 )
 
 

@@ -8,18 +8,24 @@ import json
 from dataclasses import replace
 
 import pytest
+from gymnasium import spaces
 
 from aclearn.config import PolicyConfig
+from aclearn.distributions import distribution_of
+from aclearn.envs.observation_layout import ObservationLayout, ObservationOptions
 from aclearn.errors import ConfigError
 from aclearn.policies import (
     Architecture,
     Convolution,
+    ModuleSpec,
     ResidualSection,
     build_architecture,
     describe_architecture,
+    users_architecture,
 )
 from aclearn.policies.layers import output_shapes
-from aclearn.types import ARCHITECTURES, LeafSpec, ObservationSpec, PolicyVersion
+from aclearn.types import ARCHITECTURES, ActionSpec, LeafSpec, ObservationSpec, PolicyVersion
+from aclearn.types.action_spec import ActionPart
 from tests.support.architectures import altered, parts_of
 
 
@@ -197,6 +203,24 @@ def test_normalisers_are_the_first_layers_of_float_leaves_and_the_last_one_of_th
     images = ObservationSpec({"map": leaves["map"]})
     with pytest.raises(ConfigError, match=r"normalise_observations.*uint8 are divided by 255"):
         describe_architecture("nature", observation=images, actions=2, normalise_observations=True)
+
+
+def test_no_leaf_has_the_name_of_a_layer() -> None:
+    speed = ObservationSpec.plain((4,), "float32")
+    numbers = ActionSpec.of((ActionPart(shape=(2,), low=(-1.0,) * 2, high=(1.0,) * 2),))
+    made = [_image(name) for name in ARCHITECTURES]
+    for critic, actions in (("v", numbers), ("q", ActionSpec.discrete(2))):
+        P = distribution_of(actions).parameter_count
+        own = ModuleSpec("own:Net", "{}", speed, P, critic, ())
+        made += [
+            _flat(actions=actions, critic=critic, separate_value=True, normalise_returns=True),
+            users_architecture(own, actions, normalise_returns=True),
+        ]
+    for architecture in made:
+        layers = {layer.name for layer in architecture.layers}
+        space = spaces.Dict({name: spaces.Discrete(2) for name in layers})
+        layout = ObservationLayout(space, "Maze", num_envs=1, options=ObservationOptions())
+        assert layers.isdisjoint(layout.spec)
 
 
 def test_hidden_widths_of_the_configuration_replace_those_of_the_preset() -> None:
