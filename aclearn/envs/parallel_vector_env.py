@@ -55,8 +55,11 @@ class ParallelVectorEnv(SyncVectorEnv):
         return observations[agents[0]], actions[agents[0]], len(agents)
 
     def _begin_episode(self, e: int, seed: int | None) -> None:
-        shown, infos = self._group.envs[e].reset(seed=seed)
+        env = self._group.envs[e]
+        shown, infos = env.reset(seed=seed)
         self._check_known(shown)
+        for agent in self._agents:
+            self._check_spaces(env.observation_space(agent), env.action_space(agent))
         if not shown:
             raise ObservationError("agents", "reset: no agent has an observation")
         anyone = next(iter(shown.values()))

@@ -56,9 +56,9 @@ class SyncVectorEnv:
         masked = masked_by_info or options.mask is not None
         self._masked_by_info = masked_by_info
         try:
-            observations, actions, agents = self._spaces()
+            observations, self._action_space, agents = self._spaces()
             B = self.num_envs = len(group.envs) * agents
-            action = read_actions(actions, name, squash=squash)
+            action = read_actions(self._action_space, name, squash=squash)
             self._layout = ObservationLayout(observations, name, num_envs=B, options=options)
             if masked and not action.counts:
                 raise EnvironmentFailure(
@@ -222,8 +222,16 @@ class SyncVectorEnv:
     def _begin_episode(self, e: int, seed: int | None) -> None:
         env = self._group.envs[e]
         shown, info = env.reset(seed=seed)
-        self._layout.check_space(env.observation_space)
+        self._check_spaces(env.observation_space, env.action_space)
         self._write_first(e, shown, info)
+
+    def _check_spaces(self, observations: Any, actions: Any) -> None:
+        """Raise `ObservationError` if a reset has changed the leaves or the actions."""
+        self._layout.check_space(observations)
+        first = self._action_space
+        if actions is not first and actions != first:
+            said = f"its action space has become {actions}; it was {first}"
+            raise ObservationError("action_space", said)
 
     def _write_first(self, b: int, shown: Any, info: Any) -> None:
         """Write the first observation and mask of an episode."""

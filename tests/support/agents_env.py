@@ -17,7 +17,7 @@ class Relay(ParallelEnv[str, Any, Any]):
     """Agents come and leave as in `LIVES`; an observation is [instance, episode, agent, step].
 
     Args:
-        fault: how the first instance fails.
+        fault: how the first instance fails; the name of a space: its second episode has another.
         at: step of the failure in its first episode; 0: in reset.
         spaces_differ: of blue: "observations" or "actions".
     """
@@ -36,11 +36,13 @@ class Relay(ParallelEnv[str, Any, Any]):
         self._differ, self._episode, self._step = spaces_differ, -1, 0
 
     def observation_space(self, agent: str) -> Any:
-        width = 5 if (agent, self._differ) == ("blue", "observations") else 4
+        other = (agent, self._differ) == ("blue", "observations")
+        width = 5 if other or self._changed("observation_space") else 4
         return spaces.Box(-1e9, 1e9, (width,), np.float32)
 
     def action_space(self, agent: str) -> Any:
-        return spaces.Discrete(4 if (agent, self._differ) == ("blue", "actions") else 3)
+        other = (agent, self._differ) == ("blue", "actions")
+        return spaces.Discrete(4 if other or self._changed("action_space") else 3)
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         self.seeds.append(seed)
@@ -87,6 +89,9 @@ class Relay(ParallelEnv[str, Any, Any]):
 
     def _info(self) -> dict[str, Any]:
         return {"action_mask": np.arange(3) != self._step % 3}
+
+    def _changed(self, space: str) -> bool:
+        return self._fault == space and self._episode > 0
 
     def _fails(self, fault: str) -> bool:
         return self._fault == fault and self._step == self._at and self._episode == 0

@@ -14,7 +14,7 @@ from tests.support import space_envs
 
 
 class Broken(space_envs.Senses):
-    """Its third observation is wrong, or with `space` its second episode has another space."""
+    """Its third observation is wrong, or its second episode has another space."""
 
     made: list[Broken] = []  # noqa: RUF012 (of the module)
 
@@ -29,6 +29,8 @@ class Broken(space_envs.Senses):
             self.observation_space = spaces.Dict(
                 {**self.observation_space.spaces, "new": spaces.Box(0, 1)}
             )
+        if self.wrong == "action_space" and self.episodes == 2:
+            self.action_space = spaces.MultiDiscrete([3, 2, 4])
         return super().reset(**options)
 
     def shown(self) -> Any:
@@ -48,7 +50,14 @@ class Broken(space_envs.Senses):
 
 @pytest.mark.parametrize(
     "wrong",
-    ["lost", "extra", "observation_range", "observation_not_finite", "observation_space"],
+    [
+        "lost",
+        "extra",
+        "observation_range",
+        "observation_not_finite",
+        "observation_space",
+        "action_space",
+    ],
 )
 def test_a_wrong_leaf_is_a_fault_and_the_others_go_on(wrong, caplog) -> None:
     Broken.made.clear()
@@ -65,13 +74,14 @@ def test_a_wrong_leaf_is_a_fault_and_the_others_go_on(wrong, caplog) -> None:
             assert np.isfinite(steps[-1].observations["balance"]).all()
     finally:
         group.close()
-    at = 8 if wrong == "observation_space" else 1  # the ninth step is the reset
+    at = 8 if wrong.endswith("space") else 1  # the ninth step is the reset
     assert faulted == [[number == at, False] for number in range(10)]
     reason = "observation_keys" if wrong in ("lost", "extra") else wrong
     assert group.faults == {reason: 1}
     # the new one's first observation is in the batch: a compass has one direction
     assert steps[at].reset[0] and steps[at].observations["compass"][0].sum() == 1.0
     said = {"lost": "expected balance, compass, eyes", "extra": "nose", "observation_range": "6"}
+    said["action_space"] = "has become MultiDiscrete([3 2 4]); it was MultiDiscrete([3 2 2])"
     assert said.get(wrong, "balance") in caplog.text
 
 

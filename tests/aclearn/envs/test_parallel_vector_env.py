@@ -126,6 +126,15 @@ def test_a_failure_drops_the_episodes_of_all_agents_of_its_environment(make_rela
     assert not steps[3].faulted.any()
 
 
+@pytest.mark.parametrize("space", ["observation_space", "action_space"])
+def test_a_space_that_a_reset_changes_is_a_fault_of_its_environment(make_relays, space):
+    group = make_relays(fault=space)
+    group.reset()
+    faulted = [marks(step_of(group).faulted) for _ in range(6)]
+    assert faulted == [["", ""]] * 4 + [["rgb", ""]] + [["", ""]]  # the fifth step is the reset
+    assert group.faults == {space: 1}
+
+
 @pytest.mark.parametrize(("fault", "reason"), [("raise", "raised"), ("nobody", "agents")])
 def test_a_failure_in_the_first_reset_is_a_fault(make_relays, fault, reason):
     group = make_relays(fault=fault, at=0)
