@@ -61,9 +61,15 @@ def read_actions(space: Any, name: str, *, squash: bool = False) -> ActionSpec:
 
 
 def _parts(space: Any, name: str, path: tuple[str | int, ...]) -> Iterator[ActionPart]:
+    where = f" (in {'.'.join(map(str, path))})" if path else ""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         for key, part in inner:
+            if isinstance(space, spaces.Dict) and not isinstance(key, str):
+                raise EnvironmentFailure(
+                    f"environment {name}: its Dict actions have the key {key!r}{where}, "
+                    "expected text; wrap the environment (gymnasium.wrappers.TransformAction)"
+                )
             yield from _parts(part, name, (*path, key))
     elif isinstance(space, spaces.Discrete):
         yield ActionPart(path, counts=(int(space.n),), starts=(int(space.start),))
@@ -79,7 +85,6 @@ def _parts(space: Any, name: str, path: tuple[str | int, ...]) -> Iterator[Actio
         bounds = {"low": tuple(low.tolist()), "high": tuple(high.tolist())}
         yield ActionPart(path, space.shape, str(space.dtype), **bounds)
     else:
-        where = f" (in {'.'.join(map(str, path))})" if path else ""
         raise EnvironmentFailure(
             f"environment {name}: {type(space).__name__} actions are not supported: "
             f"{space}{where}. Expected Discrete, MultiDiscrete, MultiBinary, a Box of floats, or a "

@@ -163,6 +163,12 @@ def test_other_actions_are_refused_by_name(space, named):
     assert "actions are not supported" in str(refused.value)
 
 
+def test_actions_whose_keys_are_numbers_are_refused():
+    space = gymnasium.spaces.Dict({"a": gymnasium.spaces.Dict({0: Box(0, 1), 1: Box(0, 1)})})
+    with pytest.raises(EnvironmentFailure, match=r"Reacher.*Dict actions have the key 0 \(in a\)"):
+        read_actions(space, "Reacher")
+
+
 def test_actions_without_a_choice_are_refused():
     with pytest.raises(EnvironmentFailure, match=r"Reacher.*have nothing to choose"):
         read_actions(gymnasium.spaces.Dict({}), "Reacher")
