@@ -6,6 +6,7 @@
 `curve` trains configs/ga3c/pong.yaml from NA 32, NT 1, NP 1 (GA3C's figure; `--game Breakout` for
 another game). Prints a CSV row each `--every-s` seconds: NP, NT, TPS, PPS and the mean return.
 `curve.png` and `tuner.png` in DIR show the same. The same `--out` continues an interrupted run.
+`--set KEY=VALUE` of either changes the configuration.
 
 `sizes` trains each network with predictors and with actors that compute for themselves, in turns
 and for `--seconds` after a warm-up, with NP = NT = 2. Prints a CSV row a run, then the medians in
@@ -68,7 +69,8 @@ def train_curve(options: argparse.Namespace) -> None:
     if turns.seconds(folder) < until_s:
         start = ("predictor.workers=1", "trainer.workers=1", "tuner.remember=false")
         game = f"env.id=ALE/{options.game}-v5", f"actors.processes={options.actors}"
-        turns.train(_CONFIG, (*game, *start, "run.target_return=null"), folder, until_s)
+        overrides = (*game, *start, "run.target_return=null", *options.overrides)
+        turns.train(_CONFIG, overrides, folder, until_s)
     writer = csv.DictWriter(sys.stdout, CURVE, lineterminator="\n")
     writer.writeheader()
     writer.writerows(curve(turns.lines_of(folder), options.every_s))
@@ -106,7 +108,8 @@ def sweep_sizes(options: argparse.Namespace) -> None:
         for network in options.networks:
             for way, inference in WAYS.items():
                 print(f"{network}, {way}, round {turn}", file=sys.stderr)
-                overrides = (*NETWORKS[network], inference, f"actors.processes={options.actors}")
+                actors = f"actors.processes={options.actors}"
+                overrides = (*NETWORKS[network], inference, actors, *options.overrides)
                 named = {"network": network, "inference": way, "actors": options.actors}
                 rows.append(named | {"round": turn} | measure(overrides, options.seconds))
                 writer.writerow(rows[-1])
@@ -147,6 +150,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     two.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     for command in (one, two):
         command.add_argument("--actors", type=int, default=32, help="NA, one environment each")
+        command.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            dest="overrides",
+            metavar="KEY=VALUE",
+            help="of the configuration, e.g. trainer.unrolls_per_batch=8",
+        )
     options = parser.parse_args(arguments)
     options.run(options)
 
