@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from aclearn.config._yaml import inline_yaml
 from aclearn.config.loss import Q_CORRECTORS, DDPGConfig, NStepConfig, TargetNetworkConfig
 from aclearn.config.roles import MAX_PROCESSES, CompressorConfig
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Correctors of returns by which any policy's data are learned as they are.
 _RETURNS = ("n_step", "no_correction")
+#: Keys of actors that a run with resident environments reads: the last two for evaluation.
+_READ_OF_ACTORS = ("unroll_length", "step_timeout_s", "max_env_faults")
 
 
 def contradictions(config: Config) -> Iterator[str]:
@@ -263,17 +266,23 @@ def _resident(config: Config) -> Iterator[str]:
         yield f"trainer.device: {why}, on resident.device; set that instead, and this to auto"
     if config.trainer.workers != 1:
         yield f"trainer.workers: {why}, and uses resident.threads; set this to 1"
-    if config.actors.groups != 1:
-        yield f"actors.groups: {why}, in one group; set this to 1"
-    if config.actors.inference != "local":
-        yield f"actors.inference: {why}, and no predictor is asked; set it to local"
+    for section, keys in {
+        "actors": [key for key in type(config.actors).model_fields if key not in _READ_OF_ACTORS],
+        "trainer": ["unrolls_per_batch"],
+    }.items():
+        group = getattr(config, section)
+        for key in keys:
+            default = type(group).model_fields[key].get_default()
+            if getattr(group, key) != default:
+                yield (
+                    f"{section}.{key}: {why}, and does not read it; remove it, or set "
+                    f"{inline_yaml(default)}"
+                )
     if config.compressor.rungs:
         yield (
             f"compressor.chain: {why}, by its own policy; leave it empty; set resident.chain to "
             "prune the copy that acts, and compress the trained policy with `aclearn compress`"
         )
-    if config.actors.behaviour_parameters:
-        yield f"actors.behaviour_parameters: {why}, and records log-probabilities; set it to false"
     if config.env.action_mask is not None:
         yield f"env.action_mask: {why}, and resident environments have no masks; set it to null"
     if config.tuner.enabled:

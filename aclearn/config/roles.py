@@ -102,8 +102,8 @@ class ResidentConfig(Group):
         ge=1,
         le=10_000_000,
         description="number of environments that the trainer steps on its device; null: actors "
-        "step environments. Each batch has actors.unroll_length steps of all; no other key of "
-        "actors is read, nor trainer.unrolls_per_batch",
+        "step environments. Each batch has actors.unroll_length steps of all; other keys of actors "
+        "(but step_timeout_s and max_env_faults) and trainer.unrolls_per_batch keep their defaults",
     )
     env: str | None = Field(
         default=None,

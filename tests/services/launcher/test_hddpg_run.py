@@ -23,7 +23,7 @@ find_env = pytest.importorskip("aclearn.resident").find_env
 _HDDPG: dict[str, Any] = {
     "env": {"id": "Pendulum-v1", "squash_actions": True},
     "resident": {"envs": 16, "device": "cpu"},
-    "actors": {"unroll_length": 50},
+    "actors": {"envs_per_group": 16, "unroll_length": 50},  # 16: the default
     "trainer": {"device": "cpu", "amp": "off", "minibatches": 2, "epochs": 2},
     "loss": {"kind": "ddpg", "buffer_unrolls": 3, "reward_scale": 0.1},
 }

@@ -30,7 +30,7 @@ from services.trainer.resident import ResidentTrainer  # noqa: E402
 
 _RESIDENT: dict[str, Any] = {
     "resident": {"envs": 64, "device": "cpu"},
-    "actors": {"unroll_length": 8},
+    "actors": {"envs_per_group": 16, "unroll_length": 8},  # 16: the default, which WholeRun changes
     "trainer": {"device": "cpu", "amp": "off", "minibatches": 2, "epochs": 2},
     "loss": {"normalise_advantages": True},
 }
@@ -200,6 +200,8 @@ def test_a_gpu_learns_the_same_by_cuda_graphs() -> None:
         ({"actors": {"inference": "predictor"}}, "actors.inference: with resident.envs"),
         ({"compressor": {"chain": ["onnx"]}}, "compressor.chain: with resident.envs"),
         ({"actors": {"behaviour_parameters": True}}, "actors.behaviour_parameters: with"),
+        ({"actors": {"processes": 3}}, "actors.processes: with .* or set 2$"),
+        ({"trainer": {"unrolls_per_batch": 1}}, "trainer.unrolls_per_batch: with .* or set 2$"),
         ({"env": {"id": "CartPole-v1", "action_mask": "info"}}, "env.action_mask: with"),
         ({"tuner": {"enabled": True}}, "tuner.enabled: with resident.envs"),
         ({"resident": {"envs": 0}}, "resident.envs: expected "),
