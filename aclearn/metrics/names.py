@@ -117,7 +117,8 @@ def _of(owner: str, *gauges: str) -> tuple[str, ...]:
 #: Gauges of other roles and of parts of the monitor, each with its owner's name in front.
 OWNED_FIGURES: Final = (
     *_of("actor", "env_faults", "in_flight_unrolls", "refused_unrolls", "unanswered_unrolls"),
-    *_of("actor", "clipped_action_share", "compressed_share", *_POLICY_FIGURES),
+    *_of("actor", "clipped_action_share", "compressed_share", "repeated_requests"),
+    *_of("actor", *_POLICY_FIGURES),
     *_of("predictor", "batch_mean", "wait_ms_p50", "wait_ms_p99"),
     *_of("predictor", *_POLICY_FIGURES, *_WORKER_FIGURES),
     *_of("compressor", "kl_mean", "kl_variance", "kl_max", "kl_observations", "agreement"),

@@ -67,11 +67,6 @@ class PredictorClient:
         self._replies: dict[int, ActionBatch] = {}
         self.predictions = 0
 
-    @property
-    def asked_again(self) -> int:
-        """Number of requests repeated to the same predictor."""
-        return self._client.requests.repeated
-
     def poll(self) -> None:
         """Send pending requests, repeat late ones, take received replies."""
         with self._meter.part("wire"):
@@ -108,8 +103,8 @@ class PredictorClient:
         return self._replies.pop(group, None)
 
     def gauges(self) -> dict[str, float]:
-        """None: the predictor's heartbeats have them."""
-        return {}
+        """Requests repeated to the same predictor since the start."""
+        return {"repeated_requests": float(self._client.requests.repeated)}
 
     def close(self) -> None:
         """Cancel unanswered requests, so that no predictor computes them."""

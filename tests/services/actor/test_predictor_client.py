@@ -92,7 +92,7 @@ def test_the_answers_of_several_groups_find_their_way(asking) -> None:
     assert (first.actions.tolist(), second.actions.tolist()) == ([0, 1], [0, 1, 2])
     assert first.log_prob.tolist() == [-1.75, -1.75]
     assert asking.actions.predictions == 5
-    assert asking.actions.asked_again == 0
+    assert asking.actions.gauges() == {"repeated_requests": 0}
 
 
 def test_actions_are_waited_for_and_not_longer_than_is_told(asking) -> None:
@@ -160,7 +160,7 @@ def test_a_request_without_an_answer_is_asked_again_and_answered_once(asking) ->
     assert again.request == first.request
     shown, before = again.observations["observation"], first.observations["observation"]
     np.testing.assert_array_equal(shown, before)
-    assert asking.actions.asked_again == 1
+    assert asking.actions.gauges() == {"repeated_requests": 1}
     asking.answer(first.request, 2, version=3)
     asking.answer(again.request, 2, version=4)
     assert asking.collect(0).at == PolicyVersion(1, 3)
