@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aclearn.control.strategies.strategy import Moment
 from aclearn.control.strategies.threshold import Threshold
+from aclearn.metrics.names import COMPRESSED
 
 
 class RewardGap(Threshold):
@@ -18,5 +19,10 @@ class RewardGap(Threshold):
         super().__init__("reward_gap", delta, **back)
 
     def value(self, moment: Moment) -> float | None:
-        """The gap: 0 where no compressed policy plays, when the figure is that of the past."""
+        """The gap: 0 on a rung that does not compress, where the figure is that of the past.
+
+        None while a more faithful policy replaces the rung's, for instance by `compressor.max_kl`.
+        """
+        if moment.number(COMPRESSED) == 0.0:
+            return None
         return 0.0 if moment.number("compressed_share") == 0.0 else super().value(moment)

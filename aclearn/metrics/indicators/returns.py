@@ -50,7 +50,8 @@ class RewardGap(Indicator):
 
     Both means are of the same window, so that learning does not look like a gap. Episodes of both
     policies count for neither. The window begins again with the first artifact of another rung:
-    earlier episodes are of another compressed policy.
+    earlier episodes are of another compressed policy. Nor do episodes count that end while a more
+    faithful policy replaces the rung's: both policies may be the same then.
 
     Args:
         window_s: length of the window; it grows until it has 10 episodes of each policy that still
@@ -71,10 +72,11 @@ class RewardGap(Indicator):
         if rung != self._rung:
             self._rung, self._plays = rung, False
             self._window = EpisodeWindow(self._window_s, _LEAST_FOR_MEAN)
-        self._plays = self._plays or run.line.get(COMPRESSED, 1.0) > 0.0
+        acts = run.line.get(COMPRESSED, 1.0) > 0.0
+        self._plays = self._plays or acts
         if not self._plays:
             return {}
-        played = ((episode.policy, episode.return_) for episode in run.episodes)
+        played = [(episode.policy, episode.return_) for episode in run.episodes if acts]
         whole = [(policy, return_) for policy, return_ in played if policy in _POLICIES]
         self._window.add(run.line["time_s"], run.line["env_steps"], whole)
         original, compressed = (self._window.mean(policy) for policy in _POLICIES)

@@ -123,6 +123,21 @@ def test_without_a_compressed_policy_the_gap_is_one_of_the_past(tmp_path) -> Non
     assert run.changes == [(60.0, 1), (220.0, 0), (280.0, 1), (540.0, 0)]
 
 
+def test_a_replaced_policy_is_no_reason_to_try_a_sparser_one(tmp_path) -> None:
+    # rung 0 plays 12 points worse; from 200 s on compressor.max_kl replaces rung 1 by the original
+    def world(time_s, rung, share):
+        replaced = rung == 1 and time_s >= 200.0
+        return {
+            "reward_gap": 12.0 if rung == 0 else None if replaced else 8.0,
+            "compressed_share": 1.0 - replaced,
+            "compressor_compressed": 1.0 - replaced,
+        }
+
+    run = SimulatedRun(tmp_path, lambda: RewardGap(back_after_s=100.0), world, rungs=3)
+    run.go_on(2000.0)
+    assert run.changes == [(10.0, 1)]
+
+
 @pytest.mark.parametrize("every_s", [3.0, 12.0])
 def test_of_figure_7s_ladder_the_reward_gap_finds_the_rung_that_plays_as_well(
     tmp_path, every_s: float

@@ -129,5 +129,8 @@ def test_the_window_begins_again_with_the_first_artifact_of_another_rung() -> No
     assert {look(20 + second, 1, 0.0, 5.0) for second in range(20)} == {None}
     after = [look(40 + second, 1, 1.0, 19.0) for second in range(20)]
     assert after[:9] == [None] * 9 and after[9:] == pytest.approx([1.0] * 11)
-    # an artifact that a version beyond its bound replaces for a while does not begin it again
-    assert look(60, 1, 0.0, 19.0) == pytest.approx(1.0)
+    # an artifact beyond its bound, replaced for a while, neither begins it again nor enters it
+    assert look(60, 1, 0.0, 20.0) == pytest.approx(1.0)
+    assert look(61, 1, 1.0, 19.0) == pytest.approx(1.0)
+    gaps = [look(62 + second, 1, 0.0, 20.0) for second in range(130)]
+    assert gaps[0] == pytest.approx(1.0) and set(gaps[1:]) == {gaps[0], None} and gaps[-1] is None
