@@ -121,10 +121,13 @@ def inference_cost(config: Config, seconds: float) -> Cost:
 
 
 def training_cost(config: Config, seconds: float) -> Cost:
-    """A batch assembled and learned `trainer.epochs` times, per agent step and epoch."""
+    """A batch assembled and learned as the trainer does, per agent step and epoch.
+
+    Each of the `trainer.epochs` passes has an update for each of the `trainer.minibatches`.
+    """
     import torch
 
-    from aclearn.learning import Learner, make_objective
+    from aclearn.learning import Learner, Minibatches, make_objective
     from aclearn.policies.devices import choose_amp, choose_device
 
     torch.set_num_threads(1)
@@ -146,12 +149,14 @@ def training_cost(config: Config, seconds: float) -> Cost:
         seed=0,
     )
     steps, epochs = sum(int(unroll.valid.sum()) for unroll in unrolls), config.trainer.epochs
+    count, order = config.trainer.minibatches, torch.Generator().manual_seed(0)
 
     def run(times: int) -> None:
+        worker = learner.own_worker
         for _ in range(times):
-            batch = learner.own_worker.assemble(unrolls, observation)
-            for _ in range(epochs):
-                learner.update(batch, learned_steps=0)
+            batch = learner.prepare(worker.assemble(unrolls, observation), worker)
+            for _, part in Minibatches(batch, count=count, passes=epochs, generator=order):
+                learner.update(part, learned_steps=0)
 
     cost = _cost_of(run, steps_each=steps * epochs, seconds=seconds)
     amp = "off" if amp_dtype is None else str(amp_dtype).removeprefix("torch.")
