@@ -1,4 +1,4 @@
-"""A trainer's checkpoints: resume, write when due, keep the best."""
+"""A trainer's checkpoints: restore the newest, write when due, keep the best."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TrainerCheckpoints:
         self.best_return: float | None = None
         self._best: Snapshot | None = None
 
-    def resume(self) -> bool:
+    def restore_or_start(self) -> bool:
         """Restore the newest whole checkpoint; False if there are none, and `start` is used.
 
         Raises:

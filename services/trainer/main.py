@@ -73,7 +73,7 @@ class TrainerRole:
             start=partial(start_tensors, config, architecture),
             clock=context.wall_clock,
         )
-        self._checkpoints.resume()
+        self._checkpoints.restore_or_start()
         self._checkpoints.claim_generation()
         self._posted = None
         if not context.inline:

@@ -47,7 +47,7 @@ class ResidentRole:
             start=partial(start_tensors, config, self._trainer.architecture),
             clock=context.wall_clock,
         )
-        self._checkpoints.resume()
+        self._checkpoints.restore_or_start()
         self._checkpoints.claim_generation()
         self._inline, self._by_hand, self._folder = context.inline, context.by_hand, folder
         self._meter = WaitMeter()

@@ -301,7 +301,7 @@ def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(t
         np.testing.assert_array_equal(best.tensors[f"weights/{name}"], array)
 
     again = TrainerCheckpoints(make_trainer(), folder, RunConfig())
-    assert again.resume()
+    assert again.restore_or_start()
     assert again.best_return == 30.0
     again.offer_best(29.0)
     again.write()
