@@ -27,11 +27,13 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
     words += f", {summary['env_steps']} agent steps in {summary['wall_s']:.0f} s"
     if reached is not None:
         words += f"; target {config.run.target_return} reached at {reached:.0f} s"
+    if _learned_nothing_in_time(summary):
+        words += "; run.max_wall_s, which counts from the command, passed before the first update"
     return f"{words}; {Path(config.run.dir) / str(config.run.name)}"
 
 
 def next_commands(config: Config, summary: Mapping[str, Any]) -> str:
-    """The three commands that usually follow a run, one line each.
+    """The three commands that usually follow a run, one line each, or that which lets it learn.
 
     Args:
         config: of the run.
@@ -42,12 +44,19 @@ def next_commands(config: Config, summary: Mapping[str, Any]) -> str:
         path = path.relative_to(Path.cwd())
     run = shlex.quote(str(path))
     best = "" if summary.get("best_return") is None else " --best"
+    resume = f"aclearn train {run}/config.yaml --resume"
+    if _learned_nothing_in_time(summary) and (bound := config.run.max_wall_s) is not None:
+        return f"next: {resume} run.max_wall_s={_further(bound, summary['time_s'])}"
     play, plot = f"aclearn evaluate {run}{best}", f"aclearn plot {run}"
     if StopCondition.resumed(config.run, summary).reached(summary):
         last = f"aclearn export {run} --to {shlex.quote(f'{path.name}.onnx')}{best}"
     else:
-        last = f"aclearn train {run}/config.yaml --resume"
+        last = resume
     return f"next: {play}\n      {plot}\n      {last}"
+
+
+def _learned_nothing_in_time(summary: Mapping[str, Any]) -> bool:
+    return bool(summary["reason"] == "max_wall_s" and summary["updates"] == 0)
 
 
 def why_over(config: Config) -> str | None:
@@ -77,10 +86,8 @@ def why_over(config: Config) -> str | None:
             keys.append("run.stop_at_target=false or a higher run.target_return")
         else:
             bound = getattr(config.run, reason)
-            # the next multiple of twice the bound: the run may be far beyond a lowered bound
-            further = 2 * bound * (value // (2 * bound) + 1)
             seen.append(f"run.{reason}={_digits(bound)}")
-            bounds.append(f"run.{reason}={_digits(further)}")
+            bounds.append(f"run.{reason}={_further(bound, value)}")
     if not seen:
         return None
     if bounds:
@@ -90,6 +97,11 @@ def why_over(config: Config) -> str | None:
         f"the run in {folder.path} is over: it has reached {' and '.join(seen)}. "
         f"To resume it, give {', and '.join(keys)}"
     )
+
+
+def _further(bound: float, value: float) -> str:
+    """The next multiple of twice the bound: the run may be far beyond a lowered bound."""
+    return _digits(2 * bound * (value // (2 * bound) + 1))
 
 
 def _digits(value: float) -> str:

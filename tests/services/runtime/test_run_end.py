@@ -1,4 +1,4 @@
-"""Whether the existing run is over, by its summary."""
+"""Whether the existing run is over, by its summary, and what its end says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from aclearn.config import Config, EnvConfig, RunConfig
 from aclearn.errors import RunFolderError
 from aclearn.runs import RunFolder
-from services.runtime.run_end import why_over
+from services.runtime.run_end import closing_words, next_commands, why_over
 
 _SUMMARY = {
     "time_s": 9.0,
@@ -84,3 +84,20 @@ def test_all_that_a_run_has_reached_is_named_with_keys_that_suffice(
 def test_a_summary_that_is_no_run_s_is_refused_by_its_name(tmp_path, summary, what) -> None:
     with pytest.raises(RunFolderError, match=rf"r/summary\.json is no summary .*{what}"):
         _why_over(tmp_path, summary)
+
+
+def test_the_last_words_tell_a_bound_before_the_first_update_and_a_sink_that_failed(
+    tmp_path,
+) -> None:
+    run = RunConfig(name="r", dir=str(tmp_path), max_wall_s=3.0)
+    config = Config(env=EnvConfig(id="CartPole-v1"), run=run)
+    summary = _SUMMARY | {"reason": "max_wall_s", "wall_s": 9.0, "env_steps": 0}
+    early = summary | {"updates": 0}
+    assert closing_words(config, early) == (
+        "run r ended: max_wall_s, 0 agent steps in 9 s; run.max_wall_s, which counts from the "
+        f"command, passed before the first update; {tmp_path}/r"
+    )
+    resume = f"next: aclearn train {tmp_path}/r/config.yaml --resume run.max_wall_s=12"
+    assert next_commands(config, early) == resume
+    assert "first update" not in closing_words(config, summary)
+    assert "aclearn evaluate" in next_commands(config, summary)
