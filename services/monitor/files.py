@@ -156,7 +156,10 @@ class MonitorFiles:
             _LOGGER.error("event=room_not_released reason=%r", str(error))
         self.write_line(line, metrics)
         written = self._write_summary(line, goal, reason)
-        self._sinks.close(self._folder.read_summary() if written else None)
+        notes = self._sinks.close(self._folder.read_summary() if written else None)
+        if notes and written:  # no further line can tell the user
+            line |= {**self._sinks.gauges(), "sink_error": "; ".join(notes)}
+            self._write_summary(line, goal, reason)
         self.close()
         return written
 

@@ -29,7 +29,8 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
         words += f"; target {config.run.target_return} reached at {reached:.0f} s"
     if _learned_nothing_in_time(summary):
         words += "; run.max_wall_s, which counts from the command, passed before the first update"
-    return f"{words}; {Path(config.run.dir) / str(config.run.name)}"
+    words += f"; {Path(config.run.dir) / str(config.run.name)}"
+    return f"{words}\n{error}" if (error := summary.get("sink_error")) else words
 
 
 def next_commands(config: Config, summary: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ class MetricsSink:
     An error is counted (`monitor_sink_failures`) and logged, and the console names the first one.
     After an error of `open` the sink gets nothing more; after one of the other methods it gets the
     next call. The run is over when `close` is called: its error, or that it takes too long, is in
-    the monitor's log only.
+    `summary.json` (`sink_error`) and the last words of the run.
 
     Arguments are its own copies. A constructor must only keep its arguments: `aclearn train` also
     makes a sink before the start, to check it, and never opens that one.

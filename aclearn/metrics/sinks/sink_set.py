@@ -56,11 +56,15 @@ class _SinkThread:
         self._calls.put_nowait(("close", summary))
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the end of the sink's last call; a late one is logged and left alone."""
+        """Wait for the end of the sink's last call; a late one is told and left alone."""
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            _LOGGER.error(
-                "event=sink_not_closed sink=%s waiting_calls=%d", self._name, self._calls.qsize()
+            waiting = self._calls.qsize()
+            _LOGGER.error("event=sink_not_closed sink=%s waiting_calls=%d", self._name, waiting)
+            self._note(
+                "late",
+                f"metrics sink {self._name} was not done in time at the end, {waiting} calls "
+                "waited for it; raise metrics.sink_timeout_s",
             )
 
     def take_notes(self) -> list[str]:
@@ -83,8 +87,9 @@ class _SinkThread:
 
     def _fail(self, method: str, error: BaseException) -> None:
         self.failures += 1
-        after = "the run continues without it" if method == "open" else "the run continues"
-        text = f"metrics sink {self._name} fails in {method}: {words_of(error)}; {after}"
+        after = {"open": "; the run continues without it", "close": ""}
+        text = f"metrics sink {self._name} fails in {method}: {words_of(error)}"
+        text += after.get(method, "; the run continues")
         # once for each class of error: it may fail at every line
         if self._note(f"{method} {type(error).__name__}", text):
             _LOGGER.error("event=sink_failed sink=%s call=%s", self._name, method, exc_info=error)
@@ -110,6 +115,7 @@ class SinkSet:
     def __init__(self, sinks: Mapping[str, MetricsSink], *, timeout_s: float = 0.0) -> None:
         self._sinks, self._timeout_s = sinks, timeout_s
         self._threads: Sequence[_SinkThread] = ()
+        self._closed = False
 
     def open(self, run: SinkRun) -> None:
         """Start a thread for each sink, which opens it; without this they get nothing."""
@@ -119,7 +125,7 @@ class SinkSet:
     def write(self, line: Mapping[str, Any]) -> list[str]:
         """Give each sink a metrics line; returns new notes for the user."""
         self._call("write", line)
-        return [note for thread in self._threads for note in thread.take_notes()]
+        return self._take_notes()
 
     def write_decision(self, by: str, decision: Mapping[str, Any]) -> None:
         """Give each sink a decision of the tuner or of the strategy `by`."""
@@ -134,14 +140,23 @@ class SinkSet:
             "monitor_sink_dropped": float(sum(thread.dropped for thread in self._threads)),
         }
 
-    def close(self, summary: Mapping[str, Any] | None = None) -> None:
-        """Let all sinks finish, within the timeout together; closing twice has no effect."""
-        threads, self._threads = self._threads, ()
-        for thread in threads:
+    def close(self, summary: Mapping[str, Any] | None = None) -> list[str]:
+        """Let all sinks finish, within the timeout together; returns new notes for the user.
+
+        Closing twice has no effect.
+        """
+        if self._closed:
+            return []
+        self._closed = True
+        for thread in self._threads:
             thread.close(summary)
         deadline = time.monotonic() + self._timeout_s
-        for thread in threads:
+        for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        return self._take_notes()
+
+    def _take_notes(self) -> list[str]:
+        return [note for thread in self._threads for note in thread.take_notes()]
 
     def _call(self, method: str, argument: Any) -> None:
         for thread in self._threads:

@@ -52,3 +52,15 @@ def test_a_sink_gets_each_line_decision_and_the_summary_and_a_broken_one_is_told
     finally:
         again.close()
     assert told()[len(calls)] == ["open", calls[0][1] | {"resumed": True}]
+
+
+def test_a_sink_that_raises_at_the_end_is_told_with_the_end(tmp_path: Path) -> None:
+    sinks = [{f"{_TOY}:Stubborn": {"raises": ["close"]}}]
+    run = WholeRun(tmp_path, run={"max_updates": 4}, metrics={"sinks": sinks})
+    try:
+        summary = run.run()
+    finally:
+        run.close()
+    failed = f"metrics sink {_TOY}:Stubborn fails in close: SystemExit: no close"
+    assert (summary["sink_error"], summary["monitor_sink_failures"]) == (failed, 1.0)
+    assert summary["reason"] == "max_updates"

@@ -100,4 +100,6 @@ def test_the_last_words_tell_a_bound_before_the_first_update_and_a_sink_that_fai
     resume = f"next: aclearn train {tmp_path}/r/config.yaml --resume run.max_wall_s=12"
     assert next_commands(config, early) == resume
     assert "first update" not in closing_words(config, summary)
+    told = closing_words(config, summary | {"sink_error": "metrics sink a fails"})
+    assert told.endswith("/r\nmetrics sink a fails")
     assert "aclearn evaluate" in next_commands(config, summary)

@@ -49,14 +49,16 @@ def test_a_sink_that_raises_is_told_once_and_gets_the_next_call(opened, caplog) 
 
     wait_for(failed, "three failures are counted")
     sinks.write_decision("tuner", {"decision": 1})
-    sinks.close({})
+    before = sinks.gauges()["monitor_sink_failures"]
+    assert sinks.close({}) == ["metrics sink bad fails in close: SystemExit: no close"]
+    assert sinks.gauges()["monitor_sink_failures"] >= before + 1
 
     assert notes == ["metrics sink bad fails in write: RuntimeError: no write; the run continues"]
     assert line == {"time_s": 1.0}  # a sink writes to a copy
     assert sink.calls[0] == "open" and sink.calls[-2:] == ["write_decision", "close"]
     told = [t for t in caplog.messages if t.startswith("event=sink_failed sink=bad call=write")]
     assert len(told) == 1
-    sinks.close()  # has no effect
+    assert sinks.close() == []  # has no effect
     assert sink.calls.count("close") == 1
 
 
@@ -87,8 +89,9 @@ def test_a_sink_that_hangs_delays_no_call_and_the_end_only_up_to_its_deadline(
     assert sinks.write({}) == [] and sinks.gauges()["monitor_sink_dropped"] == 2.0
 
     begun = time.monotonic()
-    sinks.close({})
+    [note] = sinks.close({})
 
+    assert "metrics sink hangs was not done in time at the end, 257 calls waited" in note
     assert 0.2 <= time.monotonic() - begun < 10.0
     assert good.calls[-1] == "close" and hangs.calls == ["open", "write"]
     assert "event=sink_not_closed sink=hangs waiting_calls=257" in caplog.messages
