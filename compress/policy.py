@@ -114,7 +114,7 @@ def random_observations(
 ) -> dict[str, NDArray[Any]]:
     """Random pixels and normal numbers, leaf → `[count, *shape]`."""
     return {
-        name: rng.integers(0, 256, (count, *leaf.shape), np.uint8)
+        name: rng.integers(0, leaf.high + 1, (count, *leaf.shape), np.uint8)
         if leaf.dtype == "uint8"
         else rng.normal(size=(count, *leaf.shape)).astype(np.float32)
         for name, leaf in spec.items()

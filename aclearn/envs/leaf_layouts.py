@@ -156,6 +156,7 @@ class ImageLayout(LeafLayout):
         frame_stack: S.
         channels_first: whether three axes are (C, H, W); None: if the first is smaller than the
             last.
+        high: largest number.
     """
 
     def __init__(
@@ -166,6 +167,7 @@ class ImageLayout(LeafLayout):
         num_envs: int,
         frame_stack: int,
         channels_first: bool | None = None,
+        high: int = 255,
     ) -> None:
         self._axes: tuple[int, ...] | None = None
         if len(shape) == 2:
@@ -176,7 +178,7 @@ class ImageLayout(LeafLayout):
             height, width, channels = shape
             self._axes = (2, 0, 1)
         self._channels = channels
-        leaf = LeafSpec((frame_stack * channels, height, width), "uint8", frame_stack)
+        leaf = LeafSpec((frame_stack * channels, height, width), "uint8", frame_stack, high)
         super().__init__(name, shape, np.uint8, leaf)
         self._batch = np.zeros((num_envs, *leaf.shape), np.uint8)
 

@@ -200,6 +200,7 @@ class ObservationLayout:
                 num_envs=B,
                 frame_stack=options.frame_stack,
                 channels_first=first,
+                high=max(1, int(space.high.max())),
             )
         return FlatLayout(name, space.shape, space.dtype, num_envs=B)
 

@@ -114,7 +114,7 @@ def observation_space(spec: ObservationSpec) -> spaces.Space[Any]:
 
 
 def _box(leaf: LeafSpec) -> spaces.Box:
-    low, high = (0, 255) if leaf.dtype == "uint8" else (-np.inf, np.inf)
+    low, high = (0, leaf.high) if leaf.dtype == "uint8" else (-np.inf, np.inf)
     return spaces.Box(low, high, leaf.shape, np.dtype(leaf.dtype).type)
 
 

@@ -68,7 +68,8 @@ def build_architecture(
         initial_std: first value of those weights, without the logarithm.
         normalise_observations: observations of "float32" pass a layer "normalise" first.
         normalise_returns: the critic's head gives normalised values, which another layer converts.
-        pixel_range: divides the numbers of uint8 leaves, in the network.
+        pixel_range: divides the numbers of uint8 leaves whose space has larger ones; others are
+            divided by the largest number of their space.
     """
     action_spec = ActionSpec.discrete(actions) if isinstance(actions, int) else actions
     units = distribution_of(action_spec).parameter_count
@@ -88,7 +89,7 @@ def build_architecture(
         if normalise_observations and of.dtype == "float32":
             add(f"{prefix}input", "normalise", leaf)
         else:
-            factor = 1.0 / pixel_range if of.dtype == "uint8" else 1.0
+            factor = 1.0 / min(of.high, pixel_range) if of.dtype == "uint8" else 1.0
             add(f"{prefix}input", "scale", leaf, factor=factor)
         for i, (filters, kernel, stride) in enumerate(convolutions if of.is_image else ()):
             layer = f"{prefix}convolutions.{i}"
@@ -169,7 +170,7 @@ def check_spaces(
     if normalise_observations and all(leaf.dtype == "uint8" for leaf in observation.values()):
         raise ConfigError(
             f"policy.normalise_observations: the environment's observations are {observation}; "
-            "those of uint8 are divided by 255 instead; set it to false"
+            "those of uint8 are divided by their largest number instead; set it to false"
         )
     if critic == "q" and not isinstance(actions, int) and actions.kind != "discrete":
         raise ConfigError(

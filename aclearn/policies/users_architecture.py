@@ -20,7 +20,7 @@ def users_architecture(
     normalise_observations: bool = False,
     normalise_returns: bool = False,
 ) -> Architecture:
-    """Leaves as float32 (images divided by 255), the module, its parameters and its critic.
+    """Leaves as float32 (images in [0, 1]), the module, its parameters and its critic.
 
     Args:
         module: made for these observations and actions.
@@ -45,7 +45,7 @@ def users_architecture(
         if normalise_observations and leaf.dtype == "float32":
             layers.append(Layer(given, "normalise", (name,)))
         else:
-            factor = 1.0 / 255.0 if leaf.dtype == "uint8" else 1.0
+            factor = 1.0 / leaf.high if leaf.dtype == "uint8" else 1.0
             layers.append(Layer(given, "scale", (name,), factor=factor))
     P = distribution_of(action_spec).parameter_count
     if module.parameters != P:

@@ -44,11 +44,13 @@ class LeafSpec:
             newest frame last; all others are flat, (D,).
         dtype: "uint8" for images, "float32" for flat leaves.
         frame_stack: S; 1 for flat leaves.
+        high: largest number of an image, by which networks divide it; without use in flat leaves.
     """
 
     shape: tuple[int, ...]
     dtype: str
     frame_stack: int = 1
+    high: int = 255
 
     @property
     def is_image(self) -> bool:
@@ -94,8 +96,11 @@ class ObservationSpec(Mapping[str, LeafSpec]):
         return next(iter(self.leaves.values()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-able data; `from_dict` is its inverse."""
+        """Plain JSON-able data, without the usual `high`; `from_dict` is its inverse."""
         leaves = [{"name": name, **asdict(leaf)} for name, leaf in self.leaves.items()]
+        for leaf in leaves:
+            if leaf["high"] == LeafSpec.high:
+                del leaf["high"]
         return {"leaves": leaves}
 
     @classmethod

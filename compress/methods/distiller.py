@@ -143,8 +143,8 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         self.require_fp32(graph)
         if graph.scale_folded:
             raise self.refuse(
-                "comes after fuse, which folds 1/255 into weights: Adam's steps would be 255 times "
-                "too large for them; put it before"
+                "comes after fuse, which folds the division of images into weights: Adam's steps "
+                "would be too large for them; put it before"
             )
         if graph.architecture.critic == "q":
             raise self.refuse(

@@ -14,12 +14,11 @@ from compress.settings import ConfiguredLink, NoSettings
 
 
 class Fusion(ConfiguredLink[NoSettings]):
-    """Folds the division of images, by 255, into the first weights, the value's included.
+    """Folds the division of images into the first weights, the value's included.
 
     Other leaves stay as they are, and so do images that a concatenation reads. For batch and input
     normalisation in a network of your own see `fold_batch_norm`, `fold_normalisation`,
-    `fuse_module`. The folded weights are 255 times smaller: in float16, those that were below 0.016
-    lose digits.
+    `fuse_module`. Divided by 255, weights that were below 0.016 lose digits in float16.
     """
 
     name = "fuse"

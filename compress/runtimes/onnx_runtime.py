@@ -122,7 +122,7 @@ def _session(model: bytes, options: onnxruntime.SessionOptions) -> onnxruntime.I
 class OnnxRuntime:
     """Makes sessions of the uncompressed policy's weights: one graph, a new session per version.
 
-    The division of images by 255 is folded into the first layer's weights, once per version.
+    The division of images is folded into the first layer's weights, once per version.
 
     Args:
         architecture: the weights must fit it, those of the value included.

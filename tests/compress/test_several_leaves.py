@@ -15,6 +15,7 @@ from tests.support.random_policies import some_observations, some_tensors
 
 _SPEC = ObservationSpec(
     {
+        "board": LeafSpec((1, 6, 7), "uint8", high=2),
         "camera": LeafSpec((4, 9, 8), "uint8", frame_stack=2),
         "hand.left": LeafSpec((3,), "float32"),
         "type": LeafSpec((4,), "float32"),  # an attribute of every torch module
@@ -61,8 +62,9 @@ def test_every_link_compresses_a_policy_on_several_leaves(architecture, chain) -
 def test_pixels_that_a_concatenation_reads_are_divided_in_the_graph() -> None:
     assert PolicyGraph(_FLATTENS).raw_products() == {}
     raw = PolicyGraph(_CONVOLVES).raw_products()
-    assert {name: scale.name for name, scale in raw.items()} == {
-        "camera:convolutions.0": "camera:input"
+    assert {name: (scale.name, scale.factor) for name, scale in raw.items()} == {
+        "board:convolutions.0": ("board:input", 1 / 2),
+        "camera:convolutions.0": ("camera:input", 1 / 255),
     }
     for architecture in (_CONVOLVES, _FLATTENS):
         tensors, observations = some_tensors(architecture, 1), some_observations(architecture, 5)

@@ -9,6 +9,7 @@ import pytest
 from aclearn.config import EnvConfig
 from aclearn.envs import read_spec
 from aclearn.envs.observation_layout import ObservationLayout, ObservationOptions
+from aclearn.envs.single_env import observation_space
 from aclearn.envs.spaces import ObservationError
 from aclearn.errors import EnvironmentFailure
 from aclearn.types import LeafSpec
@@ -74,6 +75,16 @@ def test_a_space_of_one_leaf_is_the_leaf_observation():
     only = spaces.Dict({"image": spaces.Box(0, 255, (4, 4), np.uint8), "text": spaces.Text(4)})
     spec = layout_of(only, ignore=("text",)).spec
     assert dict(spec) == {"image": LeafSpec((1, 4, 4), "uint8")}
+
+
+def test_an_image_has_the_largest_number_of_its_space() -> None:
+    board = spaces.Box(0, np.array([[1, 2, 1], [0, 1, 2]]), dtype=np.uint8)
+    layout = layout_of(board)
+    assert layout.spec.sole == LeafSpec((1, 2, 3), "uint8", high=2)
+    shown, batch = observation_space(layout.spec), layout.begin()
+    layout.write_first(1, board.high)
+    assert shown.contains(batch["observation"][1]) and shown.high.max() == 2
+    assert layout_of(spaces.Box(0, 0, (2, 2), np.uint8)).spec.sole.high == 1
 
 
 def test_the_axis_of_channels_is_found_or_said():

@@ -39,6 +39,9 @@ def _flat(**changes: object) -> Architecture:
     return describe_architecture("mlp", **{**given, **changes})
 
 
+_DARK = LeafSpec((4, 84, 84), "uint8", high=9)
+
+
 def _flat_shape(architecture: Architecture) -> tuple[int, ...]:
     return output_shapes(architecture.layers, architecture.observation)["flatten"]
 
@@ -201,8 +204,22 @@ def test_normalisers_are_the_first_layers_of_float_leaves_and_the_last_one_of_th
     }  # fmt: skip
     assert made == Architecture.from_dict(json.loads(json.dumps(made.to_dict())))
     images = ObservationSpec({"map": leaves["map"]})
-    with pytest.raises(ConfigError, match=r"normalise_observations.*uint8 are divided by 255"):
+    with pytest.raises(ConfigError, match=r"normalise_observations.*uint8 are divided by their"):
         describe_architecture("nature", observation=images, actions=2, normalise_observations=True)
+
+
+@pytest.mark.parametrize(
+    ("high", "divisor", "in_minigrid"), [(255, 255, 10), (10, 10, 10), (1, 1, 1)]
+)
+def test_images_are_divided_by_the_largest_number_of_their_space(high, divisor, in_minigrid):
+    board = ObservationSpec({"observation": LeafSpec((1, 6, 7), "uint8", high=high)})
+    own = ModuleSpec("own:Net", "{}", board, 2, "v", ())
+    for architecture, expected in (
+        (_flat(observation=board), divisor),
+        (_image("minigrid", observation=board), in_minigrid),
+        (users_architecture(own, ActionSpec.discrete(2)), divisor),
+    ):
+        assert architecture.layers[0].factor == pytest.approx(1 / expected)
 
 
 def test_no_leaf_has_the_name_of_a_layer() -> None:
@@ -256,6 +273,7 @@ def test_digests_differ_when_anything_but_the_name_differs() -> None:
         altered(base, observation_shape=(4, 80, 84)),
         altered(base, observation_shape=(4, 84, 80)),
         altered(base, observation_dtype="float32"),
+        replace(base, observation=ObservationSpec({"observation": _DARK})),
         altered(base, actions=7),
         altered(base, convolutions=parts_of(base).convolutions[:1]),
         altered(base, convolutions=(Convolution(8, 8, 2), parts_of(base).convolutions[1])),

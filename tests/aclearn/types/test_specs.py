@@ -10,7 +10,10 @@ import pytest
 from aclearn.types import ActionSpec, EnvSpec, LeafSpec, ObservationSpec
 from aclearn.types.action_spec import ActionPart
 
-_LEAVES = {"screen": LeafSpec((12, 84, 80), "uint8", 4), "joints": LeafSpec((17,), "float32")}
+_LEAVES = {
+    "screen": LeafSpec((12, 84, 80), "uint8", 4, high=9),
+    "joints": LeafSpec((17,), "float32"),
+}
 
 
 def test_a_specification_survives_json_in_the_order_of_its_leaves():
