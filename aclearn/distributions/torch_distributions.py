@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -71,7 +72,7 @@ class TorchGaussian:
         """Differential entropies `[…]`, with tanh by quadrature."""
         each = self._log_stds + HALF_LOG_2PI + 0.5
         if self._squash:
-            nodes, weights = (self._means.new_tensor(each) for each in (NODES, WEIGHTS))
+            nodes, weights = _quadrature(self._means.device)
             at = self._means.unsqueeze(-1) + self._log_stds.exp().unsqueeze(-1) * nodes
             each = each + (weights * _log_tanh_slope(at)).sum(-1)
         return each.sum(-1)
@@ -114,6 +115,16 @@ class TorchMixed:
     def kl(self, other: TorchMixed) -> Tensor:
         """Joint KL(self ‖ other) `[…]`."""
         return self._choices.kl(other._choices) + self._numbers.kl(other._numbers)
+
+
+@functools.cache
+def _quadrature(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Nodes and weights, float32; once, since each upload waits for the device."""
+    with torch.inference_mode(False):  # else they could not be saved for a backward pass
+        nodes, weights = (
+            torch.tensor(each, dtype=torch.float32, device=device) for each in (NODES, WEIGHTS)
+        )
+    return nodes, weights
 
 
 def _log_tanh_slope(u: Tensor) -> Tensor:

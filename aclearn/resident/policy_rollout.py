@@ -33,7 +33,7 @@ class PolicyRollout:
         envs: the environments.
         architecture: of the policy; only what the actions depend on is computed.
         in_kernel: compute the policy in the kernel; None: on a GPU, if it is small enough.
-        dtype: of the copy; bfloat16 halves its memory and is rounded.
+        dtype: that the copy's weights are rounded to; they stay in float32.
         noise: added to the modes of a deterministic policy; None: actions are sampled.
         stream: the current one, on a GPU: torch's steps become one CUDA graph.
     """

@@ -1,4 +1,4 @@
-"""docs/resident.md: its programs run, and its environment is stepped and trained."""
+"""docs/resident.md: its programs run, and its environment is stepped by actors."""
 
 from __future__ import annotations
 

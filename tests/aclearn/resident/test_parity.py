@@ -20,7 +20,7 @@ def _reference(env):
 @pytest.mark.parametrize("name", resident.ENVIRONMENTS)
 def test_each_step_is_gymnasiums(name: str) -> None:
     env = resident.find_env(name)
-    whole = name == "CartPole"  # benchmarks/resident_parity.py plays all five to the end
+    whole = name == "CartPole"  # benchmarks/resident.py plays all five to the end
     report = resident.check_resident(
         env,
         _reference(env),
