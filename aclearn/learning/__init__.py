@@ -5,7 +5,7 @@ from __future__ import annotations
 from aclearn.learning.batch import Batch, assemble_batch
 from aclearn.learning.device_updates import DeviceReport, DeviceUpdates
 from aclearn.learning.frame_stack import chosen_observations, rebuild_observations
-from aclearn.learning.gradient_worker import GradientSums, GradientWorker
+from aclearn.learning.gradient_worker import GradientWorker
 from aclearn.learning.learner import Learner
 from aclearn.learning.minibatches import Minibatches
 from aclearn.learning.objective import Objective, make_objective
@@ -16,7 +16,7 @@ from aclearn.learning.staging import PinnedStaging, Staging
 from aclearn.learning.step_ledger import LedgerError, StepLedger
 from aclearn.learning.training_queue import TrainingQueue
 from aclearn.learning.unroll_check import check_unroll
-from aclearn.learning.update_report import UpdateReport
+from aclearn.learning.update_report import GradientSums, UpdateReport
 
 __all__ = [
     "Batch",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from aclearn.learning.moments import Moments
 from correctors import Correction
 
 #: Added to the standard deviation, as in other implementations of PPO.
@@ -16,7 +17,7 @@ def standardised(correction: Correction, valid: Tensor) -> Correction:
     """`correction` with advantages less their mean, and the scale 1 / their standard deviation.
 
     Over a whole batch, not over each minibatch as some do: then all its updates, and minibatches of
-    any size, weigh a step alike.
+    any size, weigh a step alike. Nothing waits for the device.
 
     Args:
         correction: of a batch.
@@ -25,9 +26,8 @@ def standardised(correction: Correction, valid: Tensor) -> Correction:
     learned = valid if correction.kept is None else valid & correction.kept
     # in double precision equal advantages have no deviation
     advantages = correction.advantages.double()
-    counted = advantages[learned]
-    if counted.numel() == 0:
-        return correction
-    scale = 1.0 / (float(counted.std(correction=0)) + _EPSILON)
-    centred = (advantages - counted.mean()).float()
-    return replace(correction, advantages=centred, advantage_scale=scale)
+    counted = Moments.masked(advantages, learned)
+    scale = 1.0 / (counted.variance.sqrt() + _EPSILON)
+    return replace(
+        correction, advantages=(advantages - counted.mean).float(), advantage_scale=scale
+    )

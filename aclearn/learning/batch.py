@@ -32,7 +32,7 @@ class FrozenCorrection:
     log_probs: Tensor
     values: Tensor
 
-    def scaled(self, advantage_scale: float) -> FrozenCorrection:
+    def scaled(self, advantage_scale: float | Tensor) -> FrozenCorrection:
         """The same with another factor of the advantages."""
         return replace(self, correction=replace(self.correction, advantage_scale=advantage_scale))
 
@@ -70,7 +70,7 @@ class Batch:
         state: float32 `[B, …]` each, the policy's state before the first step.
         masks: `[T, B, A]` bool, the allowed actions; None: all.
         frozen: the correction that all updates from this batch share; None where each has its own.
-        new: `[T, B]` bool on the host, the steps of no earlier batch; None: all.
+        new: `[T, B]` bool, the steps of no earlier batch; None: all.
         all_valid: known to have valid steps only, so that nothing need be masked.
     """
 
@@ -87,7 +87,7 @@ class Batch:
     state: tuple[Tensor, ...] = ()
     masks: Tensor | None = None
     frozen: FrozenCorrection | None = None
-    new: NDArray[np.bool_] | None = None
+    new: Tensor | None = None
     all_valid: bool = False
 
     @property
@@ -110,10 +110,10 @@ class Batch:
 
     @property
     def new_steps(self) -> int:
-        """Number of valid steps that no earlier batch had."""
+        """Number of valid steps that no earlier batch had; may wait for the device."""
         if self.new is None:
             return self.steps
-        return int(np.count_nonzero(self.valid_on_host & self.new))
+        return int((self.valid & self.new).sum())
 
     def of_valid(self, values: Tensor) -> Tensor:
         """`values` `[T, B]` with 0 where steps are not valid, even where they are NaN."""
@@ -137,8 +137,16 @@ class Batch:
         Args:
             numbers: t · B + b of each step; valid ones.
         """
+        return replace(
+            self.taken(torch.from_numpy(numbers).to(self.actions.device)),
+            versions=self.versions.reshape(-1)[numbers][None],
+            valid_on_host=self.valid_on_host.reshape(-1)[numbers][None],
+            all_valid=True,
+        )
+
+    def taken(self, steps: Tensor) -> Batch:
+        """As `single_steps`, by numbers that only the device knows: the host's fields are empty."""
         assert self.frozen is not None and not self.state
-        steps = torch.from_numpy(numbers).to(self.actions.device)
         changes: dict[str, Any] = {
             name: value.flatten(0, 1)[steps].unsqueeze(0)
             for name, value in vars(self).items()
@@ -150,11 +158,9 @@ class Batch:
                 name: leaf[:-1].flatten(0, 1)[steps].unsqueeze(0)
                 for name, leaf in self.observations.items()
             },
-            versions=self.versions.reshape(-1)[numbers][None],
-            valid_on_host=self.valid_on_host.reshape(-1)[numbers][None],
-            new=None if self.new is None else self.new.reshape(-1)[numbers][None],
+            versions=self.versions[:0],
+            valid_on_host=self.valid_on_host[:0],
             frozen=self.frozen.steps(steps),
-            all_valid=True,
             **changes,
         )
 

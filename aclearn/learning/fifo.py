@@ -15,6 +15,8 @@ from aclearn.learning.batch import Batch
 
 #: Fields of a batch that are kept, `[T, B, …]`; observations have a row more.
 _FIELDS = ("actions", "behaviour_log_prob", "rewards", "terminated", "truncated", "valid")
+#: Instead of a version, where there is no step yet.
+_NOT_THERE = -1
 
 
 class FifoBuffer:
@@ -39,29 +41,36 @@ class FifoBuffer:
         self._leaves = {name: rows(leaf, 1) for name, leaf in first.observations.items()}
         self._kept: dict[str, Any] = {name: rows(getattr(first, name)) for name in _FIELDS}
         self.shape = tuple(self._kept["valid"].shape)
-        self._valid: NDArray[Any] = np.zeros(self.shape, np.bool_)
-        self._versions: NDArray[Any] = np.zeros(self.shape, np.int64)
+        self._new = torch.zeros_like(self._kept["valid"])
+        self._new[-self._steps :] = True
+        self._versions: NDArray[Any] = np.full(self.shape, _NOT_THERE, np.int64)
 
-    def push(self, batch: Batch) -> Batch:
+    def push(self, batch: Batch, *, waits: bool = True) -> Batch:
         """Append `batch` `[T, B]`, whose first observations are the last ones of before.
 
-        Returns the newest steps, of which those of `batch` are new; views, which the next call
-        changes.
+        Args:
+            batch: of the same environments.
+            waits: for the valid steps, on the host; else all that are there count as valid there.
+
+        Returns:
+            The newest steps, of which those of `batch` are new; views, which the next call changes.
         """
         for name, kept in self._leaves.items():
             self._append(kept, batch.observations[name])
         for name, kept in self._kept.items():
             self._append(kept, getattr(batch, name))
-        for of_steps, given in (
-            (self._valid, batch.valid_on_host),
-            (self._versions, batch.versions),
-        ):
-            of_steps[: -self._steps] = of_steps[self._steps :].copy()
-            of_steps[-self._steps :] = given
-        new = np.zeros_like(self._valid)
-        new[-self._steps :] = True
-        changes: dict[str, Any] = {"versions": self._versions, "valid_on_host": self._valid}
-        return replace(batch, observations=self._leaves, new=new, **self._kept, **changes)
+        versions = self._versions
+        versions[: -self._steps] = versions[self._steps :].copy()
+        versions[-self._steps :] = batch.versions
+        known = self._kept["valid"].cpu().numpy() if waits else versions != _NOT_THERE
+        return replace(
+            batch,
+            observations=self._leaves,
+            new=self._new,
+            versions=versions,
+            valid_on_host=known,
+            **self._kept,
+        )
 
     def _append(self, kept: Tensor, rows: Tensor) -> None:
         """Forget the oldest steps; the first of T + 1 observations is there already."""
@@ -84,4 +93,4 @@ class FifoBuffer:
             leaf.copy_(torch.from_numpy(np.array(saved[f"observations/{name}"])))
         for name, kept in self._kept.items():
             kept.copy_(torch.from_numpy(np.array(saved[name])))
-        self._valid[:], self._versions[:] = saved["valid"], saved["versions"]
+        self._versions[:] = saved["versions"]

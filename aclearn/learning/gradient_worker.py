@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from aclearn.learning.critic import Estimates, estimates_of, learned_values
 from aclearn.learning.losses import Outputs
 from aclearn.learning.objective import Objective
 from aclearn.learning.staging import HOST, PinnedStaging, Staging
+from aclearn.learning.update_report import GradientSums
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, target_moments
 from aclearn.policies.policy_module import zeroed_state
@@ -30,41 +31,13 @@ from correctors.importance import MAX_LOG_RHO
 CHUNK_SAMPLES = 320
 
 
-@dataclass(frozen=True)
-class GradientSums:
-    """Sums over the valid steps of a batch, reported with its gradient.
-
-    Attributes:
-        metrics: of the loss and of the correctors, by name.
-        ratios: importance ratios π/μ, not clipped.
-        ratio_squares: their squares.
-        advantage_squares: squared weighted advantages, before they are normalised.
-        steps: number of valid steps.
-    """
-
-    metrics: Mapping[str, float]
-    ratios: float
-    ratio_squares: float
-    advantage_squares: float
-    steps: int
-
-    def plus(self, other: GradientSums) -> GradientSums:
-        """The sums over both."""
-        return GradientSums(
-            {name: value + other.metrics[name] for name, value in self.metrics.items()},
-            self.ratios + other.ratios,
-            self.ratio_squares + other.ratio_squares,
-            self.advantage_squares + other.advantage_squares,
-            self.steps + other.steps,
-        )
-
-
 class GradientWorker:
     """Differentiates batches on its own copy of the weights; one thread at a time.
 
     On a GPU, batches and gradients are computed in the worker's stream, and the weights are copied
     in the current stream of the thread. A worker that raised must not be used again: its kernels
-    may still be running.
+    may still be running. One that works in place computes in the current stream and, but for
+    `differentiate`, waits for nothing, so that its work can be a part of a CUDA graph.
 
     Args:
         architecture: of the policy.
@@ -74,8 +47,10 @@ class GradientWorker:
         channels_last: memory layout of the convolutions.
         compiled: run the network through torch.compile.
         chunk_samples: samples that are differentiated at a time on a CPU.
+        in_place: has no stream of its own.
 
     Attributes:
+        in_place: as given.
         network: the copy, with the gradients of the last batch.
         loss_scale: factor in those gradients (fp16's; else 1).
     """
@@ -90,8 +65,10 @@ class GradientWorker:
         channels_last: bool = True,
         compiled: bool = False,
         chunk_samples: int = CHUNK_SAMPLES,
+        in_place: bool = False,
     ) -> None:
         self._objective, self._device, self._amp_dtype = objective, device, amp_dtype
+        self.in_place = in_place
         self._distribution = torch_distribution_of(architecture.action_spec)
         self.network = place(PolicyNetwork(architecture, seed=0), device, channels_last)
         values_actions = architecture.values_actions
@@ -103,7 +80,7 @@ class GradientWorker:
         self._target_moments = target_moments(self.network)
         self._stream: torch.cuda.Stream | None = None
         self._staging: Staging = HOST
-        if device.type == "cuda":
+        if device.type == "cuda" and not in_place:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self._staging = PinnedStaging(device)
             for parameter in self._parameters:
@@ -113,7 +90,11 @@ class GradientWorker:
         self.loss_scale = 1.0
 
     def refresh(
-        self, weights: list[Tensor], *, advantage_scale: float = 1.0, loss_scale: float = 1.0
+        self,
+        weights: list[Tensor],
+        *,
+        advantage_scale: float | Tensor = 1.0,
+        loss_scale: float = 1.0,
     ) -> None:
         """Copy `weights`, in the order of the network's parameters; no thread may write them now.
 
@@ -176,27 +157,19 @@ class GradientWorker:
         metrics = dict(zip(parts[0][0], own, strict=True))
         return GradientSums(metrics, ratios, ratio_squares, advantage_squares, batch.steps)
 
-    def differentiate_in_place(
-        self, batch: Batch, weights: list[Tensor], *, steps: Tensor, advantage_scale: Tensor
-    ) -> tuple[list[str], Tensor]:
-        """As `differentiate` with `weights`, without a wait for the device, for a captured step.
+    def differentiate_in_place(self, batch: Batch, *, steps: Tensor) -> tuple[list[str], Tensor]:
+        """As `differentiate`, without a wait for the device, of a worker in place.
 
-        The gradients stay in the same memory from call to call. Everything is in the current
-        stream.
+        The gradients stay in the same memory from call to call.
 
         Args:
-            batch: in fixed memory.
-            weights: as of `refresh`.
+            batch: of tensors whose shapes are the same at each call.
             steps: of the mean, at least 1.
-            advantage_scale: as of `refresh`.
 
         Returns:
             The names of the metrics, and their sums followed by the three sums of `GradientSums`.
         """
-        with torch.no_grad():
-            torch._foreach_copy_(self._parameters, weights)
         self.network.zero_grad(set_to_none=False)
-        self._advantage_scale, self.loss_scale = advantage_scale, 1.0
         return self._differentiate_chunk(batch, steps)
 
     def gradients(self) -> list[Tensor | None]:
@@ -209,7 +182,8 @@ class GradientWorker:
     def _cut(self, batch: Batch) -> list[Batch]:
         """The batch in chunks on a CPU, whole on a GPU."""
         samples = batch.actions.shape[0] * batch.width
-        return batch.cut(-(-samples // self._chunk_samples)) if self._stream is None else [batch]
+        on_cpu = self._device.type == "cpu"
+        return batch.cut(-(-samples // self._chunk_samples)) if on_cpu else [batch]
 
     def _differentiate_chunk(self, chunk: Batch, steps: int | Tensor) -> tuple[list[str], Tensor]:
         """The names of the metrics, and their sums followed by the three sums of `GradientSums`."""

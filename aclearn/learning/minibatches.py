@@ -62,8 +62,13 @@ class Minibatches:
             if minibatch not in self._refused:
                 yield minibatch
 
+    def _in_random_order(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        order = torch.randperm(len(steps), generator=self._generator)
+        ordered: NDArray[np.int64] = steps[order.numpy()]
+        return ordered
+
     def _shuffle(self) -> Iterator[Batch]:
-        steps = self._steps[torch.randperm(len(self._steps), generator=self._generator).numpy()]
+        steps = self._in_random_order(self._steps)
         shuffled = self._batch.single_steps(steps)  # views of one copy cost less than copies
         learned = []
         for part in np.array_split(np.arange(len(steps)), min(self._count, max(1, len(steps)))):

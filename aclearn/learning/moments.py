@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 #: Added to a variance, so that a number that never changes is divided by 1e-4 and not by 0.
@@ -15,52 +13,69 @@ _EPSILON = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Number, mean and variance of samples, component by component, in float64.
+    """Number, mean and variance of samples, component by component, float64 on their device.
 
     Attributes:
-        count: weight of the samples; their number, where none was discounted.
+        count: `[]`, weight of the samples; their number, where none was discounted.
         mean: 0 without samples.
         variance: of the population, Σ (x − mean)² / count; 1 without samples.
     """
 
-    count: float
-    mean: NDArray[np.float64]
-    variance: NDArray[np.float64]
+    count: Tensor
+    mean: Tensor
+    variance: Tensor
 
     @classmethod
-    def none(cls, shape: tuple[int, ...]) -> Moments:
+    def none(cls, shape: tuple[int, ...], device: torch.device | None = None) -> Moments:
         """Those of no samples, with which nothing changes by normalisation."""
-        return cls(0.0, np.zeros(shape), np.ones(shape))
+        ones = torch.ones(shape, dtype=torch.float64, device=device)
+        return cls(ones.new_zeros(()), torch.zeros_like(ones), ones)
 
     @classmethod
     def of(cls, samples: Tensor) -> Moments:
         """Those of finite `samples` `[N, *shape]`."""
         if not len(samples):
-            return cls.none(tuple(samples.shape[1:]))
-        wide = samples.detach().to(torch.float64)
+            return cls.none(tuple(samples.shape[1:]), samples.device)
+        wide = samples.detach().double()
         variance, mean = torch.var_mean(wide, 0, correction=0)
-        return cls(float(len(wide)), mean.cpu().numpy(), variance.cpu().numpy())
+        return cls(mean.new_full((), len(wide)), mean, variance)
+
+    @classmethod
+    def masked(cls, samples: Tensor, valid: Tensor) -> Moments:
+        """Those of `samples` `[T, B, *shape]` where `valid` `[T, B]`; in memory of a fixed size.
+
+        Without a wait for the device, which `samples[valid]` needs; other digits may round.
+        """
+        wide = samples.detach().double()
+        other = ~valid.view(*valid.shape, *[1] * (wide.ndim - valid.ndim))
+        count = valid.sum().double()
+        divisor, over = count.clamp(min=1.0), (0, 1)
+        mean = wide.masked_fill(other, 0.0).sum(over) / divisor
+        variance = (wide - mean).square().masked_fill(other, 0.0).sum(over) / divisor
+        return cls(count, mean, variance)
 
     def joined(self, other: Moments, *, kept: float = 1.0) -> Moments:
         """Those of both sets of samples (Chan, Golub & LeVeque 1979).
 
         Args:
-            other: of the same shape; returned unchanged are `self` without samples in it, and
-                `self` where it is not finite.
+            other: of the same shape; without samples in it, or where it is not finite, the
+                result is that of `self` alone, unchanged.
             kept: share of its weight that `self` keeps; below 1 old samples are forgotten.
         """
-        finite = np.isfinite(other.mean).all() and np.isfinite(other.variance).all()
-        if other.count == 0.0 or not finite:
-            return self
+        usable = other.mean.isfinite().all() & other.variance.isfinite().all() & (other.count > 0)
         mine = kept * self.count
         count = mine + other.count
         share = other.count / count
         away = other.mean - self.mean
-        between = away**2 * share * (mine / count)
+        between = away.square() * share * (mine / count)
         variance = self.variance * (mine / count) + other.variance * share + between
-        return Moments(count, self.mean + away * share, variance)
+        return Moments(
+            torch.where(usable, count, self.count),
+            torch.where(usable, self.mean + away * share, self.mean),
+            torch.where(usable, variance, self.variance),
+        )
 
     @property
-    def std(self) -> NDArray[np.float64]:
+    def std(self) -> Tensor:
         """√(variance + 1e-8)."""
-        return np.sqrt(self.variance + _EPSILON)
+        return (self.variance + _EPSILON).sqrt()

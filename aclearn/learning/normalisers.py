@@ -27,7 +27,8 @@ class Normalisers:
     The layers "normalise" have the mean and standard deviation of their leaf over all learned
     steps. The layer "denormalise" has those of recent value targets (Pop-Art; van Hasselt et al.
     2016, Hessel et al. 2018). No method may run beside another one, or beside a reader of the
-    network's weights.
+    network's weights. Everything stays where it is in the device's memory, and `waits=False` makes
+    a method wait for nothing, so that it can be a part of a CUDA graph.
 
     Args:
         network: the target policy; its tensors are changed in place.
@@ -36,9 +37,10 @@ class Normalisers:
     def __init__(self, network: PolicyNetwork) -> None:
         self._layers = {layer.name: layer for layer in network.layers if layer.is_normaliser}
         self._weights = dict(network.named_parameters())
-        self._moments = {
-            name: Moments.none(tuple(self._weights[f"{name}.mean"].shape)) for name in self._layers
-        }
+        self._moments = {}
+        for name in self._layers:
+            mean = self._weights[f"{name}.mean"]
+            self._moments[name] = Moments.none(tuple(mean.shape), mean.device)
         self._leaves = {
             name: layer.reads[0]
             for name, layer in self._layers.items()
@@ -47,24 +49,26 @@ class Normalisers:
         self._critic = next((name for name in self._layers if name not in self._leaves), None)
 
     @property
-    def any(self) -> bool:
-        """Whether anything is normalised."""
-        return bool(self._layers)
-
-    @property
     def of_targets(self) -> bool:
         """Whether values are normalised."""
         return self._critic is not None
 
     @property
-    def target_std(self) -> float:
+    def target_std(self) -> float | Tensor:
         """Standard deviation of the value targets; 1 where they are not normalised."""
-        return 1.0 if self._critic is None else float(self._moments[self._critic].std[0])
+        return 1.0 if self._critic is None else self._moments[self._critic].std[0]
 
-    def moments_of(self, batch: Batch) -> dict[str, Moments]:
+    @property
+    def memory(self) -> list[Tensor]:
+        """The tensors of the moments."""
+        each = self._moments.values()
+        return [getattr(moments, part) for moments in each for part in _STATE]
+
+    def moments_of(self, batch: Batch, *, waits: bool = True) -> dict[str, Moments]:
         """The moments of a batch's observations on which valid steps acted, by layer."""
+        rows = len(batch.valid)
         return {
-            name: Moments.of(batch.observations[leaf][: len(batch.valid)][batch.valid])
+            name: _moments_of(batch.observations[leaf][:rows], batch.valid, waits)
             for name, leaf in self._leaves.items()
         }
 
@@ -74,8 +78,8 @@ class Normalisers:
             self._set(name, self._moments[name].joined(new))
 
     @torch.no_grad()
-    def add_targets(self, targets: Tensor) -> None:
-        """Take value targets `[N]` into the statistics; the critic's outputs stay as they are.
+    def add_targets(self, targets: Tensor, valid: Tensor, *, waits: bool = True) -> None:
+        """Take the valid value targets of `[T, B]` into the statistics; values stay as they are.
 
         They would change with the statistics, so the layer before is rescaled: weights by σ / σ',
         biases to (σ b + μ − μ') / σ' (van Hasselt et al. 2016, proposition 1).
@@ -83,7 +87,7 @@ class Normalisers:
         assert self._critic is not None
         mean, std = (self._weights[f"{self._critic}.{name}"] for name in ("mean", "std"))
         old_mean, old_std = mean.double(), std.double()
-        new = Moments.of(targets.unsqueeze(-1))
+        new = _moments_of(targets.unsqueeze(-1), valid, waits)
         self._set(self._critic, self._moments[self._critic].joined(new, kept=_TARGETS_KEPT))
         [head] = self._layers[self._critic].reads
         weight, bias = self._weights[f"{head}.weight"], self._weights[f"{head}.bias"]
@@ -92,15 +96,16 @@ class Normalisers:
 
     @torch.no_grad()
     def _set(self, name: str, moments: Moments) -> None:
-        self._moments[name] = moments
-        most = np.finfo(np.float32).max  # the deviation of larger numbers has no float32
-        for tensor, value in (("mean", moments.mean), ("std", np.minimum(moments.std, most))):
-            self._weights[f"{name}.{tensor}"].copy_(torch.from_numpy(np.asarray(value)))
+        for part in _STATE:
+            getattr(self._moments[name], part).copy_(getattr(moments, part))
+        most = torch.finfo(torch.float32).max  # the deviation of larger numbers has no float32
+        self._weights[f"{name}.mean"].copy_(moments.mean)
+        self._weights[f"{name}.std"].copy_(moments.std.clamp(max=most))
 
     def state(self) -> dict[str, NDArray[np.float64]]:
         """The moments under flat names, for a checkpoint."""
         return {
-            f"normaliser/{name}/{part}": np.array(getattr(moments, part))
+            f"normaliser/{name}/{part}": getattr(moments, part).cpu().numpy().copy()
             for name, moments in self._moments.items()
             for part in _STATE
         }
@@ -113,12 +118,19 @@ class Normalisers:
         """
         for name, moments in self._moments.items():
             try:
-                count, *parts = (saved[f"normaliser/{name}/{part}"] for part in _STATE)
+                count, *parts = (np.array(saved[f"normaliser/{name}/{part}"]) for part in _STATE)
             except KeyError as error:
                 raise CheckpointError(f"the checkpoint has no statistics of {name}") from error
-            if any(part.shape != moments.mean.shape for part in parts):
+            expected = tuple(moments.mean.shape)
+            if any(part.shape != expected for part in parts):
                 raise CheckpointError(
-                    f"statistics of {name}: expected shape {moments.mean.shape}, "
+                    f"statistics of {name}: expected shape {expected}, "
                     f"got {', '.join(str(part.shape) for part in parts)}"
                 )
-            self._moments[name] = Moments(float(count), *map(np.array, parts))
+            for mine, its in zip(_STATE, (count, *parts), strict=True):
+                getattr(moments, mine).copy_(torch.from_numpy(its))
+
+
+def _moments_of(samples: Tensor, valid: Tensor, waits: bool) -> Moments:
+    """The moments of valid `samples` `[T, B, *shape]`."""
+    return Moments.of(samples[valid]) if waits else Moments.masked(samples, valid)

@@ -59,16 +59,17 @@ class RMSpropOfTensorFlow(torch.optim.RMSprop):
             torch._foreach_addcdiv_(given, gradients, roots, value=-group["lr"])
 
 
-def clip_gradients(parameters: Iterable[Tensor], limit: float) -> float:
-    """Scale gradients down to the Euclidean norm `limit`; returns their norm before.
+def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
+    """Scale gradients down to the Euclidean norm `limit`, 0: none; returns their norm before.
 
     `torch.nn.utils.clip_grad_norm_` for tensors on one device, without its 50 µs of sorting.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
     with torch.no_grad():
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-        torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
-    return float(norm)
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        if limit > 0.0:
+            torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
+    return norm
 
 
 def learning_rate(config: OptimiserConfig, learned_steps: int) -> float:

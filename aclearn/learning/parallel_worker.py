@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from aclearn.learning.batch import Batch
-from aclearn.learning.gradient_worker import GradientSums, GradientWorker
+from aclearn.learning.gradient_worker import GradientWorker
+from aclearn.learning.update_report import GradientSums
 from aclearn.policies import Architecture
 
 #: Fewer samples than this are not worth a thread.
@@ -32,13 +33,16 @@ class ParallelWorker(GradientWorker):
         self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="gradient")
 
     def refresh(
-        self, weights: list[Tensor], *, advantage_scale: float = 1.0, loss_scale: float = 1.0
+        self,
+        weights: list[Tensor],
+        *,
+        advantage_scale: float | Tensor = 1.0,
+        loss_scale: float = 1.0,
     ) -> None:
         """As `GradientWorker.refresh`, of every copy."""
-        scales = {"advantage_scale": advantage_scale, "loss_scale": loss_scale}
-        super().refresh(weights, **scales)
+        super().refresh(weights, advantage_scale=advantage_scale, loss_scale=loss_scale)
         for helper in self._helpers:
-            helper.refresh(weights, **scales)
+            helper.refresh(weights, advantage_scale=advantage_scale, loss_scale=loss_scale)
 
     def differentiate(self, batch: Batch, *, of: int | None = None) -> GradientSums:
         """As `GradientWorker.differentiate`."""

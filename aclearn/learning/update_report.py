@@ -1,4 +1,4 @@
-"""The figures of one update."""
+"""The figures of one update, and the sums that they are made of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,34 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aclearn.learning.gradient_worker import GradientSums
+
+@dataclass(frozen=True)
+class GradientSums:
+    """Sums over the valid steps of a batch, reported with its gradient.
+
+    Attributes:
+        metrics: of the loss and of the correctors, by name.
+        ratios: importance ratios π/μ, not clipped.
+        ratio_squares: their squares.
+        advantage_squares: squared weighted advantages, before they are normalised.
+        steps: number of valid steps.
+    """
+
+    metrics: Mapping[str, float]
+    ratios: float
+    ratio_squares: float
+    advantage_squares: float
+    steps: int
+
+    def plus(self, other: GradientSums) -> GradientSums:
+        """The sums over both."""
+        return GradientSums(
+            {name: value + other.metrics[name] for name, value in self.metrics.items()},
+            self.ratios + other.ratios,
+            self.ratio_squares + other.ratio_squares,
+            self.advantage_squares + other.advantage_squares,
+            self.steps + other.steps,
+        )
 
 
 @dataclass(frozen=True)

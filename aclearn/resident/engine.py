@@ -186,6 +186,10 @@ class ResidentEnvs:
             int(total[kernels.RESETS]),
         )
 
+    def broken(self) -> Tensor:
+        """`[]` bool: whether the next `take_sums` raises; without a wait for the device."""
+        return (self._statistics[:, kernels.NOT_FINITE] > 0.0).any()
+
     def discard_sums(self) -> None:
         """Forget the sums since the last call of `take_sums`."""
         self._statistics.zero_()

@@ -42,9 +42,10 @@ class HDDPGTrainer(ResidentTrainer):
         noise, stream = self._noise, self._stream
         return PolicyRollout(self.envs, acting, dtype=dtype, noise=noise, stream=stream)
 
-    def _batch(self) -> Batch:
-        batch = super()._batch()
-        return self._fifo.push(replace(batch, rewards=batch.rewards * self._settings.reward_scale))
+    def _batch(self, *, waits: bool = True) -> Batch:
+        batch = super()._batch(waits=False)
+        rewards = batch.rewards * self._settings.reward_scale
+        return self._fifo.push(replace(batch, rewards=rewards), waits=waits)
 
     def snapshot(self, return_mean: float | None = None) -> Snapshot:
         """As `ResidentTrainer.snapshot`, with the noise and the buffer."""

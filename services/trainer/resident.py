@@ -5,6 +5,7 @@ With an on-policy loss this is the high-throughput A2C of Sha & Lan (2024), algo
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 
@@ -28,6 +29,8 @@ from services.runtime.policy_factory import acting_chain
 from services.trainer.acting_copy import ActingCopy
 from services.trainer.core import Snapshot, Trainer
 
+_LOGGER = logging.getLogger(__name__)
+
 #: Samples that are differentiated at a time on a CPU: of flat observations in small networks.
 _CHUNK_SAMPLES = 8192
 _PREFIX = "resident/"
@@ -43,8 +46,8 @@ class ResidentTrainer(Trainer):
         architecture: of the policy.
         incarnation: of this process, for the account of agent steps.
         threads: of the CPU; None: as configured.
-        in_one_piece: make the updates of a batch without a wait for the device, where the loss
-            allows it; None: on a GPU, where they are one CUDA graph.
+        in_one_piece: make the updates of a batch without a wait for the device, where precision
+            and optimiser allow it; None: on a GPU, where they are one CUDA graph.
 
     Attributes:
         episodes: that have ended in this process.
@@ -90,6 +93,13 @@ class ResidentTrainer(Trainer):
         self._stream = None if on_cpu else CudaStream(self.device)
         self._rollout = self._make_rollout(acting, _DTYPES[config.resident.policy])
         self._in_one_piece = not on_cpu if in_one_piece is None else in_one_piece
+        if self._in_one_piece and (setting := self.learner.waits_for_each_update):
+            self._in_one_piece = False
+            _LOGGER.warning(
+                "event=updates_not_captured setting=%r detail='the trainer waits for the device "
+                "after each update; expected optimiser.kind adam, trainer.amp auto, bf16 or off'",
+                setting,
+            )
         self._updates: DeviceUpdates | None = None
         self.envs.reset()
         if not on_cpu:
@@ -127,49 +137,60 @@ class ResidentTrainer(Trainer):
             self._rollout.run()
             if self._config.env.clip_rewards:
                 self.envs.buffers.rewards.clamp_(-1.0, 1.0)
-        if (updates := self._whole_updates()) is not None:
-            self._learn_on_device(updates)
+        if self._in_one_piece and self._most_updates_are_left:
+            self._learn_on_device(self._batch(waits=False))
             return
         self._take_sums()
         batch = self._batch()
         self._produce(batch.new_steps)
         self.learn_batch(batch, self._worker, chain=self._chain_id)
 
-    def _whole_updates(self) -> DeviceUpdates | None:
-        """All updates of a batch without a wait for the device, where they may all be made."""
-        if not self._in_one_piece:
-            return None
-        trainer = self._config.trainer
+    @property
+    def _most_updates_are_left(self) -> bool:
+        """Whether the run may make all updates of one more batch."""
+        trainer, most = self._config.trainer, self._config.run.max_updates
+        here = trainer.epochs * trainer.minibatches
+        return most is None or self.counters.updates + here <= most
+
+    def _learn_on_device(self, batch: Batch) -> None:
+        """All updates, then one look at their figures and those of the rollout."""
+        learner, trainer = self.learner, self._config.trainer
         if self._updates is None:
-            shape = tuple(self.envs.buffers.valid.shape)
-            self._updates = self.learner.device_updates(
-                self._buffers(np.broadcast_to(np.True_, shape)),  # the mask on the device counts
+            self._updates = learner.device_updates(
+                batch,
                 count=trainer.minibatches,
                 passes=trainer.epochs,
+                broken=self.envs.broken,
             )
-            self._in_one_piece = self._updates is not None
-        most = self._config.run.max_updates
-        if self._updates is None or most is None:
-            return self._updates
-        fits = self.counters.updates + self._updates.most <= most
-        return self._updates if fits else None
-
-    def _learn_on_device(self, updates: DeviceUpdates) -> None:
-        """All updates, then one look at their figures and those of the rollout."""
-        learner = self.learner
+        updates = self._updates
         with learner.turn(), part("update"):
-            learner.begin_updates(updates, learned_steps=self.admission.learned_steps)
+            seed = int(torch.randint(2**62, (), generator=self._order))
+            updates.begin(self.admission.learned_steps, seed=seed)
             updates.run(self._stream)
-            reports = learner.end_updates(updates)
+            reports = updates.results()
         self._take_sums()
-        steps = sum(each.steps for each in reports if each.pass_number == 0)
-        self._produce(steps)
-        self._account(steps, self._noted(reports, steps))
+        learned = [each for each in reports if each.pass_number == 0]
+        new = sum(each.new_steps for each in learned)
+        self._produce(new)
+        if not learned:
+            return
+        there = batch.valid_on_host[:, 0]  # steps of all environments at a time are of one version
+        lags = self.counters.policy_version - batch.versions[there, 0]
+        steps = sum(each.steps for each in learned)
+        self._account(new, self._noted(reports, lags, steps, new, ended=updates.ended))
 
-    def _noted(self, reports: list[DeviceReport], batch_steps: int) -> Iterator[int]:
+    def _noted(
+        self,
+        reports: list[DeviceReport],
+        lags: NDArray[np.int64],
+        batch_steps: int,
+        new_steps: int,
+        *,
+        ended: bool,
+    ) -> Iterator[int]:
         """As `Trainer._learn_batch`, of updates that were made."""
         applied = []
-        for pass_number, steps, report in reports:
+        for pass_number, _, steps, report in reports:
             first = pass_number == 0
             self._count(report, steps, first_pass=first)
             if first:
@@ -178,8 +199,7 @@ class ResidentTrainer(Trainer):
                 applied.append(report)
             else:
                 self._refuse(report)
-        lags = np.zeros(1, np.int64)
-        self._end_batch(applied, lags, batch_steps, {self._chain_id: batch_steps})
+        self._end_batch(applied, lags, batch_steps, {self._chain_id: new_steps}, ended=ended)
 
     def _take_sums(self) -> None:
         self.episodes += self.envs.take_sums().episodes
@@ -197,13 +217,14 @@ class ResidentTrainer(Trainer):
             return dict(network.named_parameters())
         return self._copy.of(network, self.envs.buffers.observations[-1])
 
-    def _batch(self) -> Batch:
-        """The batch that is learned next."""
-        return self._buffers(self.envs.buffers.valid.cpu().numpy())
+    def _batch(self, *, waits: bool = True) -> Batch:
+        """The batch that is learned next: the buffers, without a copy.
 
-    def _buffers(self, valid: NDArray[np.bool_]) -> Batch:
-        """The buffers as a batch, without a copy; with the mask on the host."""
+        Args:
+            waits: for the valid steps, on the host; else all of them count as valid there.
+        """
         b = self.envs.buffers
+        valid = b.valid.cpu().numpy() if waits else np.broadcast_to(np.True_, tuple(b.valid.shape))
         version = np.int64(self.counters.policy_version)
         return Batch(
             observations={OBSERVATION: b.observations},

@@ -83,11 +83,14 @@ class Loss(ABC):
             config: an instance of `config_model`.
         """
 
-    def ends_batch(self, metrics: Mapping[str, float], config: Any) -> bool:
+    def ends_batch(self, metrics: Mapping[str, float | Tensor], config: Any) -> bool | Tensor:
         """Whether the remaining epochs of a batch are left out after one of its updates.
 
+        In a CUDA graph metrics are tensors `[]`. A comparison of them is one too, of bool, which
+        must not be asked for its truth there.
+
         Args:
-            metrics: of the update, means over its steps.
+            metrics: of the loss and of the correctors, means over the steps of the update.
             config: an instance of `config_model`.
         """
         return False

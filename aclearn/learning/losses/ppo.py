@@ -67,7 +67,7 @@ class PPO(Loss):
             }
         return LossSums(total, metrics)
 
-    def ends_batch(self, metrics: Mapping[str, float], config: PPOConfig) -> bool:
+    def ends_batch(self, metrics: Mapping[str, float | Tensor], config: PPOConfig) -> bool | Tensor:
         """Whether `proximal_kl` is above `target_kl`."""
         return config.target_kl is not None and metrics["proximal_kl"] > config.target_kl
 

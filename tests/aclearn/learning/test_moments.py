@@ -11,6 +11,11 @@ from hypothesis import strategies as st
 from aclearn.learning.moments import Moments
 
 
+def assert_same(one: Moments, other: Moments) -> None:
+    for name, value in vars(one).items():
+        assert torch.equal(value, getattr(other, name)), name
+
+
 @given(cuts=st.lists(st.integers(0, 50), max_size=6), seed=st.integers(0, 2**16))
 @settings(max_examples=50, deadline=None)
 def test_any_split_has_the_moments_of_all_samples(cuts: list[int], seed: int) -> None:
@@ -45,5 +50,19 @@ def test_a_constant_has_a_deviation_to_divide_by_and_nothing_finite_is_poisoned(
     constant = Moments.of(torch.full((4, 1), 0.1))
     assert constant.variance[0] == 0.0 and constant.std[0] == pytest.approx(1e-4)
     for nothing in (torch.empty(0, 1), torch.tensor([[1.0], [float("nan")]])):
-        assert constant.joined(Moments.of(nothing)) is constant
+        assert_same(constant.joined(Moments.of(nothing)), constant)
     assert Moments.none((1,)).joined(constant, kept=0.99).mean[0] == constant.mean[0]
+
+
+def test_moments_of_valid_samples_do_not_read_the_others() -> None:
+    draw = np.random.default_rng(3)
+    samples = draw.normal(1e3, 2.0, (4, 5, 2)).astype(np.float32)
+    valid = draw.random((4, 5)) < 0.5
+    expected = samples[valid].astype(np.float64)
+    samples[~valid] = np.nan
+    moments = Moments.masked(torch.from_numpy(samples), torch.from_numpy(valid))
+    assert moments.count == len(expected)
+    np.testing.assert_allclose(moments.mean, expected.mean(0), rtol=1e-14)
+    np.testing.assert_allclose(moments.variance, expected.var(0), rtol=1e-12)
+    nothing = Moments.masked(torch.from_numpy(samples), torch.zeros(4, 5, dtype=torch.bool))
+    assert_same(moments.joined(nothing), moments)

@@ -71,7 +71,7 @@ def test_a_scale_that_another_worker_changed_does_not_change_the_gradient(
         worker = learner.make_worker()
         sums = learner.differentiate(batch, worker)
         assert worker.loss_scale == 256.0
-        learner._scaler.update(newest)  # as another worker's update does now and then
+        learner._state.scaler.update(newest)  # as another worker's update does now and then
         report = learner.apply(worker, sums, learned_steps=0)
         assert report.applied
         torch.testing.assert_close(make.gradient(learner), expected, rtol=1e-4, atol=1e-6)
