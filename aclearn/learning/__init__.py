@@ -14,12 +14,14 @@ from aclearn.learning.optimiser import learning_rate, make_optimiser
 from aclearn.learning.parameter_store import ParameterStore, PublishedWeights
 from aclearn.learning.staging import PinnedStaging, Staging
 from aclearn.learning.step_ledger import LedgerError, StepLedger
+from aclearn.learning.stop_check import BatchStopped, StopCheck
 from aclearn.learning.training_queue import TrainingQueue
 from aclearn.learning.unroll_check import check_unroll
 from aclearn.learning.update_report import GradientSums, UpdateReport
 
 __all__ = [
     "Batch",
+    "BatchStopped",
     "DeviceReport",
     "DeviceUpdates",
     "GradientSums",
@@ -34,6 +36,7 @@ __all__ = [
     "RecentObservations",
     "Staging",
     "StepLedger",
+    "StopCheck",
     "TrainingQueue",
     "UpdateReport",
     "assemble_batch",

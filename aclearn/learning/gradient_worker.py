@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -88,6 +88,11 @@ class GradientWorker:
                 parameter.record_stream(self._stream)
         self._advantage_scale: float | Tensor = 1.0
         self.loss_scale = 1.0
+        self._check: Callable[[], None] = lambda: None
+
+    def watch(self, check: Callable[[], None]) -> None:
+        """Call `check` before each chunk; what it raises ends the work."""
+        self._check = check
 
     def refresh(
         self,
@@ -179,11 +184,13 @@ class GradientWorker:
     def _on_stream(self) -> contextlib.AbstractContextManager[object]:
         return torch.cuda.stream(self._stream) if self._stream else contextlib.nullcontext()
 
-    def _cut(self, batch: Batch) -> list[Batch]:
+    def _cut(self, batch: Batch) -> Iterator[Batch]:
         """The batch in chunks on a CPU, whole on a GPU."""
         samples = batch.actions.shape[0] * batch.width
-        on_cpu = self._device.type == "cpu"
-        return batch.cut(-(-samples // self._chunk_samples)) if on_cpu else [batch]
+        count = -(-samples // self._chunk_samples) if self._device.type == "cpu" else 1
+        for chunk in batch.cut(count):
+            self._check()
+            yield chunk
 
     def _differentiate_chunk(self, chunk: Batch, steps: int | Tensor) -> tuple[list[str], Tensor]:
         """The names of the metrics, and their sums followed by the three sums of `GradientSums`."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from torch import Tensor
@@ -32,6 +33,12 @@ class ParallelWorker(GradientWorker):
         self._helpers = [GradientWorker(architecture, **settings) for _ in range(threads - 1)]
         self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="gradient")
 
+    def watch(self, check: Callable[[], None]) -> None:
+        """As `GradientWorker.watch`, in every thread."""
+        super().watch(check)
+        for helper in self._helpers:
+            helper.watch(check)
+
     def refresh(
         self,
         weights: list[Tensor],
@@ -52,7 +59,10 @@ class ParallelWorker(GradientWorker):
         pairs = list(zip(self._helpers, others, strict=False))
         steps = batch.steps if of is None else of
         running = [self._pool.submit(w.differentiate, b, of=steps) for w, b in pairs]
-        sums = super().differentiate(first, of=steps)
+        try:
+            sums = super().differentiate(first, of=steps)
+        finally:
+            wait(running)  # they read the batch
         for future, (worker, _) in zip(running, pairs, strict=True):
             sums = sums.plus(future.result())
             for mine, its in zip(self._parameters, worker.gradients(), strict=True):

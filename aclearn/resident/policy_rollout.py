@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -91,40 +92,60 @@ class PolicyRollout:
             exact = name in self._exact
             tensor.copy_(weights[name] if exact else weights[name].to(self._dtype))
 
-    def run(self) -> None:
-        """T steps of every environment; the first observations are the last ones of before."""
-        envs = self._envs
-        steps = len(envs.buffers.rewards)
+    def run(self, check: Callable[[], None] = lambda: None) -> None:
+        """T steps of every environment; the first observations are the last ones of before.
+
+        Args:
+            check: called before each step on the CPU, in every thread. Where it raises,
+                environments and noise are as before the call.
+        """
+        steps = len(self._envs.buffers.rewards)
         if self._flat is not None:
             self._rollout.run(steps)
             return
-        if self._replay is None:
-            self._replay = self._captured()
-        self._replay()
-        envs.advance(steps)
-
-    def _captured(self) -> Callable[[], object]:
-        """The steps in torch, as one CUDA graph on a GPU."""
         if self._stream is None:
-            return self._run_in_torch
-        envs, saved = self._envs, self._envs.snapshot()
-        noise = None if self._noise is None else self._noise.noise.clone()
-        replay = captured(self._stream, self._run_in_torch, what="resident rollout")
-        # a capture runs the steps before
-        envs.restore(saved)
-        envs.discard_sums()
-        if self._noise is not None and noise is not None:
-            self._noise.noise.copy_(noise)
+            back = self._way_back()
+            try:
+                self._run_in_torch(check)
+            except BaseException:
+                back()
+                raise
+        else:
+            if self._replay is None:
+                self._replay = self._captured(self._stream)
+            self._replay()
+        self._envs.advance(steps)
+
+    def _captured(self, stream: CudaStream) -> Callable[[], object]:
+        """The steps in torch as one CUDA graph."""
+        back = self._way_back()
+        replay = captured(stream, self._run_in_torch, what="resident rollout")
+        back()  # a capture runs the steps before
         return replay
 
-    def _run_in_torch(self) -> None:
+    def _way_back(self) -> Callable[[], None]:
+        """Restores environments and noise as they are now, and discards the sums since."""
+        envs, noise = self._envs, self._noise
+        saved = envs.snapshot()
+        kept = None if noise is None else noise.noise.clone()
+
+        def back() -> None:
+            envs.restore(saved)
+            envs.discard_sums()
+            if noise is not None and kept is not None:
+                noise.noise.copy_(kept)
+
+        return back
+
+    def _run_in_torch(self, check: Callable[[], None] = lambda: None) -> None:
         self._envs.carry_over()
-        self._envs.slices.run(self._run_slice)
+        self._envs.slices.run(partial(self._run_slice, check))
 
     @torch.inference_mode()
-    def _run_slice(self, part: Slice) -> None:
+    def _run_slice(self, check: Callable[[], None], part: Slice) -> None:
         seen, parameters = self._envs.buffers.observations, self._parameters
         rows = slice(part.first, part.first + part.size)
         for t in range(len(seen) - 1):
+            check()
             parameters[rows] = self._network.outputs(seen[t, rows])[POLICY]
             self._rollout.run_slice(part, 1, row=t, ahead=t)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from aclearn.config import Config
 from aclearn.errors import CheckpointError
 from aclearn.learning import (
     Batch,
+    BatchStopped,
     GradientWorker,
     Learner,
     Minibatches,
@@ -167,8 +169,8 @@ class Trainer:
 
         The batch is split into `trainer.minibatches` (see `Minibatches`); `trainer.epochs` passes
         go over it, fewer if the loss ends them, and each minibatch of each pass is one update, up
-        to `run.max_updates`. Steps that have not entered an update by then, or by an error, count
-        as dropped.
+        to `run.max_updates`. Steps that have not entered an update by then, by an error or by a
+        stop of the worker's `watch`, count as dropped.
 
         Args:
             unrolls: of one batch.
@@ -200,7 +202,8 @@ class Trainer:
                 self.admission.dropped("worker_failed", unaccounted)
             raise
         if unaccounted > 0:
-            self.admission.dropped("max_updates", unaccounted)
+            reason = "max_updates" if self._finished else "shutdown"
+            self.admission.dropped(reason, unaccounted)
 
     def _learn(self, unrolls: list[Unroll], worker: GradientWorker) -> Iterator[int]:
         if self._finished:
@@ -215,7 +218,10 @@ class Trainer:
         """Yields the number of steps each time some are learned or dropped."""
         if self._finished:
             return
-        batch = self.learner.prepare(batch, worker)
+        try:
+            batch = self.learner.prepare(batch, worker)
+        except BatchStopped:
+            return
         if batch.steps == 0:
             return
         lags = self.counters.policy_version - batch.versions[batch.valid_on_host]
@@ -224,21 +230,22 @@ class Trainer:
         minibatches = Minibatches(
             batch, count=trainer.minibatches, passes=trainer.epochs, generator=self._order
         )
-        for index, minibatch in minibatches:
-            report = self._update(minibatch, worker, first_pass=index == 0)
-            if report is None:
-                break
-            if index == 0:
-                yield minibatch.new_steps
-            if not report.applied:
-                minibatches.refuse(minibatch)
-                self._refuse(report)
-                continue
-            reports.append(report)
-            if index == 0:
-                observed.append(self.learner.observed(minibatch))
-            if self.learner.ends_batch(report):
-                minibatches.end()
+        with suppress(BatchStopped):  # what was learned by then stays
+            for index, minibatch in minibatches:
+                report = self._update(minibatch, worker, first_pass=index == 0)
+                if report is None:
+                    break
+                if index == 0:
+                    yield minibatch.new_steps
+                if not report.applied:
+                    minibatches.refuse(minibatch)
+                    self._refuse(report)
+                    continue
+                reports.append(report)
+                if index == 0:
+                    observed.append(self.learner.observed(minibatch))
+                if self.learner.ends_batch(report):
+                    minibatches.end()
         self.learner.note_learned(observed)
         self._end_batch(reports, lags, batch.steps, chain_steps, ended=minibatches.ended)
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,14 @@ from torch import Tensor
 
 from aclearn.config import Config
 from aclearn.errors import ConfigError
-from aclearn.learning import Batch, DeviceReport, DeviceUpdates, ParameterStore
+from aclearn.learning import (
+    Batch,
+    BatchStopped,
+    DeviceReport,
+    DeviceUpdates,
+    ParameterStore,
+    StopCheck,
+)
 from aclearn.learning.parallel_worker import ParallelWorker
 from aclearn.metrics import EPISODES_FOR_TARGET
 from aclearn.policies import Architecture
@@ -109,6 +117,7 @@ class ResidentTrainer(Trainer):
         self._incarnation, self._batches, self._produced = incarnation, 0, 0
         self.episodes = 0
         self._reported, _ = self.envs.last_returns()
+        self._at_begin: dict[str, Any] | None = None
 
     def _make_rollout(self, acting: Architecture, dtype: torch.dtype) -> PolicyRollout:
         return PolicyRollout(self.envs, acting, dtype=dtype, stream=self._stream)
@@ -118,23 +127,36 @@ class ResidentTrainer(Trainer):
         """Whether a bound is reached, so that nothing more is learned."""
         return self.admission.reached is not None
 
-    def play_and_learn(self) -> None:
+    def play_and_learn(self, goes_on: Callable[[], bool] = lambda: True) -> None:
         """One batch: T steps of every environment by the newest policy, and its updates.
+
+        Args:
+            goes_on: asked many times within a batch. Once False, an unfinished rollout leaves no
+                trace, and steps that were not learned yet are dropped.
 
         Raises:
             EnvironmentFailure: a reward or an observation is not finite.
         """
-        if self._stream is None:
-            self._play_and_learn()
-            return
-        with self._stream.scope():
-            self._play_and_learn()
-        self._stream.wait()  # others read weights and environments in the default stream
+        check = StopCheck(goes_on)
+        self._worker.watch(check)
+        self._at_begin = self.heartbeat_fields()
+        try:
+            if self._stream is None:
+                self._play_and_learn(check)
+                return
+            with self._stream.scope():
+                self._play_and_learn(check)
+            self._stream.wait()  # others read weights and environments in the default stream
+        finally:
+            self._at_begin = None
 
-    def _play_and_learn(self) -> None:
+    def _play_and_learn(self, check: StopCheck) -> None:
         with part("rollout"):
             self._rollout.refresh(self._acting_weights())
-            self._rollout.run()
+            try:
+                self._rollout.run(check)
+            except BatchStopped:
+                return
             if self._config.env.clip_rewards:
                 self.envs.buffers.rewards.clamp_(-1.0, 1.0)
         if self._in_one_piece and self._most_updates_are_left:
@@ -241,15 +263,31 @@ class ResidentTrainer(Trainer):
     def new_returns(self) -> list[float]:
         """Returns of at most 100 of the environments in which episodes ended since the last call.
 
+        None within a batch, in which environments are written.
+
         They are each environment's last return, so that short episodes do not count more than long
         ones, and evenly spaced quantiles, so that their mean is that of all environments.
         """
+        if self._at_begin is not None:
+            return []
         ended, returns = self.envs.last_returns()
         changed = np.flatnonzero(ended != self._reported)
         self._reported = ended
         count = min(len(changed), EPISODES_FOR_TARGET)
         middles = (2 * np.arange(count) + 1) * len(changed) // max(1, 2 * count)
         return [float(value) for value in np.sort(returns[changed])[middles]]
+
+    def heartbeat_fields(self) -> dict[str, Any]:
+        """As `Trainer.heartbeat_fields`; within a batch those of its begin.
+
+        Otherwise the monitor would see a bound before the batch that reaches it is learned, and end
+        the run.
+        """
+        if self._at_begin is not None:
+            return {name: dict(values) for name, values in self._at_begin.items()}
+        fields = super().heartbeat_fields()
+        fields["counters"]["episodes"] = self.episodes
+        return fields
 
     def close(self) -> None:
         """End the threads."""

@@ -16,6 +16,12 @@ from services.trainer.checkpoint_record import refuse_lost_learning
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.resident import ResidentTrainer
 
+#: Seconds from one look at the monitor's messages to the next, within a batch.
+_ASK_EVERY_S = 0.05
+#: Seconds for the rest of a batch when the run was stopped: a run that learns a whole last batch
+#: is continued with the same bits.
+_END_BATCH_WITHIN_S = 1.0
+
 
 def trainer_of(loss: LossConfig) -> type[ResidentTrainer]:
     """The class of the trainer for this loss."""
@@ -54,6 +60,7 @@ class ResidentRole:
         self._metrics = RoleMetrics(None if context.inline else self._meter)
         self._monitor = context.join(self._heartbeat)
         self._stopped = False
+        self._ask_at, self._end_batch_at = 0.0, float("inf")
 
     @property
     def exit_status(self) -> int:
@@ -68,7 +75,10 @@ class ResidentRole:
         measure_here(self._meter)
         until = time.monotonic() + timeout_s
         while not self._trainer.over:
-            self._trainer.play_and_learn()
+            if self._inline:  # a batch must not depend on a real clock
+                self._trainer.play_and_learn()
+            else:
+                self._trainer.play_and_learn(self._batch_goes_on)
             if self._inline or time.monotonic() >= until:
                 break
         else:
@@ -92,10 +102,19 @@ class ResidentRole:
         if self._stopped and self._by_hand:
             refuse_lost_learning(self._folder, last)
 
+    def _batch_goes_on(self) -> bool:
+        """Send due heartbeats within a batch; False a little after the run was stopped."""
+        now = time.monotonic()
+        if now >= self._ask_at:
+            self._ask_at = now + _ASK_EVERY_S
+            if not self._monitor.goes_on(self._meter):
+                self._end_batch_at = min(self._end_batch_at, now + _END_BATCH_WITHIN_S)
+        return now < self._end_batch_at
+
     def _heartbeat(self) -> Any:
         fields = self._checkpoints.heartbeat_fields()
         counters = fields.pop("counters")
-        counters |= {"episodes": self._trainer.episodes, "predictions": counters["env_steps"]}
+        counters["predictions"] = counters["env_steps"]
         return self._metrics.heartbeat(
             counters=counters, episode_returns=self._trainer.new_returns(), **fields
         )

@@ -34,6 +34,12 @@ CARTPOLE: dict[str, Any] = {
     "monitor": {"heartbeat_every_s": 0.1},
     "supervisor": {"backoff_first_s": 0.1},
 }
+#: CartPole whose trainer steps the environments.
+RESIDENT: dict[str, Any] = CARTPOLE | {
+    "resident": {"envs": 64, "device": "cpu"},
+    "actors": {"unroll_length": 8},
+    "trainer": {"device": "cpu", "amp": "off"},
+}
 PONG: dict[str, Any] = {
     "run": {"name": "r", "metrics_every_s": 0.25},
     "env": {"id": "ALE/Pong-v5", "clip_rewards": True},

@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from aclearn.distributions import torch_distribution_of
+from aclearn.learning import BatchStopped, StopCheck
 from aclearn.policies import build_architecture
 from aclearn.policies.network import PolicyNetwork
 
 resident = pytest.importorskip("aclearn.resident")
 from aclearn.resident.network import fits_in_kernel  # noqa: E402
+from aclearn.resident.noise import OrnsteinUhlenbeckNoise  # noqa: E402
 from aclearn.resident.policy_rollout import PolicyRollout  # noqa: E402
 from tests.support.warm_ups import WarmUps  # noqa: E402
 
@@ -75,6 +77,36 @@ def test_the_runs_before_a_capture_leave_no_trace() -> None:
         rollout.run()
         rollout.run()
         found.append((envs.take_sums(), envs.steps, *vars(envs.buffers).values()))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def test_a_stopped_rollout_leaves_no_trace() -> None:
+    env = resident.find_env("Pendulum")
+    spec = env.spec(squash=True)
+    architecture = build_architecture(
+        "mlp", spec.observation, spec.action, hidden=(8,), critic="action"
+    )
+    weights = dict(PolicyNetwork(architecture, seed=4).named_parameters())
+    found = []
+    for stops in (False, True):
+        envs = resident.ResidentEnvs(
+            env, envs=_N, device="cpu", steps=_T, seed=5, threads=2, squash=True
+        )
+        envs.reset()
+        noise = OrnsteinUhlenbeckNoise(envs, std=0.1, damping=0.2)
+        rollout = PolicyRollout(envs, architecture, noise=noise)
+        rollout.refresh(weights)
+        rollout.run()
+        envs.take_sums()
+        if stops:
+            asked = iter(range(_T))
+            with pytest.raises(BatchStopped):
+                rollout.run(StopCheck(lambda asked=asked: next(asked) < 10))
+            assert next(asked) == 11  # by one of the two threads
+        rollout.run()
+        found.append((envs.take_sums(), envs.steps, noise.noise, *vars(envs.buffers).values()))
+        envs.close()
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
 

@@ -147,25 +147,66 @@ def test_actors_step_resident_environments(tmp_path: Path) -> None:
     assert summary["learned_steps"] > 6 * 2 * 300 * 3
 
 
-def _trained(device: str, *, in_one_piece: bool | None = None, updates: int) -> ResidentTrainer:
-    """A trainer after so many updates, four a batch."""
+def _trainer(*, in_one_piece: bool | None = None, threads: int = 1, **groups: Any) -> Any:
+    """A trainer of CartPole; four updates a batch."""
     settings = {
         "env": {"id": "CartPole-v1", "clip_rewards": True},
         "policy": {"architecture": "mlp", "hidden": [16]},
-        "run": {"max_updates": updates},
     }
-    config = config_from_yaml(
-        yaml.safe_dump(_RESIDENT | settings | {"resident": {"envs": 64, "device": device}})
-    )
+    config = config_from_yaml(yaml.safe_dump(_RESIDENT | settings | groups))
     spec = find_env("CartPole").spec()
-    trainer = ResidentTrainer(
+    return ResidentTrainer(
         config,
         spec,
         architecture_of(config, spec),
         incarnation="a",
-        threads=1,
+        threads=threads,
         in_one_piece=in_one_piece,
     )
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+@pytest.mark.parametrize("loss", ["actor_critic", "ppo"])
+def test_a_batch_ends_where_the_run_does(loss: str, after: int) -> None:
+    # 4000 environments: two threads, and minibatches of two chunks each
+    groups = {"resident": {"envs": 4000, "device": "cpu"}, "loss": {"kind": loss}}
+    trainer = _trainer(threads=2, **groups)
+    trainer.play_and_learn()
+    before, told = trainer.heartbeat_fields()["counters"], []
+    assert before["updates"] == 4 and trainer.new_returns()
+
+    def goes_on() -> bool:
+        told.append((trainer.heartbeat_fields()["counters"], trainer.new_returns()))
+        produced = trainer.admission.counters()[0]["env_steps"]
+        return produced == before["env_steps"] or trainer.counters.updates < 4 + after
+
+    trainer.play_and_learn(goes_on)
+    # meanwhile the monitor is told of the batch before
+    assert len(told) > 8 and all(fields == (before, []) for fields in told)
+    fields = trainer.heartbeat_fields()
+    after_it, dropped = fields["counters"], fields["dropped"]
+    assert after_it["updates"] == 4 + after
+    assert after_it["policy_version"] == before["policy_version"] + (after > 0)
+    new, learned = (after_it[n] - before[n] for n in ("env_steps", "learned_steps"))
+    assert 30_000 < new < 32_000
+    # both halves are learned in the first pass
+    assert learned == pytest.approx(new * min(after, 2) / 2, abs=500)
+    assert dropped.get("shutdown", 0) == new - learned and after_it["in_flight_steps"] == 0
+    assert trainer.new_returns()
+
+    # stopped before, a batch leaves no trace
+    state = {n: t.copy() for n, t in trainer.snapshot().tensors.items()}
+    trainer.play_and_learn(lambda: False)
+    assert trainer.heartbeat_fields() == fields
+    for name, array in trainer.snapshot().tensors.items():
+        np.testing.assert_array_equal(array, state[name], err_msg=name)
+    trainer.close()
+
+
+def _trained(device: str, *, in_one_piece: bool | None = None, updates: int) -> ResidentTrainer:
+    """A trainer after so many updates."""
+    groups = {"run": {"max_updates": updates}, "resident": {"envs": 64, "device": device}}
+    trainer = _trainer(in_one_piece=in_one_piece, **groups)
     while not trainer.over:
         trainer.play_and_learn()
     trainer.close()
