@@ -89,6 +89,11 @@ class Learner:
         """The default worker of `update`, for one thread."""
         return self.make_worker()
 
+    @property
+    def freezes(self) -> bool:
+        """Whether the updates of a batch share one correction."""
+        return not self._objective.loss.recomputes_targets
+
     def make_worker(self, threads: int = 1, *, in_place: bool = False) -> GradientWorker:
         """A worker for one thread, as `GradientWorker`; on the CPU it may have several."""
         settings: dict[str, Any] = {

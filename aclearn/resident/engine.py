@@ -20,7 +20,8 @@ from aclearn.resident.sampling import sampler_of
 from aclearn.resident.slices import Slice, Slices
 from aclearn.resident.warp_setup import wp
 
-#: Bytes of an environment besides its state: length, return and end of its episode, and an action.
+#: Bytes of an environment besides its state: length, return and end of its episode, number of
+#: episodes, the last return, and an action.
 _BYTES = 40
 #: Share of the free memory that environments may take.
 _MOST_MEMORY = 0.8
@@ -60,6 +61,7 @@ class ResidentEnvs:
         squash: as `env.squash_actions`.
         steps: T, of the buffers.
         config: of the environment's parameters.
+        more_bytes: that others will need for each environment on the device, by what needs them.
 
     Attributes:
         spec: of observations and actions.
@@ -83,13 +85,14 @@ class ResidentEnvs:
         squash: bool = False,
         steps: int = 1,
         config: Mapping[str, Any] | None = None,
+        more_bytes: Mapping[str, int] | None = None,
     ) -> None:
         self.env, self.num_envs, self.seed, self.steps = env, envs, seed, 0
         self.device = resident_device(device)
         self.spec = env.spec(squash=squash)
         self.sampler = sampler_of(self.spec.action)
         self._warp_device = str(self.device) if self.device.type == "cuda" else "cpu"
-        check_memory(env, envs=envs, steps=steps, device=self.device)
+        check_memory(env, envs=envs, steps=steps, device=self.device, more=more_bytes or {})
         self.params = env.configured(self._warp_device, config or {})
         self.slices = Slices(envs, self.device, threads)
         self.buffers = Buffers.empty(
@@ -330,11 +333,13 @@ def resident_device(name: str) -> torch.device:
     return device
 
 
-def check_memory(env: ResidentEnv, *, envs: int, steps: int, device: torch.device) -> None:
-    """Check that the environments and their buffers fit into the free memory.
+def check_memory(
+    env: ResidentEnv, *, envs: int, steps: int, device: torch.device, more: Mapping[str, int]
+) -> None:
+    """Check that the environments, their buffers and `more` fit into the free memory.
 
     Raises:
-        ConfigError: they do not; says how many do.
+        ConfigError: they do not; says what needs how much, and how many fit.
     """
     if envs < 1:
         raise ConfigError(f"resident.envs: expected at least 1 environment, got {envs}")
@@ -344,12 +349,18 @@ def check_memory(env: ResidentEnv, *, envs: int, steps: int, device: torch.devic
         else torch.cuda.mem_get_info(device)[0]
     )
     step = Buffers.bytes_per_step(env, env.spec().action)
-    # a fifth row: the last observation
-    each = _BYTES + 4 * env.observation_size + steps * step
+    terms = {
+        "states": _BYTES + wp.types.type_size_in_bytes(env.state),
+        # one more row: the last observation
+        f"{steps} recorded steps": 4 * env.observation_size + steps * step,
+        **more,
+    }
+    each = sum(terms.values())
     fit = int(free * _MOST_MEMORY) // each
     if envs > fit:
+        largest = sorted(terms.items(), key=lambda term: -term[1])
+        named = ", ".join(f"{name} {envs * size / 2**30:.1f}" for name, size in largest)
         raise ConfigError(
-            f"resident.envs: {envs} environments with {steps} recorded steps need "
-            f"{envs * each / 2**30:.1f} GiB of {device}, which has {free / 2**30:.1f} GiB free; at "
-            f"most {fit} fit"
+            f"resident.envs: {envs} environments need {envs * each / 2**30:.1f} GiB of {device} "
+            f"({named}), which has {free / 2**30:.1f} GiB free; at most {fit} fit"
         )

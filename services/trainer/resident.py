@@ -36,6 +36,7 @@ from aclearn.types import OBSERVATION, EnvSpec
 from services.runtime.policy_factory import acting_chain
 from services.trainer.acting_copy import ActingCopy
 from services.trainer.core import Snapshot, Trainer
+from services.trainer.resident_memory import learning_bytes
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -86,6 +87,13 @@ class ResidentTrainer(Trainer):
             squash=config.env.squash_actions,
             steps=config.actors.unroll_length,
             config=config.env.kwargs,
+            more_bytes=learning_bytes(
+                config,
+                env,
+                architecture,
+                freezes=self.learner.freezes,
+                on_gpu=self.device.type != "cpu",
+            ),
         )
         if self.envs.spec != spec:
             raise ConfigError(

@@ -78,7 +78,7 @@ def test_an_observation_of_another_length_than_its_space() -> None:
     ("settings", "words"),
     [
         ({"envs": 0}, "resident.envs: expected at least 1 environment, got 0"),
-        ({"envs": 10**12}, r"need .* GiB of cpu, which has .* free; at most \d+ fit"),
+        ({"envs": 10**12}, r"need .* GiB of cpu \(states .* has .* free; at most \d+ fit"),
         ({"envs": 2, "weight": 3.0}, "its keys are gravity, cart_mass"),
         ({"envs": 2, "device": "cuda:97"}, "resident.device: cuda:97 is not there"),
     ],

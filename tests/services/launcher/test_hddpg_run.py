@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import yaml
 
@@ -19,6 +21,7 @@ from services.runtime.policy_factory import architecture_of
 from tests.support.whole_run import WholeRun
 
 find_env = pytest.importorskip("aclearn.resident").find_env
+from services.trainer.hddpg import HDDPGTrainer  # noqa: E402
 
 _HDDPG: dict[str, Any] = {
     "env": {"id": "Pendulum-v1", "squash_actions": True},
@@ -66,6 +69,26 @@ def test_a_resumed_run_of_hddpg_ends_with_the_bits_of_an_unbroken_one(tmp_path: 
     export_run(whole.path, tmp_path / "policy.onnx")
     loaded = aclearn.load(whole.path)
     assert loaded.act(np.array([1.0, 0.0, 0.0], np.float32)).shape == (1,)
+
+
+def test_the_buffer_counts_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_from_yaml(yaml.safe_dump(_HDDPG | {"policy": {"architecture": "mlp"}}))
+    spec = find_env("Pendulum").spec(squash=True)
+    architecture = architecture_of(config, spec)
+    trainer = HDDPGTrainer(config, spec, architecture, incarnation="a")
+    held = sum(array.nbytes for array in trainer._fifo.state().values()) / 16
+    trainer.close()
+    # 150 steps of 27 bytes and their copy; 26 bytes of the account
+    buffer, account = 2 * 150 * 27, 150 * 26
+    assert 0.4 * (buffer + account) < held < buffer + account
+    # 48 of the state, 50 rows and an observation, 8 of the policy; 56 of a step's targets, which
+    # are copied twice with it
+    each = 48 + 50 * 27 + 12 + 8 + buffer + account + 150 * (56 + 2 * (27 + 56))
+    available = 10 * each * 5 // 4 + 10
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=available))
+    words = r"16 environments need .*, loss.buffer_unrolls 0.0, .*; at most 10 fit"
+    with pytest.raises(ConfigError, match=words):
+        HDDPGTrainer(config, spec, architecture, incarnation="a")
 
 
 def test_actions_that_are_choices_are_refused() -> None:

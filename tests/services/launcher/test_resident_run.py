@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 import yaml
@@ -165,6 +167,25 @@ def _trainer(*, in_one_piece: bool | None = None, threads: int = 1, **groups: An
     )
 
 
+@pytest.mark.parametrize(
+    ("loss", "each", "named"),
+    [
+        # 56 of the state, 8 rows of 35 and an observation, 8 of the policy, 26 a step on the host
+        ("actor_critic", 56 + 296 + 8 + 8 * 26, "8 recorded steps 2.8, the account 1.9, states"),
+        # and 56 of a step's targets, which are copied twice with it
+        ("ppo", 568 + 8 * (56 + 2 * (35 + 56)), "targets and shuffled steps 17.7, 8 recorded"),
+    ],
+)
+def test_the_memory_of_the_updates_counts(
+    loss: str, each: int, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2**30))
+    fit = 2**30 * 4 // 5 // each
+    words = rf"10000000 environments need .* of cpu \({named}.*; at most {fit} fit"
+    with pytest.raises(ConfigError, match=words):
+        _trainer(resident={"envs": 10**7, "device": "cpu"}, loss={"kind": loss})
+
+
 @pytest.mark.parametrize("after", [0, 1, 3])
 @pytest.mark.parametrize("loss", ["actor_critic", "ppo"])
 def test_a_batch_ends_where_the_run_does(loss: str, after: int) -> None:
@@ -268,7 +289,7 @@ def test_settings_that_contradict_resident_environments(groups: dict[str, Any], 
         ({"policy": {"architecture": "nature"}}, "'nature' needs images"),
         (
             {"resident": {"envs": 10**7, "device": "cpu"}, "actors": {"unroll_length": 4096}},
-            r"resident.envs: 10000000 .* at most \d+ fit",
+            r"resident.envs: 10000000 environments need .* \(4096 recorded steps .* \d+ fit",
         ),
     ],
     ids=("other spaces", "not resident", "unknown", "another policy", "beyond memory"),

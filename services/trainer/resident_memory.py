@@ -1,0 +1,50 @@
+"""An estimate of the memory that a resident trainer takes for each environment."""
+
+from __future__ import annotations
+
+import math
+
+from aclearn.config import Config, DDPGConfig
+from aclearn.policies import Architecture
+from aclearn.policies.layers import output_shapes
+from aclearn.resident.buffers import Buffers
+from aclearn.resident.environment import ResidentEnv
+
+#: Numbers of 4 bytes of a step in a correction: values of both observations, log-probabilities,
+#: ratios, targets, advantages, weights, and their intermediate results.
+_CORRECTION = 12
+#: Bytes of a step on the host: its version, its lag and its number, 8 each, and two flags.
+_ON_HOST = 26
+
+
+def learning_bytes(
+    config: Config, env: ResidentEnv, architecture: Architecture, *, freezes: bool, on_gpu: bool
+) -> dict[str, int]:
+    """Bytes of each environment that the updates take besides the rollout, by what has them.
+
+    Args:
+        config: of the run.
+        env: the environment.
+        architecture: of the policy.
+        freezes: whether the updates of a batch share a correction; it is shuffled then.
+        on_gpu: a minibatch is differentiated whole, not in chunks.
+    """
+    action, steps = architecture.action_spec, config.actors.unroll_length
+    parameters = 4 * architecture.parameter_count
+    step = Buffers.bytes_per_step(env, action)
+    terms = {"parameters of the policy": parameters}
+    if isinstance(config.loss, DDPGConfig):
+        steps *= config.loss.buffer_unrolls
+        # twice: the older steps are moved by way of a copy, and a checkpoint is one
+        terms["loss.buffer_unrolls"] = 2 * steps * step
+    terms["the account"] = steps * _ON_HOST
+    if freezes:
+        correction = parameters + 4 * _CORRECTION
+        # twice: the copy of the pass before is freed after the new one is made
+        terms["targets and shuffled steps"] = steps * (correction + 2 * (step + correction))
+    if on_gpu:
+        outputs = output_shapes(architecture.layers, architecture.observation).values()
+        numbers = sum(map(math.prod, outputs)) + _CORRECTION
+        # twice: with their gradients
+        terms["activations"] = 2 * 4 * numbers * -(-steps // config.trainer.minibatches)
+    return terms
