@@ -97,24 +97,29 @@ class ResidentReference:
     def __init__(self, env: ResidentEnv, device: str, **config: Any) -> None:
         self.time_limit = env.time_limit
         self._env, self._device, self._config = env, device, config
-        self._made: dict[int, ResidentEnvs] = {}
+        self._made: ResidentEnvs | None = None
 
     def step(self, state: Fields, actions: Arrays) -> ReferenceStep:
         """As `Reference.step`; the actions lie within their bounds already."""
-        count = len(actions)
-        made = self._made.get(count)
-        if made is None:
+        count, made = len(actions), self._made
+        if made is None or count > made.num_envs:  # fewer are the first ones: a start takes long
+            if made is not None:
+                made.close()
             made = ResidentEnvs(self._env, envs=count, device=self._device, config=self._config)
-            self._made = {count: made}
+            self._made = made
         made.reset()
         states = made.state()
         for name in states.dtype.names or ():
-            states[name] = state[name]
+            states[name][:count] = state[name]
         made.set_state(states)
-        seen, rewards, terminated, _ = made.step(_sampled(made, actions))
-        after = made.state()
+        sampled = _sampled(made, actions)
+        padded = sampled.new_zeros((made.num_envs, *sampled.shape[1:]))
+        padded[:count] = sampled
+        seen, rewards, terminated, _ = made.step(padded)
+        after = made.state()[:count]
         by_name = {name: after[name] for name in after.dtype.names or ()}
-        return ReferenceStep(by_name, *(t.cpu().numpy() for t in (seen, rewards, terminated)))
+        reached = (tensor[:count].cpu().numpy() for tensor in (seen, rewards, terminated))
+        return ReferenceStep(by_name, *reached)
 
 
 def _sampled(made: ResidentEnvs, actions: Arrays) -> torch.Tensor:
