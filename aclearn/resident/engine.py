@@ -107,9 +107,11 @@ class ResidentEnvs:
             "episodes": torch.zeros(envs, dtype=torch.int32, device=self.device),
             "last_returns": torch.zeros(envs, device=self.device),
         }
+        rows = len(self.slices.all) * kernels.SPREAD
         self._statistics = torch.zeros(
-            len(self.slices.all), kernels.STATISTICS, dtype=torch.float64, device=self.device
+            rows, kernels.STATISTICS, dtype=torch.float64, device=self.device
         )
+        self._not_finite_at = torch.zeros(1, dtype=torch.int64, device=self.device)
         # what `steps` is for kernels: in memory, since a captured launch keeps its other arguments
         self._clock = torch.zeros(1, dtype=torch.int32, device=self.device)
         self._reset = self._load(kernels.reset_kernel(env))
@@ -172,15 +174,14 @@ class ResidentEnvs:
         """
         sums = self._statistics.cpu().numpy().copy()
         self._statistics.zero_()
-        bad = np.flatnonzero(sums[:, kernels.NOT_FINITE])
-        if bad.size:
-            row = sums[bad[0]]
+        total = sums.sum(0)
+        if bad := int(total[kernels.NOT_FINITE]):
+            step, env = divmod(int(self._not_finite_at), 2**kernels.STEP_BITS)
+            self._not_finite_at.zero_()
             raise EnvironmentFailure(
                 f"resident environment {self.env.name}: a reward or an observation is not finite "
-                f"({int(sums[:, kernels.NOT_FINITE].sum())} steps, such as step "
-                f"{int(row[kernels.BAD_STEP])} of environment {int(row[kernels.BAD_ENV])})"
+                f"({bad} steps, such as step {step} of environment {env})"
             )
-        total = sums.sum(0)
         return EpisodeSums(
             int(total[kernels.EPISODES]),
             float(total[kernels.RETURNS]),
@@ -196,6 +197,7 @@ class ResidentEnvs:
     def discard_sums(self) -> None:
         """Forget the sums since the last call of `take_sums`."""
         self._statistics.zero_()
+        self._not_finite_at.zero_()
 
     def last_returns(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Number of ended episodes of each environment, and the return of its last one; copies."""
@@ -284,7 +286,8 @@ class Rollout:
             kernels.rollout_kernel(envs.env, envs.sampler, chooser, recorded=recorded)
         )
         arrays = [wp.from_torch(tensor) for tensor in envs._running.values()]
-        fixed = [envs._states, *arrays, wp.from_torch(envs._statistics), envs.params, source]
+        sums = [wp.from_torch(envs._statistics), wp.from_torch(envs._not_finite_at)]
+        fixed = [envs._states, *arrays, *sums, envs.params, source]
         fixed += [*envs._arrays, envs.seed, wp.from_torch(envs._clock)]
         self._varying = len(fixed)
         self._commands = [

@@ -14,9 +14,13 @@ from aclearn.resident.sampling import Sampler
 from aclearn.resident.warp_setup import wp
 
 #: Columns of the statistics: ended episodes, the sums of their returns, of the squares of these and
-#: of their lengths; resets; steps with a number that is not finite, and where the last was.
-EPISODES, RETURNS, SQUARES, LENGTHS, RESETS, NOT_FINITE, BAD_ENV, BAD_STEP = range(8)
-STATISTICS = 8
+#: of their lengths; resets; steps with a number that is not finite.
+EPISODES, RETURNS, SQUARES, LENGTHS, RESETS, NOT_FINITE = range(6)
+STATISTICS = 6
+#: Rows of statistics of a slice, by environment: a GPU's threads would wait for each other at one.
+SPREAD = 64
+#: A place where a number was not finite: step · 2^this + environment.
+STEP_BITS = 32
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,11 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
     """A kernel of K steps, the state in registers.
 
     Arguments: state, steps and returns of the running episodes, whether the last step ended one,
-    number of ended episodes and return of the last (each `[N]`); statistics `[slices, 8]`; params;
-    source; observations `[T+1, N]`, actions, log-probabilities, rewards, terminated, truncated and
-    valid `[T, N]`; seed; the number of steps since the start, `[1]`, and how many more before the
-    first step; K; its row; the slice's first environment and number.
+    number of ended episodes and return of the last (each `[N]`); statistics `[slices · 64, 6]`; a
+    place `[1]` where a number was not finite; params; source; observations `[T+1, N]`, actions,
+    log-probabilities, rewards, terminated, truncated and valid `[T, N]`; seed; the number of steps
+    since the start, `[1]`, and how many more before the first step; K; its row; the slice's first
+    environment and number.
     """
     observation = env.observation_type
     env_reset, env_step, env_observe, limit = env.reset, env.step, env.observe, env.time_limit
@@ -111,6 +116,7 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         episodes: wp.array(dtype=wp.int32),
         last_returns: wp.array(dtype=wp.float32),
         statistics: wp.array2d(dtype=wp.float64),
+        not_finite_at: wp.array(dtype=wp.int64),
         params: params_type,
         source: source_type,
         observations: wp.array2d(dtype=observation),
@@ -136,6 +142,13 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         stream = stream_of(seed, i)
         step0 = clock[0] + ahead
         seen = observation(env_observe(state, params))
+        # summed in registers: additions of all threads to one place would take longer than steps
+        ends = wp.int32(0)
+        resets = wp.int32(0)
+        broken = wp.int32(0)
+        lengths_sum = wp.float64(0.0)
+        returns_sum = wp.float64(0.0)
+        squares = wp.float64(0.0)
         for k in range(count):
             now = step0 + k
             action, log_prob = choose(source, row + k, i, seen, draws(stream, now, CHOOSE))
@@ -147,7 +160,7 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
                 state = env_reset(draws(stream, now, RESET), params)
                 length = 0
                 total = 0.0
-                wp.atomic_add(statistics, part, RESETS, wp.float64(1.0))
+                resets += 1
             else:
                 state, reward, terminal = env_step(
                     state, to_env(action), draws(stream, now, STEP), params
@@ -158,16 +171,15 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
             over = terminal or cut
             seen = observation(env_observe(state, params))
             if not is_finite(seen, reward):
-                wp.atomic_add(statistics, part, NOT_FINITE, wp.float64(1.0))
-                statistics[part, BAD_ENV] = wp.float64(i)
-                statistics[part, BAD_STEP] = wp.float64(now)
+                broken += 1
+                place = (wp.int64(now) << wp.int64(STEP_BITS)) + wp.int64(i)
+                wp.atomic_max(not_finite_at, 0, place)  # one number: of one step, whatever thread
             if over:
-                episodes[i] = episodes[i] + 1
                 last_returns[i] = total
-                wp.atomic_add(statistics, part, EPISODES, wp.float64(1.0))
-                wp.atomic_add(statistics, part, RETURNS, wp.float64(total))
-                wp.atomic_add(statistics, part, SQUARES, wp.float64(total) * wp.float64(total))
-                wp.atomic_add(statistics, part, LENGTHS, wp.float64(length))
+                ends += 1
+                lengths_sum += wp.float64(length)
+                returns_sum += wp.float64(total)
+                squares += wp.float64(total) * wp.float64(total)
             if wp.static(recorded):
                 observations[row + k + 1, i] = seen
                 actions[row + k, i] = action
@@ -180,6 +192,17 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         lengths[i] = length
         returns[i] = total
         ended[i] = over
+        sums = part * SPREAD + i % SPREAD
+        if ends > 0:
+            episodes[i] = episodes[i] + ends
+            wp.atomic_add(statistics, sums, EPISODES, wp.float64(ends))
+            wp.atomic_add(statistics, sums, RETURNS, returns_sum)
+            wp.atomic_add(statistics, sums, SQUARES, squares)
+            wp.atomic_add(statistics, sums, LENGTHS, lengths_sum)
+        if resets > 0:
+            wp.atomic_add(statistics, sums, RESETS, wp.float64(resets))
+        if broken > 0:
+            wp.atomic_add(statistics, sums, NOT_FINITE, wp.float64(broken))
 
     return rollout
 

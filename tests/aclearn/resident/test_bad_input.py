@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import re
 import sys
 
 import numpy as np
@@ -43,11 +44,19 @@ def test_a_step_that_is_not_finite_names_environment_and_step() -> None:
         dataclasses.replace(CARTPOLE, name="Broken", step=_nan_step), envs=50, device="cpu"
     )
     made.reset()
+    rewards = []
     for _ in range(30):
-        made.step(torch.ones(50, dtype=torch.int64))
-    where = r"Broken: a reward or an observation is not finite \(\d+ steps, such as step \d+ of"
-    with pytest.raises(EnvironmentFailure, match=where):
+        rewards.append(made.step(torch.ones(50, dtype=torch.int64))[1].clone())
+    broken = {divmod(int(at), 50) for at in (~torch.stack(rewards).isfinite()).flatten().nonzero()}
+    where = (
+        r"Broken: a reward or an observation is not finite \((\d+) steps, such as step (\d+) of "
+        r"environment (\d+)\)"
+    )
+    with pytest.raises(EnvironmentFailure, match=where) as raised:
         made.take_sums()
+    [found] = re.findall(where, str(raised.value))
+    count, step, env = map(int, found)
+    assert count == len(broken) > 100 and (step, env) in broken
 
 
 @pytest.mark.parametrize(
