@@ -118,8 +118,6 @@ class ResidentTrainer(Trainer):
             )
         self._updates: DeviceUpdates | None = None
         self.envs.reset()
-        if not on_cpu:
-            torch.cuda.synchronize(self.device)
         cores = threads or resident.threads or len(os.sched_getaffinity(0))
         self._worker = self.learner.make_worker(cores if on_cpu else 1)
         self._incarnation, self._batches, self._produced = incarnation, 0, 0
@@ -152,9 +150,11 @@ class ResidentTrainer(Trainer):
             if self._stream is None:
                 self._play_and_learn(check)
                 return
+            # others write and read weights and environments in the default stream
+            torch.cuda.synchronize(self.device)
             with self._stream.scope():
                 self._play_and_learn(check)
-            self._stream.wait()  # others read weights and environments in the default stream
+            self._stream.wait()
         finally:
             self._at_begin = None
 
