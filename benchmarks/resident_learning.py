@@ -15,8 +15,8 @@ from aclearn.resident import find_env
 from services.runtime.policy_factory import architecture_of
 from services.trainer.resident import ResidentTrainer
 
-#: Environments of the resident trainer, and of the other program: its default, and more.
-_RESIDENT, _PEERS = 10_000, (16, 256)
+#: Environments of the other program: its default, and more.
+_PEERS = (16, 256)
 #: A2C with the paper's network and batches, of the shipped configuration of actors.
 _A2C = (
     "policy.hidden=[32, 32]",
@@ -38,14 +38,14 @@ _QUEUED = (
 
 
 def learning_rows(
-    device: str, threads: int | None, seconds: float, peers_python: str | None
+    device: str, *, envs: int, threads: int | None, seconds: float, peers_python: str | None
 ) -> Iterator[dict[str, Any]]:
-    """A row of each way."""
+    """A row of each way; `envs` are the resident trainer's."""
 
     def row(envs: int, by: str, **rates: float) -> dict[str, Any]:
         return {"what": "learning", "env": "CartPole", "envs": envs, "by": by, **rates}
 
-    on_device = [f"resident.envs={_RESIDENT}", f"resident.device={device}"]
+    on_device = [f"resident.envs={envs}", f"resident.device={device}"]
     config = load_config("cartpole", [*_A2C, *on_device])
     spec = find_env("CartPole").spec()
     trainer = ResidentTrainer(
@@ -59,14 +59,14 @@ def learning_rows(
             torch.cuda.synchronize(trainer.device)
         return trainer.admission.learned_steps - before
 
-    yield row(_RESIDENT, "resident", **rate(work, seconds))
+    yield row(envs, "resident", **rate(work, seconds))
     trainer.close()
-    for by, envs, overrides in _QUEUED:
+    for by, count, overrides in _QUEUED:
         rates = _rates_of_run([*_A2C, *overrides], seconds)
-        yield row(envs, f"actors and queues, {by}", **rates)
+        yield row(count, f"actors and queues, {by}", **rates)
     if peers_python is not None:
-        for envs in _PEERS:
-            yield peer_row(peers_python, "stable_baselines3", envs=envs, seconds=seconds)
+        for count in _PEERS:
+            yield peer_row(peers_python, "stable_baselines3", envs=count, seconds=seconds)
 
 
 def _rates_of_run(overrides: Sequence[str], seconds: float) -> dict[str, float]:
