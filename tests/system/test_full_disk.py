@@ -8,11 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aclearn.runs import load_newest
-from tests.support.system import CARTPOLE, Run, System, free_port
+from tests.support.system import CARTPOLE, RESIDENT, Run, System, free_port
 from tests.support.waiting import DEADLINE_S, wait_for
 
 #: With Adam's state about 220 kB a checkpoint, several of which fit on the disk.
@@ -54,9 +55,9 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-def _begin(system: System, disk: Disk, **run: object) -> Run:
+def _begin(system: System, disk: Disk, base: dict[str, Any] = CARTPOLE, **run: object) -> Run:
     """A run on the disk that has saved learned updates."""
-    config = system.config(CARTPOLE, run={"dir": str(disk.path), **run}, policy=_POLICY)
+    config = system.config(base, run={"dir": str(disk.path), **run}, policy=_POLICY)
     started = system.train(config)
     started.wait_for(lambda: _saved(started) > 0, "a checkpoint of something learned")
     return started
@@ -144,6 +145,16 @@ def test_a_trainer_by_hand_prints_what_is_lost(system: System, disk: Disk) -> No
 
 def test_a_deterministic_run_on_a_full_disk_fails_likewise(system: System, disk: Disk) -> None:
     run = _begin(system, disk, deterministic=True)
+    told = "event: checkpoints cannot be written: "
+    run.wait_for(lambda: disk.fill() or told in run.output, "the console tells")
+    _ends_with_a_loss(run)
+
+
+def test_a_run_of_resident_environments_on_a_full_disk_fails_likewise(
+    system: System, disk: Disk
+) -> None:
+    pytest.importorskip("aclearn.resident")
+    run = _begin(system, disk, RESIDENT)
     told = "event: checkpoints cannot be written: "
     run.wait_for(lambda: disk.fill() or told in run.output, "the console tells")
     _ends_with_a_loss(run)

@@ -1,4 +1,4 @@
-"""A run whose trainer steps the environments."""
+"""A run whose trainer steps the environments: Ctrl-C and `kill -9`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aclearn.runs import load_newest
+from tests.support.metrics_lines import check_line
 from tests.support.system import RESIDENT, System
 
 pytest.importorskip("aclearn.resident")
@@ -41,3 +42,32 @@ def test_a_batch_of_minutes_is_no_silence_and_ctrl_c_ends_it_with_a_checkpoint(
     assert checkpoint is not None
     assert checkpoint.state["counters"]["updates"] == summary["updates"]
     assert checkpoint.state["ledger"]["learned_steps"] == summary["learned_steps"]
+
+
+def test_a_killed_trainer_goes_on_from_its_checkpoint(system: System) -> None:
+    run = system.train(system.config(RESIDENT))
+    run.wait_for(
+        lambda: (saved := load_newest(run.folder / "checkpoints")) and saved.label > 0,
+        "a checkpoint of something learned",
+    )
+    before, pids = run.last(), run.pids()
+    run.kill_role("trainer-0")
+    new = run.wait_for_new("trainer-0", pids["trainer-0"])
+    after = run.wait_for(
+        lambda: (
+            (line := run.last())["generation"] == 1
+            and line["learned_steps"] > before["learned_steps"] + 2000
+            and line
+        ),
+        "the new trainer learns more than the old one had",
+    )
+    assert run.pids() == pids | {"trainer-0": new}
+    # steps after the checkpoint do not exist; none is lost otherwise
+    assert after["dropped_steps"] == {} and after["episodes"] > before["episodes"]
+    run.signal(signal.SIGINT)
+    assert run.wait(within_s=10.0) == 128 + signal.SIGINT, run.diagnosis()
+    for line in run.lines():
+        check_line(line)
+    saved = load_newest(run.folder / "checkpoints")
+    assert saved is not None
+    assert saved.state["ledger"]["learned_steps"] == run.summary()["learned_steps"]

@@ -38,8 +38,10 @@ _RESIDENT: dict[str, Any] = {
 }
 
 
-def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one(tmp_path: Path) -> None:
-    whole = WholeRun(tmp_path / "whole", **_RESIDENT, run={"max_updates": 48})
+@pytest.mark.parametrize("loss", ["actor_critic", "ppo"])
+def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one(loss: str, tmp_path: Path) -> None:
+    groups = _RESIDENT | {"loss": {"kind": loss, "normalise_advantages": True}}
+    whole = WholeRun(tmp_path / "whole", **groups, run={"max_updates": 48})
     assert set(whole.roles) == {"monitor-0", "trainer-0"}
     assert not isinstance(whole.roles["trainer-0"], TrainerRole)
     summary = whole.run()
@@ -53,8 +55,8 @@ def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one(tmp_path: Path) -> 
     assert 12.0 < summary["return_mean_100"] < 40.0
 
     broken = tmp_path / "broken"
-    WholeRun(broken, **_RESIDENT, run={"max_updates": 20}).run()
-    resumed = WholeRun(broken, resume=True, **_RESIDENT, run={"max_updates": 48})
+    WholeRun(broken, **groups, run={"max_updates": 20}).run()
+    resumed = WholeRun(broken, resume=True, **groups, run={"max_updates": 48})
     again = resumed.run()
     assert again["generation"] == 1
     assert again["learned_steps"] == summary["learned_steps"]
