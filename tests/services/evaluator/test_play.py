@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from aclearn.config import Config, EnvConfig
+from aclearn.config import Config, EnvConfig, config_of_keys
 from aclearn.types import OBSERVATION, ActionSpec, PolicyOutput
 from services.evaluator.play import play, visit
 
@@ -83,3 +83,30 @@ def test_visited_observations_are_every_fifth_of_each_game_in_order_of_time() ->
     expected = [[_SEED + b, t] for t in (0, 5, 10) for b in range(_ENVS)]
     expected_array = np.array(expected[:40], np.float32)
     np.testing.assert_array_equal(visited.observations["observation"], expected_array)
+
+
+class Indifferent:
+    """All actions are as probable."""
+
+    def step(self, observations, state=()):
+        return PolicyOutput(np.zeros((len(observations[OBSERVATION]), 6), np.float32))
+
+
+def test_what_is_not_allowed_is_never_played() -> None:
+    # a closed gate is a fault of the environment, of which none is forgiven
+    config = config_of_keys(
+        {
+            "env.id": "tests.support.space_envs:Gates",
+            "env.action_mask": "info",
+            "actors.max_env_faults": 0,
+        },
+        {},
+        name="gates",
+    )
+    architecture = SimpleNamespace(action_spec=ActionSpec.discrete(6))
+    saved = SimpleNamespace(config=config, architecture=architecture)
+    for greedy in (True, False):
+        _, lengths = play(saved, Indifferent(), episodes=3, greedy=greedy, seed=_SEED)
+        assert lengths == [8] * 3
+    visited = visit(saved, Indifferent(), count=40, seed=_SEED)
+    assert visited.masks is not None and visited.masks.shape == (40, 6)
