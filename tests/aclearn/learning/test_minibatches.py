@@ -12,12 +12,14 @@ from aclearn.types import OBSERVATION
 from correctors import Correction
 
 T, B = 5, 4
+BITS = 2 ** torch.arange(5)
 
 
 def numbered(make, architecture, *, frozen: bool):
-    """A batch whose reward, and whatever is frozen, is the step's number t · B + b."""
+    """A batch whose rewards, masks (in bits) and whatever is frozen are numbers t · B + b."""
     numbers = torch.arange(T * B, dtype=torch.float32).view(T, B)
-    batch = make.replace(make.batch(architecture, T, B, seed=1), rewards=numbers)
+    masks = numbers.long().unsqueeze(-1).bitwise_and(BITS) > 0
+    batch = make.replace(make.batch(architecture, T, B, seed=1), rewards=numbers, masks=masks)
     if frozen:
         correction = Correction(numbers, numbers + 100, numbers + 200, numbers > 3, 0.5)
         shared = FrozenCorrection(correction, numbers + 300, numbers + 400)
@@ -56,6 +58,7 @@ def test_steps_of_a_frozen_batch_are_shuffled_anew_and_keep_what_belongs_to_them
         t, b = steps // B, steps % B
         assert minibatch.actions.shape == (1, len(steps)) == minibatch.versions.shape
         assert torch.equal(minibatch.actions[0], batch.actions[t, b])
+        assert torch.equal((minibatch.masks * BITS).sum(-1), numbers.long())
         observed = minibatch.observations[OBSERVATION][0]
         assert torch.equal(observed, pixels[t, b])
         if kind == "images":
@@ -75,6 +78,7 @@ def test_traces_keep_their_environments_together(make) -> None:
     batch = numbered(make, make.flat, frozen=False)
     for _, minibatch in split(batch, count=2, passes=2):
         assert minibatch.actions.shape == (T, B // 2)
+        assert torch.equal((minibatch.masks * BITS).sum(-1), minibatch.rewards.long())
         assert minibatch.rewards._base is not None  # a view: images are not copied
 
 
