@@ -49,7 +49,7 @@ class DeviceUpdates:
         config: of the optimiser.
         count: of minibatches in a pass.
         passes: over the batch.
-        broken: `[]` bool, whether the batch must not be learned; None: it may.
+        broken: gives `[]` bool, whether the batch must not be learned; None: it may.
 
     Attributes:
         ended: whether the loss has left passes out in the last run, after `results`.

@@ -246,7 +246,7 @@ class Learner:
             batch: of a policy without state.
             count: of minibatches.
             passes: over the batch.
-            broken: `[]` bool on the device, whether the batch must not be learned; None: it may.
+            broken: gives `[]` bool on the device, whether the batch must not be learned.
         """
         return DeviceUpdates(
             batch,
