@@ -234,6 +234,7 @@ class Learner:
         self,
         batch: Batch,
         *,
+        worker: GradientWorker,
         count: int,
         passes: int,
         broken: Callable[[], Tensor] | None = None,
@@ -244,6 +245,7 @@ class Learner:
 
         Args:
             batch: of a policy without state.
+            worker: for these alone; in place.
             count: of minibatches.
             passes: over the batch.
             broken: gives `[]` bool on the device, whether the batch must not be learned.
@@ -251,7 +253,7 @@ class Learner:
         return DeviceUpdates(
             batch,
             prepare=self.prepare,
-            worker=self.make_worker(in_place=True),
+            worker=worker,
             state=self._state,
             objective=self._objective,
             config=self._optimiser_config,

@@ -117,6 +117,8 @@ class ResidentTrainer(Trainer):
                 setting,
             )
         self._updates: DeviceUpdates | None = None
+        # made here, since it draws numbers: a resumed run would draw them once more
+        self._in_place = self.learner.make_worker(in_place=True) if self._in_one_piece else None
         self.envs.reset()
         cores = threads or resident.threads or len(os.sched_getaffinity(0))
         self._worker = self.learner.make_worker(cores if on_cpu else 1)
@@ -186,8 +188,10 @@ class ResidentTrainer(Trainer):
         """All updates, then one look at their figures and those of the rollout."""
         learner, trainer = self.learner, self._config.trainer
         if self._updates is None:
+            assert self._in_place is not None
             self._updates = learner.device_updates(
                 batch,
+                worker=self._in_place,
                 count=trainer.minibatches,
                 passes=trainer.epochs,
                 broken=self.envs.broken,

@@ -144,7 +144,8 @@ def _compare(device: str, stream: Any, loss: LossConfig, **options: Any) -> list
     """Four batches both ways; the number of updates of each, and whether the loss ended them."""
     ordinary, whole = _learner(device, loss, **options), _learner(device, loss, **options)
     memory = _batch(whole, 0, device)
-    updates = whole.device_updates(memory, count=_COUNT, passes=_PASSES)
+    worker = whole.make_worker(in_place=True)
+    updates = whole.device_updates(memory, worker=worker, count=_COUNT, passes=_PASSES)
     learned, made = 0, []
     for number in range(4):
         batch = _batch(whole, number, device)
@@ -202,7 +203,11 @@ def test_they_are_on_a_gpu_as_one_cuda_graph(named: str, caplog: pytest.LogCaptu
 def test_a_broken_batch_changes_nothing() -> None:
     learner = _learner("cpu", _LOSSES["a deterministic policy"])
     updates = learner.device_updates(
-        _batch(learner, 0, "cpu"), count=_COUNT, passes=_PASSES, broken=lambda: torch.tensor(True)
+        _batch(learner, 0, "cpu"),
+        worker=learner.make_worker(in_place=True),
+        count=_COUNT,
+        passes=_PASSES,
+        broken=lambda: torch.tensor(True),
     )
     before = learner.tensors()
     updates.begin(0, seed=1)

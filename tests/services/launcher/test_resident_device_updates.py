@@ -1,0 +1,111 @@
+"""Resident runs whose updates wait for the device once a batch: PPO and HDDPG."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from aclearn.config import config_from_yaml
+from services.runtime.policy_factory import architecture_of
+from services.trainer.core import Snapshot
+
+find_env = pytest.importorskip("aclearn.resident").find_env
+from services.trainer.resident import ResidentTrainer  # noqa: E402
+from services.trainer.resident_role import trainer_of  # noqa: E402
+
+_RUNS: dict[str, dict[str, Any]] = {
+    "ppo": {
+        "env": {"id": "CartPole-v1"},
+        "policy": {"architecture": "mlp", "hidden": [16], "normalise_observations": True},
+        "loss": {"kind": "ppo", "normalise_returns": True, "target_kl": 1e-3},
+        "optimiser": {"kind": "adam", "learning_rate": 0.01},
+    },
+    "hddpg": {
+        "env": {"id": "Pendulum-v1", "squash_actions": True},
+        "policy": {"architecture": "mlp", "hidden": [16]},
+        "loss": {"kind": "ddpg", "buffer_unrolls": 3, "reward_scale": 0.1},
+    },
+}
+
+
+def _trained(
+    named: str,
+    device: str,
+    *,
+    updates: int = 1000,
+    batches: int = 1000,
+    in_one_piece: bool | None = None,
+    start: Snapshot | None = None,
+) -> ResidentTrainer:
+    """A trainer after so many updates or batches, of at most four updates of the whole batch.
+
+    Minibatches of single steps have another order on a GPU.
+    """
+    settings = _RUNS[named] | {
+        "run": {"max_updates": updates},
+        "resident": {"envs": 64, "device": device},
+        "actors": {"unroll_length": 8},
+        "trainer": {"device": "cpu", "amp": "off", "minibatches": 1, "epochs": 4},
+    }
+    config = config_from_yaml(yaml.safe_dump(settings))
+    env = find_env(config.env.id.removesuffix("-v1"))
+    spec = env.spec(squash=config.env.squash_actions)
+    trainer = trainer_of(config.loss)(
+        config,
+        spec,
+        architecture_of(config, spec),
+        incarnation="a" if start is None else "b",
+        threads=1,
+        in_one_piece=in_one_piece,
+    )
+    if start is not None:
+        trainer.restore(start)
+    for _ in range(batches):
+        if not trainer.over:
+            trainer.play_and_learn()
+    trainer.close()
+    return trainer
+
+
+def _assert_trained_alike(one: ResidentTrainer, other: ResidentTrainer) -> None:
+    fields, expected = other.heartbeat_fields(), one.heartbeat_fields()
+    assert fields["counters"] == expected["counters"] and fields["dropped"] == expected["dropped"]
+    # a ratio is clipped above 1, which it is but for rounding
+    gauges, others = (
+        {name: value for name, value in of["gauges"].items() if not name.startswith("clipped_")}
+        for of in (expected, fields)
+    )
+    assert others == pytest.approx(gauges, rel=1e-2, abs=1e-4)
+    weights = one.learner.tensors()
+    for name, values in other.learner.tensors().items():
+        np.testing.assert_allclose(values, weights[name], rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("named", _RUNS)
+def test_they_learn_the_same_as_updates_that_wait(named: str) -> None:
+    # the last batch has less updates left than it could make
+    ordinary = _trained(named, "cpu", in_one_piece=False, updates=18)
+    _assert_trained_alike(ordinary, _trained(named, "cpu", in_one_piece=True, updates=18))
+    assert ordinary.counters.updates == 18
+    assert (ordinary.counters.ended_batches > 0) == (named == "ppo")
+
+
+@pytest.mark.parametrize("named", _RUNS)
+def test_they_continue_with_the_bits_of_an_unbroken_run(named: str) -> None:
+    first = _trained(named, "cpu", in_one_piece=True, batches=2).snapshot()
+    second = _trained(named, "cpu", in_one_piece=True, batches=2, start=first).snapshot()
+    whole = _trained(named, "cpu", in_one_piece=True, batches=4).snapshot()
+    assert second.tensors.keys() == whole.tensors.keys()
+    for name, array in whole.tensors.items():
+        np.testing.assert_array_equal(second.tensors[name], array, err_msg=name)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("named", _RUNS)
+def test_a_gpu_learns_the_same_by_cuda_graphs(named: str, caplog: pytest.LogCaptureFixture) -> None:
+    _assert_trained_alike(_trained(named, "cpu", updates=18), _trained(named, "cuda", updates=18))
+    assert "capture_failed" not in caplog.text
