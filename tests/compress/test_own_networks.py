@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from aclearn.distributions import distribution_of
 from aclearn.policies import Architecture, users_architecture
 from aclearn.policies.network import PolicyNetwork, tensors_of
 from aclearn.policies.users_description import describe_module
 from aclearn.types import ActionSpec, LeafSpec, ObservationSpec, PolicyVersion, Visited
+from aclearn.types.action_spec import ActionPart
 from compress import (
     ArtifactRuntime,
     ChainError,
@@ -33,19 +35,33 @@ _IMAGES = ObservationSpec.plain((4, 12, 12), "uint8", 4)
 _LEAVES = ObservationSpec(
     {"image": LeafSpec((1, 5, 5), "uint8"), "name": LeafSpec((2,), "float32")}
 )
-_NETWORKS = {
+_TWO = ActionSpec.discrete(2)
+_MIXED = ActionSpec.of(
+    (
+        ActionPart(("which",), counts=(3,), starts=(0,)),
+        ActionPart(("where",), (1,), "float32", low=(0.0,), high=(4.0,)),
+    )
+)
+_NETWORKS: dict[str, tuple] = {
     "plain": ("Plain", _FLAT),
     "images": ("Plain", _IMAGES),
     "attention": ("Attention", _IMAGES),
     "leaves": ("OfLeaves", _LEAVES),
     "baked": ("Baked", _FLAT),
+    "mixed": ("Plain", _FLAT, "v", _MIXED),
 }
 
 
-def _described(network: str, observation: ObservationSpec, critic: str = "v") -> Architecture:
+def _described(
+    network: str,
+    observation: ObservationSpec,
+    critic: str = "v",
+    actions: ActionSpec = _TWO,
+) -> Architecture:
     name = f"tests.support.own_networks:{network}"
-    module, _ = describe_module(name, {}, observation, 2, critic)
-    return users_architecture(module, ActionSpec.discrete(2))
+    P = distribution_of(actions).parameter_count
+    module, _ = describe_module(name, {}, observation, P, critic)
+    return users_architecture(module, actions)
 
 
 def _observations(architecture: Architecture, count: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -60,7 +76,7 @@ def _observations(architecture: Architecture, count: int, seed: int = 0) -> dict
 
 def _by_torch(network: str, architecture: Architecture, tensors, observations):
     """The user's class alone: its weights by `load_state_dict`, pixels divided by hand."""
-    module = getattr(own_networks, network)(architecture.observation, 2)
+    module = getattr(own_networks, network)(architecture.observation, architecture.parameter_count)
     state = {
         name.removeprefix("network."): torch.from_numpy(value) for name, value in tensors.items()
     }
@@ -78,8 +94,7 @@ def _by_torch(network: str, architecture: Architecture, tensors, observations):
 @pytest.mark.parametrize("case", _NETWORKS)
 @pytest.mark.parametrize("runtime", [OnnxRuntime, TorchRuntime])
 def test_every_version_computes_what_the_module_computes(case: str, runtime) -> None:
-    network, observation = _NETWORKS[case]
-    architecture = _described(network, observation)
+    network, architecture = _NETWORKS[case][0], _described(*_NETWORKS[case])
     made = runtime(architecture)
     for seed in (1, 2):
         tensors = tensors_of(PolicyNetwork(architecture, seed=seed))
@@ -111,7 +126,7 @@ def test_weights_are_swapped_where_the_graph_can_take_them_and_exported_where_no
     assert len(calls) == exports
 
 
-@pytest.mark.parametrize("case", ["plain", "images", "attention", "baked"])
+@pytest.mark.parametrize("case", ["plain", "images", "attention", "baked", "mixed"])
 @pytest.mark.parametrize(
     "chain",
     [[], ["fuse", "onnx"], ["bf16", "onnx"], ["fp16"], [{"distill": "mlp"}, "onnx"]],
