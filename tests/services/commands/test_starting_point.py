@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,16 @@ def test_a_new_project_trains_as_it_is_written(tmp_path: Path, monkeypatch) -> N
     returns = metrics_columns(read_metrics(Path("runs/r/metrics.jsonl")))["return_mean_100"]
     # random walks end at about -2; the deterministic run reaches -0.8
     assert returns[-1] > -1.2
+
+
+def test_box_actions_are_trained_with_no_other_key_than_the_network(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("p.yaml").write_text("env: {id: Pendulum-v1}\npolicy: {architecture: mlp}\n")
+    aclearn("train", "p.yaml", "run.deterministic=true", "run.name=r", "run.max_updates=3")
+    summary = json.loads(Path("runs/r/summary.json").read_text())
+    assert summary["updates"] == 3 and summary["learned_steps"] > 0
 
 
 def test_a_named_environment_is_wrapped_to_be_edited_and_an_atari_game_is_not(
