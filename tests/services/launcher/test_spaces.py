@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support import space_envs
@@ -62,6 +63,51 @@ def test_most_of_the_best_return_is_learned(tmp_path: Path, env: str, inference:
 def _assert_learned(run: WholeRun) -> None:
     found = run.summary()
     assert found["reached_target_at_s"] is not None, found
+
+
+def test_ppo_learns_with_masks_in_shuffled_minibatches(tmp_path: Path) -> None:
+    run = _train(
+        tmp_path,
+        {"id": "tests.support.space_envs:Gates", "action_mask": "info"},
+        actors=_ACTORS,
+        loss={"kind": "ppo"},
+        trainer={"minibatches": 2, "epochs": 2},
+        run={"max_updates": 500, "target_return": 0.7 * space_envs.Gates.best},
+    )
+    _assert_learned(run)
+    # an action that another step's mask forbids would be infinitely far
+    assert 0.0 <= run.summary()["proximal_kl"] < 1.0
+
+
+def test_squashed_numbers_are_learned_by_ratios_that_are_one_on_policy(tmp_path: Path) -> None:
+    run = _train(
+        tmp_path,
+        {"id": "tests.support.space_envs:Reach", "squash_actions": True},
+        actors=_ACTORS | {"wait_for_weights": True},
+        trainer={"unrolls_per_batch": 1},
+        run={"max_updates": 500, "target_return": 0.7 * space_envs.Reach.best},
+    )
+    _assert_learned(run)
+    ratios = [line["rho_mean"] for line in run.lines() if line.get("rho_mean") is not None]
+    assert ratios and ratios == pytest.approx([1.0] * len(ratios), abs=1e-3)
+
+
+def test_a_network_of_ones_own_learns_choices_and_numbers_with_normalisers(tmp_path: Path) -> None:
+    network = {"architecture": "tests.support.own_networks:Plain", "hidden": None}
+    run = _train(
+        tmp_path,
+        {"id": "tests.support.space_envs:Reach"},
+        policy=network | {"normalise_observations": True},
+        loss={"normalise_returns": True},
+        actors=_ACTORS,
+        run={"max_updates": 500, "target_return": 0.7 * space_envs.Reach.best},
+    )
+    _assert_learned(run)
+    tensors = run.checkpoint().tensors
+    # a choice of 3 and one of 2, each as likely as the others
+    shown = [1 / 3] * 3 + [1 / 2] * 2
+    np.testing.assert_allclose(tensors["weights/input.observation.mean"], shown, atol=0.05)
+    assert tensors["weights/value.mean"] > 1.0  # of 2 points a step
 
 
 @pytest.mark.parametrize("inference", ["local", "predictor", "int8"])
