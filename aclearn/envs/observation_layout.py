@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from aclearn.envs.leaf_layouts import (
 )
 from aclearn.envs.spaces import ObservationError
 from aclearn.errors import EnvironmentFailure, did_you_mean
-from aclearn.types import OBSERVATION, ObservationSpec
+from aclearn.types import OBSERVATION, LeafSpec, ObservationSpec
 
 #: Most leaves: a message has room for 256 arrays, and an unroll up to three for each leaf.
 _MOST_LEAVES = 64
@@ -144,7 +144,7 @@ class ObservationLayout:
             other = ObservationLayout(space, self._name, num_envs=1, options=self._options)
         except EnvironmentFailure as error:
             raise ObservationError("observation_space", str(error)) from error
-        if other.spec != self.spec:
+        if _without_bounds(other.spec) != _without_bounds(self.spec):
             raise ObservationError(
                 "observation_space", f"its space has become {other.spec}; it was {self.spec}"
             )
@@ -235,6 +235,10 @@ class ObservationLayout:
                 f"{where}: env.frame_stack is {stack}, but only images (uint8 with 2 or 3 axes) "
                 f"are stacked and these observations are {self._space}. Set env.frame_stack: 1"
             )
+
+
+def _without_bounds(spec: ObservationSpec) -> dict[str, LeafSpec]:
+    return {name: replace(leaf, high=LeafSpec.high) for name, leaf in spec.items()}
 
 
 def _write(part: _Container | LeafLayout, b: int, shown: Any, *, first: bool) -> None:

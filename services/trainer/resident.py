@@ -113,7 +113,7 @@ class ResidentTrainer(Trainer):
             self._in_one_piece = False
             _LOGGER.warning(
                 "event=updates_not_captured setting=%r detail='the trainer waits for the device "
-                "after each update; expected optimiser.kind adam, trainer.amp auto, bf16 or off'",
+                "after each update; expected optimiser.kind adam, trainer.amp bf16 or off'",
                 setting,
             )
         self._updates: DeviceUpdates | None = None

@@ -154,7 +154,8 @@ def test_a_student_learns_values_in_units_of_their_deviation() -> None:
         if parameter.requires_grad:
             twin = students[False].network.get_parameter(name.replace("value_normalised", "value"))
             torch.testing.assert_close(parameter.grad, twin.grad, rtol=1e-3, atol=1e-5)
-            torch.testing.assert_close(parameter, twin, rtol=1e-3, atol=1e-5)
+            clear = twin.grad.abs() > 1e-4  # Adam's first step has the sign of a gradient near 0
+            torch.testing.assert_close(parameter[clear], twin[clear], rtol=1e-3, atol=1e-5)
 
 
 def test_a_student_with_statistics_that_the_policy_lacks_is_refused() -> None:

@@ -135,6 +135,8 @@ def test_numbers_that_are_not_finite_are_found_in_any_leaf():
 
 
 def test_a_changed_space_is_refused_and_one_with_other_bounds_is_not():
+    board = layout_of(spaces.Box(0, 5, (3, 8, 8), np.uint8))
+    board.check_space(spaces.Box(0, 9, (3, 8, 8), np.uint8))
     layout = layout_of(spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "n": spaces.Discrete(3)}))
     layout.check_space(spaces.Dict({"a": spaces.Box(-7, 7, (2,)), "n": spaces.Discrete(3)}))
     for other in (

@@ -40,7 +40,7 @@ class WatchedLearner(Learner):
         self.made: list[Gradients] = []
         self.applied: list[Gradients] = []
         self.threads: set[str] = set()
-        self._optimiser.register_step_pre_hook(self._keep_applied)
+        self._state.optimiser.register_step_pre_hook(self._keep_applied)
 
     def differentiate(self, batch: Batch, worker: GradientWorker) -> GradientSums:
         sums = super().differentiate(batch, worker)

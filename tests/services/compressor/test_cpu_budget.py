@@ -11,6 +11,7 @@ import pytest
 from aclearn.telemetry import WaitMeter
 from aclearn.types import Visited
 from aclearn.wire import ArtifactRequest, Envelope, Weights, encode
+from compress.methods.quantizer import Quantizer
 from services.compressor.cpu_budget import CpuBudget, CpuShare
 from services.compressor.main import refresh
 from services.compressor.server import serve_artifacts
@@ -60,7 +61,7 @@ def test_the_first_compression_of_observations_takes_no_time_for_loading_modules
     command = [sys.executable, "-c", _FIRST_COMPARISON]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     chain, cpu_s = printed.stdout.split()
-    assert chain == "distill>int8>onnx"
+    assert chain == f"distill>{Quantizer().id}>onnx"
     assert float(cpu_s) < 0.6  # torch is more than a second, and so is its first optimiser
 
 

@@ -15,6 +15,7 @@ from aclearn.learning import GradientWorker, ParameterStore
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import PolicyVersion, Unroll
 from aclearn.wire import decode
+from compress.methods.quantizer import Quantizer
 from services.evaluator.saved_policy import load_policy
 from services.trainer.core import Trainer
 from tests.support.whole_run import WholeRun
@@ -102,7 +103,7 @@ def test_every_step_was_acted_with_the_statistics_of_its_version(
             recorded = unroll.behaviour_parameters[t]
             distances.append(distribution.kl(by_hand, recorded).max())
             versions.add(int(version))
-    assert len(versions) > 5 and (inference != "int8" or "int8>onnx" in chains)
+    assert len(versions) > 5 and (inference != "int8" or f"{Quantizer().id}>onnx" in chains)
     assert max(distances) < (0.1 if inference == "int8" else 1e-5)
 
     # the checkpoint, which `evaluate` and `export` read, has the last version

@@ -69,7 +69,8 @@ def test_a_loss_and_a_corrector_of_ones_own_decide_what_the_policy_becomes(
     assert float((values - 3.0).abs().mean()) < 0.3
     assert summary["distance_to_target"] < 0.3
     assert summary["surprise"] < 0.1
-    assert summary["moved"] > 0.0  # the second pass has other weights than the targets
+    moved = [line["moved"] for line in run.lines() if "moved" in line]
+    assert max(moved) > 0.0  # the second pass has other weights than the targets
     # pushed to one side only, the pole falls after 8 to 11 steps
     assert 8.0 <= summary["return_mean_100"] < 14.0
 

@@ -10,6 +10,7 @@ import pytest
 from aclearn.control import MonitorPlugin
 from aclearn.types import OBSERVATION, Unroll
 from aclearn.wire import decode
+from compress.methods.quantizer import Quantizer
 from services.roles import MONITOR, PREDICTOR, TRAINER
 from tests.support.metrics_lines import check_line, check_lines
 from tests.support.whole_run import WholeRun
@@ -220,7 +221,7 @@ def test_in_place_of_a_refused_artifact_the_uncompressed_policy_acts(start) -> N
     check_line(summary)
     assert (summary["updates"], refused.hits) == (40, 1)
     in_turn = {name: [chain for chain, _ in groupby(used)] for name, used in chains.items()}
-    chain = ["fuse>onnx", "int8>onnx"]
+    chain = ["fuse>onnx", f"{Quantizer().id}>onnx"]
     assert in_turn == {"actor-0": chain + chain, "actor-1": chain}
     told = {
         line["actor_policy_refused"] for line in run.lines() if line.get("actor_policy_refused")

@@ -16,6 +16,7 @@ from aclearn.errors import AclearnError, ConfigError, EnvironmentFailure
 from aclearn.launch import StopFlag
 from aclearn.types import EnvSpec
 from aclearn.wire import create_keys
+from compress.methods.quantizer import Quantizer
 from services.launcher.role_commands import monitor_addresses
 from services.runtime.preflight import check_role, check_run
 from services.runtime.probe import probe_environment
@@ -111,7 +112,7 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
     ),
     "rung": (
         ("compressor.ladder=[[onnx], [onnx, int8], []]",),
-        ["compressor.ladder: rung 1: ", "int8: ", "onnx"],
+        ["compressor.ladder: rung 1: ", f"{Quantizer().id}: ", "onnx"],
     ),
     "strategy": (
         ("compressor.chain=[int8, onnx]", "monitor.strategies=[threshold, staged]"),
