@@ -91,7 +91,7 @@ class GradientWorker:
         self._check: Callable[[], None] = lambda: None
 
     def watch(self, check: Callable[[], None]) -> None:
-        """Call `check` before each chunk; what it raises ends the work."""
+        """Call `check` before each chunk; an exception of it ends the work."""
         self._check = check
 
     def refresh(

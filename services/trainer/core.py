@@ -230,7 +230,7 @@ class Trainer:
         minibatches = Minibatches(
             batch, count=trainer.minibatches, passes=trainer.epochs, generator=self._order
         )
-        with suppress(BatchStopped):  # what was learned by then stays
+        with suppress(BatchStopped):  # the updates until then stay
             for index, minibatch in minibatches:
                 report = self._update(minibatch, worker, first_pass=index == 0)
                 if report is None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-import torch
 import yaml
 
 from aclearn.config import config_from_yaml
@@ -224,38 +223,6 @@ def test_a_batch_ends_where_the_run_does(loss: str, after: int) -> None:
     for name, array in trainer.snapshot().tensors.items():
         np.testing.assert_array_equal(array, state[name], err_msg=name)
     trainer.close()
-
-
-def _trained(device: str, *, in_one_piece: bool | None = None, updates: int) -> ResidentTrainer:
-    """A trainer after so many updates."""
-    groups = {"run": {"max_updates": updates}, "resident": {"envs": 64, "device": device}}
-    trainer = _trainer(in_one_piece=in_one_piece, **groups)
-    while not trainer.over:
-        trainer.play_and_learn()
-    trainer.close()
-    return trainer
-
-
-def _assert_trained_alike(one: ResidentTrainer, other: ResidentTrainer) -> None:
-    fields, expected = other.heartbeat_fields(), one.heartbeat_fields()
-    assert fields["counters"] == expected["counters"] and fields["dropped"] == expected["dropped"]
-    assert fields["gauges"] == pytest.approx(expected["gauges"], rel=1e-2, abs=1e-4)
-    assert other.episodes == one.episodes
-    weights = one.learner.tensors()
-    for name, values in other.learner.tensors().items():
-        np.testing.assert_allclose(values, weights[name], rtol=1e-3, atol=1e-4, err_msg=name)
-
-
-def test_updates_without_a_wait_for_the_device_learn_the_same() -> None:
-    # the last batch has less updates left than it would make
-    ordinary = _trained("cpu", in_one_piece=False, updates=18)
-    _assert_trained_alike(ordinary, _trained("cpu", in_one_piece=True, updates=18))
-    assert ordinary.counters.updates == 18 and ordinary.counters.batches == 5
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-def test_a_gpu_learns_the_same_by_cuda_graphs() -> None:
-    _assert_trained_alike(_trained("cpu", updates=18), _trained("cuda", updates=18))
 
 
 @pytest.mark.parametrize(
