@@ -44,8 +44,9 @@ class PolicyConfig(Group):
     )
     normalise_observations: bool = Field(
         default=False,
-        description="flat observations of floats are normalised by their running mean and standard "
-        "deviation and bounded by ± 10; for numbers of different sizes",
+        description="flat observations of numbers are normalised by their running mean and "
+        "standard deviation and bounded by ± 10; for numbers of different sizes. Choices and "
+        "switches (Discrete, MultiDiscrete, MultiBinary) stay 0 and 1",
     )
     std_from_observations: bool = Field(
         default=False,

@@ -71,8 +71,17 @@ class LeafLayout(ABC):
 class FlatLayout(LeafLayout):
     """Observations of any numeric kind and shape as float32 vectors [B, D]."""
 
-    def __init__(self, name: str, shape: tuple[int, ...], dtype: Any, *, num_envs: int) -> None:
-        super().__init__(name, shape, dtype, LeafSpec((int(np.prod(shape)),), "float32"))
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: Any,
+        *,
+        num_envs: int,
+        binary: bool = False,
+    ) -> None:
+        leaf = LeafSpec((int(np.prod(shape)),), "float32", binary=binary)
+        super().__init__(name, shape, dtype, leaf)
         self._batch = np.zeros((num_envs, *shape), np.float32)
 
     def begin(self) -> NDArray[Any]:
@@ -95,6 +104,9 @@ class FlatLayout(LeafLayout):
 
 class BinaryLayout(FlatLayout):
     """Switches as float32 vectors [B, D] of 0 and 1."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: Any, *, num_envs: int) -> None:
+        super().__init__(name, shape, dtype, num_envs=num_envs, binary=True)
 
     def write(self, b: int, observation: Any) -> None:
         """Put the switches into row b; also raises `ObservationError` for another number."""
@@ -124,7 +136,8 @@ class OneHotLayout(LeafLayout):
         *,
         num_envs: int,
     ) -> None:
-        super().__init__(name, shape, np.int64, LeafSpec((int(counts.sum()),), "float32"))
+        leaf = LeafSpec((int(counts.sum()),), "float32", binary=True)
+        super().__init__(name, shape, np.int64, leaf)
         self._cast = self._dtype  # a half would become a choice
         self._counts, self._starts = counts, starts
         self._offsets = np.cumsum(counts) - counts

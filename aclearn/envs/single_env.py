@@ -115,6 +115,8 @@ def observation_space(spec: ObservationSpec) -> spaces.Space[Any]:
 
 def _box(leaf: LeafSpec) -> spaces.Box:
     low, high = (0, leaf.high) if leaf.dtype == "uint8" else (-np.inf, np.inf)
+    if leaf.binary:
+        low, high = 0, 1
     return spaces.Box(low, high, leaf.shape, np.dtype(leaf.dtype).type)
 
 

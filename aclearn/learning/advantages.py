@@ -6,18 +6,16 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from aclearn.learning.moments import Moments
+from aclearn.learning.moments import RESOLUTION, Moments, at_least
 from correctors import Correction
-
-#: Added to the standard deviation, as in other implementations of PPO.
-_EPSILON = 1e-8
 
 
 def standardised(correction: Correction, valid: Tensor) -> Correction:
     """`correction` with advantages less their mean, and the scale 1 / their standard deviation.
 
     Over a whole batch, not over each minibatch as some do: then all its updates, and minibatches of
-    any size, weigh a step alike. Nothing waits for the device.
+    any size, weigh a step alike. Nothing waits for the device. Deviations below what float32 can
+    resolve of the targets, whose differences to values advantages are, count as rounding.
 
     Args:
         correction: of a batch.
@@ -27,7 +25,9 @@ def standardised(correction: Correction, valid: Tensor) -> Correction:
     # in double precision equal advantages have no deviation
     advantages = correction.advantages.double()
     counted = Moments.masked(advantages, learned)
-    scale = 1.0 / (counted.variance.sqrt() + _EPSILON)
+    targets = Moments.masked(correction.targets, learned)
+    size = (targets.variance + targets.mean.square()).sqrt()
+    scale = 1.0 / at_least(counted.variance.sqrt(), RESOLUTION * size)
     return replace(
         correction, advantages=(advantages - counted.mean).float(), advantage_scale=scale
     )

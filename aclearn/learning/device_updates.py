@@ -194,7 +194,7 @@ class DeviceUpdates:
         if not self._objective.config.normalise_advantages:
             return 1.0 / self._learner.normalisers.target_std
         scale = (self._weight / self._squares).sqrt()
-        return torch.where(self._squares > 0.0, scale, torch.ones_like(scale))
+        return torch.where(self._squares > 0.0, scale, torch.zeros_like(scale))
 
     def _set_rate(self) -> None:
         """As `optimiser.learning_rate`, by the steps that are learned before this update."""

@@ -214,7 +214,7 @@ class GradientWorker:
             own = [
                 ratios.sum(),
                 ratios.square().sum(),
-                learned.of_valid(advantages).square().sum(),
+                learned.of_valid(advantages).double().square().sum(),  # float32 has no 1e-40
             ]
             stacked = torch.stack([*sums.values(), *own])
         with part("backward"):

@@ -294,14 +294,17 @@ class Learner:
 
     @property
     def _advantage_scale(self) -> float | Tensor:
-        """1 / root mean square of the advantages up to the last update; 1 before the first.
+        """1 / root mean square of the advantages up to the last update; 0 before the first.
 
-        Frozen ones are normalised by their batch instead. Where they are not normalised, 1 /
+        Their unit is unknown then, and one update of the critic alone costs less than a step of the
+        policy that is a million times too large. Frozen ones are normalised by their batch instead. Where they are not normalised, 1 /
         standard deviation of normalised returns, or 1.
         """
         state = self._state
         if not self._objective.config.normalise_advantages:
             return 1.0 / state.normalisers.target_std
-        if not self._objective.loss.recomputes_targets or state.advantage_squares <= 0.0:
+        if not self._objective.loss.recomputes_targets:
             return 1.0
+        if state.advantage_squares <= 0.0:
+            return 0.0
         return float((state.advantage_weight / state.advantage_squares) ** 0.5)

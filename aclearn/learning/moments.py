@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: Added to a variance, so that a number that never changes is divided by 1e-4 and not by 0.
-_EPSILON = 1e-8
+#: Least deviation, as a share of the mean's size. float32 rounds numbers to 2⁻²⁴ of their size, so
+#: that a smaller deviation is that of rounding.
+RESOLUTION = 2.0**-20
+_TINY = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,5 +79,13 @@ class Moments:
 
     @property
     def std(self) -> Tensor:
-        """√(variance + 1e-8)."""
-        return (self.variance + _EPSILON).sqrt()
+        """√variance, at least `RESOLUTION` of the mean and float32's smallest normal number.
+
+        So what is divided by it has the same digits whatever its unit is.
+        """
+        return at_least(self.variance.sqrt(), RESOLUTION * self.mean.abs())
+
+
+def at_least(deviation: Tensor, floor: Tensor) -> Tensor:
+    """The larger of both, and of the smallest number by which float32 can divide."""
+    return torch.maximum(deviation, floor).clamp(min=_TINY)

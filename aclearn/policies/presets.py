@@ -66,7 +66,8 @@ def build_architecture(
         std_from_observations: the policy head gives the deviations of Box actions too; without it
             they are weights of their own.
         initial_std: first value of those weights, without the logarithm.
-        normalise_observations: observations of "float32" pass a layer "normalise" first.
+        normalise_observations: floats, but not choices and switches, pass a layer "normalise"
+            first.
         normalise_returns: the critic's head gives normalised values, which another layer converts.
         pixel_range: divides the numbers of uint8 leaves whose space has larger ones; others are
             divided by the largest number of their space.
@@ -86,7 +87,7 @@ def build_architecture(
 
     def encode(leaf: str, of: LeafSpec, prefix: str) -> str:
         """Add a leaf's encoder; returns the name of its last layer."""
-        if normalise_observations and of.dtype == "float32":
+        if normalise_observations and of.has_moments:
             add(f"{prefix}input", "normalise", leaf)
         else:
             factor = 1.0 / min(of.high, pixel_range) if of.dtype == "uint8" else 1.0
@@ -145,7 +146,8 @@ def build_architecture(
         for_value = tower("value_hidden", add("state_action", "concat", body, ACTION))
     head, values = (ACTION_VALUES, units) if critic == "q" else (VALUE, 1)
     if normalise_returns:
-        for_value = add(f"{head}_normalised", "dense", for_value, units=values, head=True)
+        # first values of 0: the first targets, and so the first statistics, are rewards alone
+        for_value = add(f"{head}_normalised", "dense", for_value, units=values, gain=0.0, head=True)
         add(head, "denormalise", for_value, head=True)
     else:
         add(head, "dense", for_value, units=values, head=True)
@@ -167,10 +169,11 @@ def check_spaces(
         critic: "v" or "q".
         normalise_observations: as of `build_architecture`.
     """
-    if normalise_observations and all(leaf.dtype == "uint8" for leaf in observation.values()):
+    if normalise_observations and not any(leaf.has_moments for leaf in observation.values()):
         raise ConfigError(
-            f"policy.normalise_observations: the environment's observations are {observation}; "
-            "those of uint8 are divided by their largest number instead; set it to false"
+            f"policy.normalise_observations: the environment's observations are {observation}, and "
+            "have nothing to normalise: images are divided by their largest number instead, and "
+            "choices and switches are 0 or 1; set it to false"
         )
     if critic == "q" and not isinstance(actions, int) and actions.kind != "discrete":
         raise ConfigError(

@@ -25,7 +25,7 @@ def users_architecture(
     Args:
         module: made for these observations and actions.
         action_spec: of the policy.
-        normalise_observations: leaves of "float32" pass a layer "normalise" first.
+        normalise_observations: as of `build_architecture`.
         normalise_returns: the module gives normalised values, which a dense layer, whose weights
             follow the statistics, and "denormalise" convert.
 
@@ -42,7 +42,7 @@ def users_architecture(
     layers = []
     for name, leaf in module.observation.items():
         given = f"input.{name}"
-        if normalise_observations and leaf.dtype == "float32":
+        if normalise_observations and leaf.has_moments:
             layers.append(Layer(given, "normalise", (name,)))
         else:
             factor = 1.0 / leaf.high if leaf.dtype == "uint8" else 1.0
@@ -59,6 +59,8 @@ def users_architecture(
     layers.append(Layer(part, "part", (NETWORK,), units=module.values, start=P, head=True))
     if normalise_returns:
         normalised = f"{critic}_normalised"
-        layers.append(Layer(normalised, "dense", (part,), units=module.values, head=True))
+        # small first values: the first statistics are those of rewards; with 0 a module whose own
+        # first values are 0 would never learn
+        layers.append(Layer(normalised, "dense", (part,), units=module.values, gain=0.01, head=True))
         layers.append(Layer(critic, "denormalise", (normalised,), head=True))
     return Architecture(module.name, module.observation, action_spec, tuple(layers))

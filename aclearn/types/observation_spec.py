@@ -45,17 +45,24 @@ class LeafSpec:
         dtype: "uint8" for images, "float32" for flat leaves.
         frame_stack: S; 1 for flat leaves.
         high: largest number of an image, by which networks divide it; without use in flat leaves.
+        binary: its numbers are 0 or 1: choices as one-hot vectors, or switches.
     """
 
     shape: tuple[int, ...]
     dtype: str
     frame_stack: int = 1
     high: int = 255
+    binary: bool = False
 
     @property
     def is_image(self) -> bool:
         """Whether it has channels, height and width."""
         return len(self.shape) == 3
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether a mean and a deviation say something of its numbers: floats of any size."""
+        return self.dtype == "float32" and not self.binary
 
     @property
     def newest(self) -> slice:
@@ -96,11 +103,12 @@ class ObservationSpec(Mapping[str, LeafSpec]):
         return next(iter(self.leaves.values()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-able data, without the usual `high`; `from_dict` is its inverse."""
+        """Plain JSON-able data, without the usual bounds; `from_dict` is its inverse."""
         leaves = [{"name": name, **asdict(leaf)} for name, leaf in self.leaves.items()]
         for leaf in leaves:
-            if leaf["high"] == LeafSpec.high:
-                del leaf["high"]
+            for key in ("high", "binary"):
+                if leaf[key] == getattr(LeafSpec, key):
+                    del leaf[key]
         return {"leaves": leaves}
 
     @classmethod

@@ -46,6 +46,7 @@ def _entries(env_id: str, spec: EnvSpec, target: float | None) -> Iterator[tuple
     atari = env_id.startswith("ALE/")
     images = any(leaf.is_image for leaf in spec.observation.values())
     numbers = bool(spec.action.numbers)
+    sizes = any(leaf.has_moments for leaf in spec.observation.values())
     if target is not None:
         yield "run.target_return", target, "mean of 100 episodes that counts as solved"
     bound = _STEPS_OF_IMAGES if images else 1_000_000
@@ -62,6 +63,8 @@ def _entries(env_id: str, spec: EnvSpec, target: float | None) -> Iterator[tuple
         yield "trainer.device", "cpu", "a network this small is slower on a GPU"
         yield "trainer.amp", "off", "rounding to bf16 hurts small networks"
     if numbers:
+        if sizes:
+            yield "policy.normalise_observations", True, "numbers may be of different sizes"
         yield from _ppo()
     elif images:
         yield from _ppo_for_images()
@@ -71,7 +74,6 @@ def _entries(env_id: str, spec: EnvSpec, target: float | None) -> Iterator[tuple
 
 
 def _ppo() -> Iterator[tuple[str, Any, str]]:
-    yield "policy.normalise_observations", True, "numbers may be of different sizes"
     yield "loss.kind", "ppo", "numbers as actions (Box): small steps of the policy"
     yield "loss.normalise_returns", True, "the size of rewards is not known"
     yield "loss.discount", 0.99, "discount factor per agent step"

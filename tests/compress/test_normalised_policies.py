@@ -22,9 +22,9 @@ from compress.methods.student import Lessons, Student
 from compress.runtimes.torch_runtime import TorchRuntime
 from tests.support.contexts import context_of, seen
 
-#: Sizes 1e6 apart, around 1e4 and 0; bf16 and fp16 have neither these means nor their neighbours.
+#: Sizes 1e33 apart, around 1e4 and 0; bf16 and fp16 have neither these means nor their neighbours.
 MEAN = np.array([1e4, -30.0, 0.0, 0.5, 1e4], np.float32)
-STD = np.array([3.0, 1e3, 1e-3, 1.0, 100.0], np.float32)
+STD = np.array([3.0, 1e3, 1e-30, 1.0, 100.0], np.float32)
 PLAIN = ObservationSpec.plain((5,), "float32")
 ARCHITECTURE = build_architecture(
     "small", PLAIN, 3, (), (16, 8), "tanh", True,

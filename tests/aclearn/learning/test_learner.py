@@ -111,7 +111,8 @@ def test_normalised_advantages_are_divided_by_their_running_root_mean_square(mak
     for seed in (1, 2, 3):
         batch = make.batch(make.flat, 5, 3, seed=seed)
         weights = learner.tensors()
-        scale = (weight / squares) ** 0.5 if squares else 1.0
+        # before the first update their unit is unknown
+        scale = (weight / squares) ** 0.5 if squares else 0.0
         learner.update(batch, learned_steps=0)
         expected, means = plain_gradient(
             batch, make.flat, weights, loss, make.bars, advantage_scale=scale
@@ -136,8 +137,7 @@ def test_squares_of_advantages_that_overflow_do_not_end_the_learning(make) -> No
     worker = learner.make_worker()
     sums = replace(learner.differentiate(batch, worker), advantage_squares=math.inf)
     assert learner.apply(worker, sums, learned_steps=0).applied
-    # as at the start: a scale of 1, not of 0 from now on
-    assert learner._advantage_scale == 1.0
+    assert learner._advantage_scale == 0.0  # as at the start, and not from now on
     learner.update(batch, learned_steps=0)
     assert 0.0 < learner._advantage_scale < math.inf
 

@@ -46,9 +46,21 @@ def test_old_samples_are_forgotten_as_weighted_moments_forget_them() -> None:
     assert moments.variance[0] == pytest.approx(variance)
 
 
+@pytest.mark.parametrize("unit", [2.0**-110, 1e-6, 1.0, 2.0**110])
+def test_the_deviation_has_the_unit_of_the_samples(unit: float) -> None:
+    samples = np.random.default_rng(1).normal(3.0, 0.5, (50, 1)).astype(np.float32)
+    scaled = Moments.of(torch.from_numpy(samples * np.float32(unit)))
+    expected = samples.astype(np.float64).std() * unit
+    assert scaled.std[0] == pytest.approx(expected, rel=1e-6, abs=0.0)
+
+
 def test_a_constant_has_a_deviation_to_divide_by_and_nothing_finite_is_poisoned() -> None:
     constant = Moments.of(torch.full((4, 1), 0.1))
-    assert constant.variance[0] == 0.0 and constant.std[0] == pytest.approx(1e-4)
+    # of which float32, with 24 bits, resolves a sixteenth
+    assert constant.variance[0] == 0.0
+    assert constant.std[0] == float(np.float32(0.1)) * 2.0**-20
+    zero = Moments.of(torch.zeros(4, 1)).std
+    assert zero.float()[0] > 0.0 and torch.isfinite(1.0 / zero.float())[0]
     for nothing in (torch.empty(0, 1), torch.tensor([[1.0], [float("nan")]])):
         assert_same(constant.joined(Moments.of(nothing)), constant)
     assert Moments.none((1,)).joined(constant, kept=0.99).mean[0] == constant.mean[0]

@@ -12,7 +12,7 @@ from aclearn.policies.network import load_tensors
 from aclearn.types import OBSERVATION
 from tests.support.architectures import altered
 
-SCALES = np.array([1e3, 1e-3, 0.0], np.float32)
+SCALES = np.array([1e3, 1e-30, 0.0], np.float32)
 OFFSETS = np.array([-4e3, 0.0, 0.1], np.float32)
 
 
@@ -27,6 +27,13 @@ def batch_of(make, architecture, seed):
 def valid_observations(batches):
     leaves = [b.observations[OBSERVATION][:-1][b.valid].numpy() for b in batches]
     return np.concatenate(leaves).astype(np.float64)
+
+
+def by_hand(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation; that of the constant is its resolution."""
+    std = seen.std(0)
+    std[2] = 2.0**-20 * abs(seen[0, 2])
+    return seen.mean(0).astype(np.float32), std.astype(np.float32)
 
 
 def test_the_statistics_are_those_of_all_valid_steps_whatever_worker_learned_them(make) -> None:
@@ -45,7 +52,7 @@ def test_the_statistics_are_those_of_all_valid_steps_whatever_worker_learned_the
         thread.join(timeout=60)
     tensors, seen = learner.tensors(), valid_observations(batches)
     np.testing.assert_allclose(tensors["input.mean"], seen.mean(0), rtol=1e-6)
-    np.testing.assert_allclose(tensors["input.std"], np.sqrt(seen.var(0) + 1e-8), rtol=1e-6)
+    np.testing.assert_allclose(tensors["input.std"], by_hand(seen)[1], rtol=1e-6)
     saved = learner.state_tensors()
     assert saved["normaliser/input/count"] == len(seen)
     np.testing.assert_allclose(saved["normaliser/input/variance"], seen.var(0), rtol=1e-9, atol=0)
@@ -63,11 +70,11 @@ def test_the_update_is_that_of_observations_that_are_normalised_by_hand(make) ->
     second = make.replace(second, observations={OBSERVATION: far})
     tensors = learner.tensors()
     seen = valid_observations([first])
-    by_hand = (far.numpy() - seen.mean(0)) / np.sqrt(seen.var(0) + 1e-8)
-    by_hand = torch.from_numpy(np.clip(by_hand, -10, 10).astype(np.float32))
+    mean, std = by_hand(seen)
+    normalised = np.clip((far.numpy() - mean) / std, -10, 10).astype(np.float32)
     plain = make.learner(make.flat)
     load_tensors(plain.network, {n: t for n, t in tensors.items() if not n.startswith("input.")})
-    twin = make.replace(second, observations={OBSERVATION: by_hand})
+    twin = make.replace(second, observations={OBSERVATION: torch.from_numpy(normalised)})
     report, expected = (
         one.update(batch, learned_steps=0) for one, batch in ((learner, second), (plain, twin))
     )

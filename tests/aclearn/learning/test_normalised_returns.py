@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.config import OptimiserConfig
-from aclearn.learning.losses import ActorCritic
+from aclearn.config import OptimiserConfig, validated
+from aclearn.config.loss import default_correctors
+from aclearn.learning import make_objective
+from aclearn.learning.losses import LOSSES, ActorCritic
 from aclearn.policies.network import load_tensors
 from aclearn.types import OBSERVATION
 from tests.support.architectures import altered
@@ -29,6 +31,48 @@ def learner_of(make, *, critic="v", frozen=False, rewards_by=500.0, **options):
     batch = make.batch(architecture, 5, 4, seed=1)
     batch = make.replace(batch, rewards=rewards_by * batch.rewards - 1000.0)
     return make.learner(architecture, objective=objective, **options), batch
+
+
+@pytest.mark.parametrize("exponent", [-100, -20, 60])
+@pytest.mark.parametrize(
+    ("kind", "critic"),
+    [("actor_critic", "v"), ("actor_critic", "q"), ("ppo", "v"), ("impact", "v")],
+)
+@pytest.mark.parametrize("advantages", [True, False])
+def test_updates_have_the_same_bits_whatever_the_unit_of_rewards(
+    make, exponent, kind, advantages, critic
+) -> None:
+    weights = []
+    for unit in (1.0, 2.0**exponent):  # a power of two changes no digit
+        given = {"normalise_returns": True, "normalise_advantages": advantages, "discount": 0.9}
+        loss = validated(LOSSES[kind].config_model, {"kind": kind, **given}, "loss")
+        objective = make_objective(loss, default_correctors(loss), critic=critic)
+        architecture = altered(
+            make.flat, normalise_returns=True, critic=critic, separate_value=critic == "v"
+        )
+        learner = make.learner(architecture, objective=objective)
+        for seed in range(3):
+            batch = make.batch(architecture, 5, 4, seed=seed)
+            batch = make.replace(batch, rewards=unit * batch.rewards)
+            prepared = learner.prepare(batch, learner.own_worker)
+            for _ in range(2):
+                report = learner.update(prepared, learned_steps=0)
+                assert report.applied
+        tensors = learner.tensors()
+        for name in (f"{'value' if critic == 'v' else 'q'}.{part}" for part in ("mean", "std")):
+            tensors[name] = tensors[name] / np.float32(unit)
+        weights.append(tensors)
+    for name, tensor in weights[0].items():
+        np.testing.assert_array_equal(weights[1][name], tensor, err_msg=name)
+
+
+def test_without_a_reward_nothing_is_learned_of_rounding(make) -> None:
+    learner, batch = learner_of(make)
+    batch = make.replace(batch, rewards=torch.zeros_like(batch.rewards))
+    prepared = learner.prepare(batch, learner.own_worker)
+    report = learner.update(prepared, learned_steps=0)
+    assert report.metrics["policy_loss"] == report.metrics["value_loss"] == 0.0
+    assert np.isfinite(report.metrics["gradient_norm"])
 
 
 def values_of(learner, batch):

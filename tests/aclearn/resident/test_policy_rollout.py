@@ -129,6 +129,7 @@ def test_statistics_of_observations_are_not_rounded_with_the_weights() -> None:
     network = PolicyNetwork(architecture, seed=4)
     weights = dict(network.named_parameters())
     weights["input.mean"].copy_(torch.tensor([1e-3, 2.002, 3.003, 1000.3]))
+    weights["input.std"].copy_(torch.tensor([1e-3, 1.001, 3e-30, 10.03]))
     weights["policy.weight"].data.mul_(60.0)
     envs = resident.ResidentEnvs(env, envs=50, device="cpu", steps=_T, seed=5, threads=2)
     envs.reset()
@@ -136,7 +137,7 @@ def test_statistics_of_observations_are_not_rounded_with_the_weights() -> None:
     rollout.refresh(weights)
     rollout.run()
     rounded = {name: weight.data.bfloat16().float() for name, weight in weights.items()}
-    rounded["input.mean"] = weights["input.mean"].data
+    rounded |= {name: weights[name].data for name in ("input.mean", "input.std")}
     for name, weight in rounded.items():
         weights[name].data = weight
     record = envs.buffers
