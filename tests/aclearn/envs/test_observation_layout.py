@@ -39,10 +39,10 @@ def test_every_kind_of_leaf_is_written_like_a_loop_over_its_space_says():
     layout = layout_of(DEEP, frame_stack=2)
     assert dict(layout.spec) == {
         "camera": LeafSpec((6, 5, 4), "uint8", 2),
-        "dials": LeafSpec((5,), "float32"),
-        "hand.0": LeafSpec((3,), "float32"),
+        "dials": LeafSpec((5,), "float32", binary=True),
+        "hand.0": LeafSpec((3,), "float32", binary=True),
         "hand.1": LeafSpec((4,), "float32"),
-        "switches": LeafSpec((4,), "float32"),
+        "switches": LeafSpec((4,), "float32", binary=True),
         "value_": LeafSpec((1,), "float32"),  # networks have a layer of that name
     }
     DEEP.seed(0)
@@ -71,7 +71,8 @@ def test_every_kind_of_leaf_is_written_like_a_loop_over_its_space_says():
 
 def test_a_space_of_one_leaf_is_the_leaf_observation():
     for space, width in ((spaces.Discrete(5), 5), (spaces.MultiBinary(3), 3)):
-        assert dict(layout_of(space).spec) == {"observation": LeafSpec((width,), "float32")}
+        leaf = LeafSpec((width,), "float32", binary=True)
+        assert dict(layout_of(space).spec) == {"observation": leaf}
     only = spaces.Dict({"image": spaces.Box(0, 255, (4, 4), np.uint8), "text": spaces.Text(4)})
     spec = layout_of(only, ignore=("text",)).spec
     assert dict(spec) == {"image": LeafSpec((1, 4, 4), "uint8")}

@@ -190,12 +190,16 @@ def test_a_q_head_has_a_value_for_each_action_in_place_of_the_one_of_the_state()
         replace(base, layers=(*base.layers, other.layers[-1]))
 
 
-def test_normalisers_are_the_first_layers_of_float_leaves_and_the_last_one_of_the_critic() -> None:
-    leaves = {"map": LeafSpec((2, 36, 36), "uint8"), "speed": LeafSpec((3,), "float32")}
+def test_normalisers_are_the_first_layers_of_numbers_and_the_last_one_of_the_critic() -> None:
+    leaves = {
+        "map": LeafSpec((2, 36, 36), "uint8"),
+        "room": LeafSpec((4,), "float32", binary=True),
+        "speed": LeafSpec((3,), "float32"),
+    }
     given = {"normalise_observations": True, "normalise_returns": True}
     made = describe_architecture("nature", observation=ObservationSpec(leaves), actions=2, **given)
     first = {layer.reads[0]: layer.kind for layer in made.layers if layer.reads[0] in leaves}
-    assert first == {"map": "scale", "speed": "normalise"}
+    assert first == {"map": "scale", "room": "scale", "speed": "normalise"}
     assert made.layers[-1].kind == "denormalise" and made.layers[-1].name == "value"
     shapes = made.tensor_shapes()
     statistics = {name: shape for name, shape in shapes.items() if "mean" in name or "std" in name}
@@ -203,9 +207,13 @@ def test_normalisers_are_the_first_layers_of_float_leaves_and_the_last_one_of_th
         "speed:input.mean": (3,), "speed:input.std": (3,), "value.mean": (1,), "value.std": (1,)
     }  # fmt: skip
     assert made == Architecture.from_dict(json.loads(json.dumps(made.to_dict())))
-    images = ObservationSpec({"map": leaves["map"]})
-    with pytest.raises(ConfigError, match=r"normalise_observations.*uint8 are divided by their"):
-        describe_architecture("nature", observation=images, actions=2, normalise_observations=True)
+    own = ModuleSpec("own:Net", "{}", ObservationSpec(leaves), 2, "v", ())
+    users = users_architecture(own, ActionSpec.discrete(2), normalise_observations=True)
+    assert [layer.kind for layer in users.layers[:3]] == ["scale", "scale", "normalise"]
+    for name, network in (("map", "nature"), ("room", "mlp")):
+        spec = ObservationSpec({name: leaves[name]})
+        with pytest.raises(ConfigError, match=r"normalise_observations.*nothing to normalise"):
+            describe_architecture(network, observation=spec, actions=2, normalise_observations=True)
 
 
 @pytest.mark.parametrize(
