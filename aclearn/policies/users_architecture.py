@@ -61,6 +61,8 @@ def users_architecture(
         normalised = f"{critic}_normalised"
         # small first values: the first statistics are those of rewards; with 0 a module whose own
         # first values are 0 would never learn
-        layers.append(Layer(normalised, "dense", (part,), units=module.values, gain=0.01, head=True))
+        layers.append(
+            Layer(normalised, "dense", (part,), units=module.values, gain=0.01, head=True)
+        )
         layers.append(Layer(critic, "denormalise", (normalised,), head=True))
     return Architecture(module.name, module.observation, action_spec, tuple(layers))
