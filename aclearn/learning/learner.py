@@ -296,9 +296,9 @@ class Learner:
     def _advantage_scale(self) -> float | Tensor:
         """1 / root mean square of the advantages up to the last update; 0 before the first.
 
-        Their unit is unknown then, and one update of the critic alone costs less than a step of the
-        policy that is a million times too large. Frozen ones are normalised by their batch instead. Where they are not normalised, 1 /
-        standard deviation of normalised returns, or 1.
+        Their unit is unknown then, and one update of the critic alone costs less than a step of
+        the policy that is a million times too large. Frozen ones are normalised by their batch
+        instead. Where they are not normalised, 1 / standard deviation of normalised returns, or 1.
         """
         state = self._state
         if not self._objective.config.normalise_advantages:
