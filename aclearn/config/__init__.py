@@ -12,6 +12,7 @@ from aclearn.config.describe import (
     describe_config,
     settings_table,
 )
+from aclearn.config.doubts import doubts
 from aclearn.config.env import AtariConfig, EnvConfig
 from aclearn.config.learning import OptimiserConfig, TrainerConfig
 from aclearn.config.load import (
@@ -78,6 +79,7 @@ __all__ = [
     "config_of_keys",
     "configuration_page",
     "describe_config",
+    "doubts",
     "find_config",
     "got",
     "inline_yaml",

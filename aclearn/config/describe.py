@@ -12,7 +12,7 @@ from pydantic_core import PydanticUndefined
 
 from aclearn.config import _explain
 from aclearn.config._yaml import dump_yaml
-from aclearn.config.loss import CORRECTORS, LOSSES, ActorCriticConfig
+from aclearn.config.loss import CORRECTORS, LOSSES, ActorCriticConfig, LossConfig
 from aclearn.config.model import Config
 from aclearn.config.sinks import SINKS
 from aclearn.config.strategies import STRATEGIES
@@ -78,8 +78,17 @@ def configuration_page() -> str:
             heading, models = _PARTS.get(entry.key, ("", {}))
             for name, model in models.items():
                 parts += [f"\n### {heading}: {name}\n", *settings_table(model)]
+                parts += _usual(model)
         lines += parts  # below the section's own table
     return "\n".join(lines) + "\n"
+
+
+def _usual(model: type[BaseModel]) -> list[str]:
+    """A sentence on the defaults that a loss gives to keys of other sections."""
+    if not issubclass(model, LossConfig) or not model.usual:
+        return []
+    words = (f"`{key}: {_yaml(value)}`" for key, value in model.usual.items())
+    return ["", f"Its defaults of other sections: {', '.join(words)}."]
 
 
 def settings_table(model: type[BaseModel]) -> list[str]:

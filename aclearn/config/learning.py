@@ -49,9 +49,15 @@ class TrainerConfig(Group):
         ge=1,
         le=1024,
         description="parts of a batch, one update each: some of its environments, or with ppo and "
-        "impact single steps of all environments, shuffled for each epoch",
+        "impact single steps of all environments, shuffled for each epoch; the default depends on "
+        "loss.kind",
     )
-    epochs: Whole = Field(default=1, ge=1, le=32, description="passes over each batch")
+    epochs: Whole = Field(
+        default=1,
+        ge=1,
+        le=32,
+        description="passes over each batch; the default depends on loss.kind",
+    )
     queue_bytes: Whole = Field(
         default=64 * 1024 * 1024,
         ge=1024 * 1024,
@@ -78,10 +84,13 @@ class OptimiserConfig(Group):
     kind: Literal["adam", "rmsprop", "rmsprop_tf"] = Field(
         default="adam",
         description="optimiser; rmsprop_tf is TensorFlow's (epsilon under the root, mean square "
-        "from 1), which GA3C and IMPALA used",
+        "from 1), which GA3C and IMPALA used; the default depends on loss.kind",
     )
     learning_rate: float = Field(
-        default=3e-4, gt=0.0, le=10.0, description="initial step size, per update"
+        default=3e-4,
+        gt=0.0,
+        le=10.0,
+        description="initial step size, per update; the default depends on loss.kind",
     )
     schedule: Literal["constant", "linear"] = Field(
         default="constant",
@@ -111,5 +120,6 @@ class OptimiserConfig(Group):
     max_grad_norm: float = Field(
         default=0.5,
         ge=0.0,
-        description="largest Euclidean norm of the gradient; 0: no bound",
+        description="largest Euclidean norm of the gradient; 0: no bound; the default depends on "
+        "loss.kind",
     )

@@ -46,9 +46,12 @@ class LossConfig(Group):
 
     Attributes:
         usual_correctors: the list `correctors` of a configuration without one.
+        usual: defaults of keys of other sections, where they differ from these sections' own;
+            dotted key → value.
     """
 
     usual_correctors: ClassVar[tuple[Any, ...]] = ("vtrace", "importance_sampling")
+    usual: ClassVar[Mapping[str, Any]] = {}
 
     kind: str = _kind("actor_critic")
     discount: float = Field(
@@ -68,7 +71,7 @@ class LossConfig(Group):
     )
 
     @classmethod
-    def model_for(cls, data: Any) -> type[Group]:
+    def model_for(cls, data: Any) -> type[LossConfig]:
         """The model of the loss that `data` names."""
         kind = data.get("kind", "actor_critic") if isinstance(data, Mapping) else "actor_critic"
         return LOSSES.get(str(kind), UsersLossConfig)
@@ -112,6 +115,12 @@ class A2CConfig(ActorCriticConfig):
     """The actor-critic on the returns of the acting policy, without importance weights."""
 
     usual_correctors = ("no_correction",)
+    # Mnih et al. 2016: returns of 5 steps; the step size is that of Stable-Baselines3
+    usual: ClassVar[Mapping[str, Any]] = {
+        "actors.unroll_length": 5,
+        "optimiser.kind": "rmsprop_tf",
+        "optimiser.learning_rate": 7e-4,
+    }
 
     kind: str = _kind("a2c")
     entropy_cost: float = _entropy_cost(0.0)
@@ -121,6 +130,12 @@ class PPOConfig(LossConfig):
     """Proximal policy optimisation with clipped ratios."""
 
     usual_correctors = ({"vtrace": {"lambda": 0.95}}, "importance_sampling")
+    # Schulman et al. 2017, as Stable-Baselines3 and CleanRL have it: about ten passes over a batch
+    usual: ClassVar[Mapping[str, Any]] = {
+        "actors.unroll_length": 128,
+        "trainer.minibatches": 32,
+        "trainer.epochs": 10,
+    }
 
     kind: str = _kind("ppo")
     normalise_advantages: bool = Field(
@@ -168,6 +183,13 @@ class TargetNetworkConfig(LossConfig):
 class IMPACTConfig(PPOConfig, TargetNetworkConfig):
     """PPO's clip around a target network, which outlives a batch."""
 
+    # the clip is around weights of the past, so that few passes over a batch are enough
+    usual: ClassVar[Mapping[str, Any]] = {
+        "actors.unroll_length": 64,
+        "trainer.minibatches": 8,
+        "trainer.epochs": 2,
+    }
+
     kind: str = _kind("impact")
     clip_range: float = Field(
         default=0.3,
@@ -193,6 +215,13 @@ class DDPGConfig(TargetNetworkConfig):
     """HDDPG: a deterministic policy for Box actions, and a critic of its actions."""
 
     usual_correctors = ("n_step",)
+    usual: ClassVar[Mapping[str, Any]] = {  # of resident/pendulum_hddpg
+        "actors.unroll_length": 8,
+        "trainer.minibatches": 4,
+        "trainer.epochs": 2,
+        "optimiser.learning_rate": 1e-3,
+        "optimiser.max_grad_norm": 0.0,
+    }
 
     kind: str = _kind("ddpg")
     target_update_every: Whole = Field(
@@ -214,7 +243,7 @@ class DDPGConfig(TargetNetworkConfig):
         description="factor of the rewards, so that the values to learn are not far above 1",
     )
     buffer_unrolls: Whole = Field(
-        default=1,
+        default=4,
         ge=1,
         le=1024,
         description="newest unrolls of each environment that every update learns from",

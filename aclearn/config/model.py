@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, Strict, model_validator
@@ -11,7 +12,13 @@ from aclearn.config._yaml import dump_yaml
 from aclearn.config.checks import contradictions
 from aclearn.config.env import EnvConfig
 from aclearn.config.learning import OptimiserConfig, TrainerConfig
-from aclearn.config.loss import ActorCriticConfig, AnyLoss, CorrectorConfig, default_correctors
+from aclearn.config.loss import (
+    ActorCriticConfig,
+    AnyLoss,
+    CorrectorConfig,
+    LossConfig,
+    default_correctors,
+)
 from aclearn.config.monitor import MetricsConfig, MonitorConfig, TunerConfig
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.roles import (
@@ -121,6 +128,23 @@ class Config(Group):
     metrics: MetricsConfig = Field(default_factory=MetricsConfig)
     network: NetworkConfig = Field(default_factory=NetworkConfig)
     supervisor: SupervisorConfig = Field(default_factory=SupervisorConfig)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_the_usual(cls, data: Any) -> Any:
+        """Defaults of other sections that the loss has, where these keys are not given."""
+        if not isinstance(data, Mapping):
+            return data
+        loss, filled = data.get("loss"), dict(data)
+        model = type(loss) if isinstance(loss, LossConfig) else LossConfig.model_for(loss)
+        for dotted, value in model.usual.items():
+            section, _, key = dotted.partition(".")
+            given = filled.get(section)
+            if given is None or isinstance(given, Mapping):
+                filled[section] = {key: value, **(given or {})}
+            elif isinstance(given, Group) and key not in given.model_fields_set:
+                filled[section] = given.model_copy(update={key: value})
+        return filled
 
     @model_validator(mode="after")
     def _groups_agree(self) -> Config:

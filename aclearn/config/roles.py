@@ -32,7 +32,8 @@ class ActorsConfig(Group):
         default=20,
         ge=1,
         le=4096,
-        description="length of an unroll, in agent steps of each environment",
+        description="length of an unroll, in agent steps of each environment; the default depends "
+        "on loss.kind",
     )
     behaviour_parameters: bool = Field(
         default=False,

@@ -23,6 +23,8 @@ from aclearn.types import (
 #: Standard deviation of a deterministic policy, before tanh: too small to matter to an environment,
 #: and the unit in which compressed policies are compared with it.
 _MODE_STD = 0.01
+#: Gain of the first weights of policy and critic.
+_HEAD_GAIN = 0.01
 
 
 def build_architecture(
@@ -48,8 +50,9 @@ def build_architecture(
     sole leaf are named without it, others `<leaf>:<layer>`.
 
     Initial weights are orthogonal with gain √2, but 0.01 at the policy, for a nearly uniform first
-    policy, and 1 at the critic. In residual sections the gain is 1 without a preceding activation,
-    and √(2 / blocks) at the end of each block, which keeps the size of the sums.
+    policy, and 0.01 at the critic, whose first values are then below small rewards too. In residual
+    sections the gain is 1 without a preceding activation, and √(2 / blocks) at the end of each
+    block, which keeps the size of the sums.
 
     Args:
         name: of the architecture.
@@ -136,11 +139,11 @@ def build_architecture(
     if critic == "action":
         initial_std = _MODE_STD
     if action_spec.numbers and not std_from_observations:
-        mean = {"units": units - action_spec.numbers, "gain": 0.01, "head": True}
+        mean = {"units": units - action_spec.numbers, "gain": _HEAD_GAIN, "head": True}
         add("policy_mean", "dense", for_policy, **mean)
         add(POLICY, "log_std", units=action_spec.numbers, initial=log(initial_std), head=True)
     else:
-        add(POLICY, "dense", for_policy, units=units, gain=0.01, head=True)
+        add(POLICY, "dense", for_policy, units=units, gain=_HEAD_GAIN, head=True)
     if critic == "action":
         add(ACTION, "tanh", "policy_mean")
         for_value = tower("value_hidden", add("state_action", "concat", body, ACTION))
@@ -150,7 +153,7 @@ def build_architecture(
         for_value = add(f"{head}_normalised", "dense", for_value, units=values, gain=0.0, head=True)
         add(head, "denormalise", for_value, head=True)
     else:
-        add(head, "dense", for_value, units=values, head=True)
+        add(head, "dense", for_value, units=values, gain=_HEAD_GAIN, head=True)
     return Architecture(name, observation, action_spec, tuple(layers))
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
 import pkgutil
 
 import zmq
 
-from aclearn.config import Config
+from aclearn.config import Config, doubts
 from aclearn.control.strategies.load import check_strategies
 from aclearn.errors import ConfigError, EndpointError
 from aclearn.launch import StopFlag
@@ -34,6 +35,8 @@ from services.runtime.torch_checks import (
     check_with_torch_elsewhere,
 )
 from services.runtime.warm_start import start_tensors
+
+_LOGGER = logging.getLogger(__name__)
 
 #: Environment variable in which `aclearn train` passes the environment's spec to its roles.
 SPEC_VARIABLE = "ACLEARN_ENV_SPEC"
@@ -58,6 +61,7 @@ def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> 
         RunFolder.check_free(config.run.dir, str(config.run.name))
     if not config.run.deterministic:
         check_address(config, monitor)
+    _tell_doubts(config)
     check_resident_extra(config)
     load_indicators(config.monitor.indicators)
     load_sinks(config.metrics.sinks)
@@ -111,11 +115,17 @@ def check_monitor(context: RoleContext) -> None:
 
 
 def check_trainer(context: RoleContext) -> None:
-    """Check a trainer's addresses and GPU on this machine."""
+    """Check a trainer's settings, and its addresses and GPU on this machine."""
+    _tell_doubts(context.config)
     if parse_endpoint(context.monitor).transport == "tcp":
         server, _ = context.serve((), context.config.network.ports.unrolls)
         server.close()
     check_learning(context.config)
+
+
+def _tell_doubts(config: Config) -> None:
+    for sentence in doubts(config):
+        _LOGGER.warning(sentence)
 
 
 def check_predictor(context: RoleContext) -> None:

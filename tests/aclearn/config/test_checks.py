@@ -49,7 +49,8 @@ def refusal(text: str) -> str:
             "env.squash_actions: the policy of ddpg ends with tanh; set it to true",
         ),
         (
-            "env: {id: a, squash_actions: true}\nresident: {envs: 8}\nloss: {kind: ddpg}\n"
+            "env: {id: a, squash_actions: true}\nresident: {envs: 8}\n"
+            "loss: {kind: ddpg, buffer_unrolls: 1}\n"
             "actors: {unroll_length: 2}",
             "correctors[0].n_step.steps: no return has 5 steps where 2 are learned together "
             "(actors.unroll_length); set it to 2 or less, or that to more",

@@ -14,8 +14,10 @@ from aclearn.config import (
     ActorCriticConfig,
     Config,
     EnvConfig,
+    TrainerConfig,
     config_from_yaml,
     config_of_keys,
+    doubts,
     load_config,
 )
 from aclearn.errors import ConfigError
@@ -110,6 +112,53 @@ def test_a_loss_has_its_own_keys_and_usual_correctors(write: Write) -> None:
     assert loaded("loss: {kind: impact}").loss.target_update_every == 32
     with pytest.raises(ConfigError, match="clip_range"):
         loaded("loss: {clip_range: 0.1}")
+
+
+@pytest.mark.parametrize(
+    ("loss", "usual"),
+    [
+        (
+            "actor_critic",
+            {"actors.unroll_length": 20, "trainer.epochs": 1, "trainer.minibatches": 1},
+        ),
+        (
+            "a2c",
+            {
+                **{"actors.unroll_length": 5, "trainer.epochs": 1, "trainer.minibatches": 1},
+                **{"optimiser.kind": "rmsprop_tf", "optimiser.learning_rate": 7e-4},
+            },
+        ),
+        ("ppo", {"actors.unroll_length": 128, "trainer.epochs": 10, "trainer.minibatches": 32}),
+        ("impact", {"actors.unroll_length": 64, "trainer.epochs": 2, "trainer.minibatches": 8}),
+        (
+            "ddpg",
+            {
+                **{"actors.unroll_length": 8, "trainer.epochs": 2, "trainer.minibatches": 4},
+                **{"optimiser.learning_rate": 1e-3, "optimiser.max_grad_norm": 0.0},
+            },
+        ),
+    ],
+)
+def test_an_algorithm_has_its_usual_settings_where_none_are_given(
+    loss: str, usual: dict[str, object]
+) -> None:
+    text = f"env: {{id: a, squash_actions: true}}\nresident: {{envs: 8}}\nloss: {{kind: {loss}}}\n"
+    of_others = {"optimiser.kind": "adam", "optimiser.learning_rate": 3e-4}
+
+    config = config_from_yaml(text)
+
+    for dotted, value in {**of_others, **usual}.items():
+        section, key = dotted.split(".")
+        assert getattr(getattr(config, section), key) == value, dotted
+    assert not list(doubts(config))
+    assert config_from_yaml(config.to_yaml()) == config
+    given = config_from_yaml(f"{text}trainer: {{epochs: 3}}\noptimiser:\n")
+    assert given.trainer.epochs == 3
+    assert given.trainer.minibatches == config.trainer.minibatches
+    of_sections = Config(
+        env=config.env, resident=config.resident, loss=config.loss, trainer=TrainerConfig(epochs=3)
+    )
+    assert of_sections == given
 
 
 def test_a_loss_and_a_corrector_of_ones_own_keep_their_arguments(write: Write) -> None:

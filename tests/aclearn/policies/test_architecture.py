@@ -326,7 +326,8 @@ def test_a_digest_is_the_same_in_every_process_and_release() -> None:
         '"units": 3}, '
         '{"kind": "tanh", "name": "value_hidden.0.tanh", "reads": ["value_hidden.0"]}, '
         f'{{"gain": 0.01, {heads}, "name": "policy", "reads": ["hidden.0.tanh"], "units": 2}}, '
-        f'{{{heads}, "name": "value", "reads": ["value_hidden.0.tanh"], "units": 1}}], '
+        f'{{"gain": 0.01, {heads}, "name": "value", "reads": ["value_hidden.0.tanh"], '
+        '"units": 1}], '
         '"observation": {"leaves": [{"dtype": "float32", "frame_stack": 1, '
         '"name": "observation", "shape": [2]}]}}'
     )
