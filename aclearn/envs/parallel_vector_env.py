@@ -100,7 +100,8 @@ class ParallelVectorEnv(SyncVectorEnv):
                     raise ObservationError("agents", said)
                 self._last[b] = shown[agent]
                 self._layout.write(b, shown[agent])
-                self._write_mask(b, shown[agent], infos.get(agent, {}), ended=ends)
+                over = bool(terminal.get(agent, False))
+                self._write_mask(b, shown[agent], infos.get(agent, {}), terminal=over)
                 rewards[b] = rewarded[agent]
                 terminated[b], truncated[b] = terminal[agent], cut[agent]
                 self._playing[b] = not ends

@@ -92,22 +92,24 @@ def _parts(space: Any, name: str, path: tuple[str | int, ...]) -> Iterator[Actio
         )
 
 
-def mask_row(given: Any, action: ActionSpec, *, where: str, ended: bool) -> NDArray[np.bool_]:
+def mask_row(given: Any, action: ActionSpec, *, where: str, terminal: bool) -> NDArray[np.bool_]:
     """The allowed actions `[A]` that an environment says.
 
     Args:
         given: one array, or one for each choice; None if it says nothing.
         action: of the environment.
         where: it came from, for the message.
-        ended: nothing will be chosen, so that nothing needs to be said or allowed.
+        terminal: the episode is over, and nothing is chosen or valued, so that nothing needs to be
+            said or allowed. Where it is only cut, the value of an action that was forbidden must
+            not enter what is bootstrapped.
 
     Raises:
         ObservationError: there is no mask, it does not fit, or it leaves a choice nothing.
     """
     if given is None:
-        if ended:
+        if terminal:
             return np.ones(action.mask_width, np.bool_)
-        raise ObservationError("action_mask", f"{where}: missing")
+        raise ObservationError("action_mask", f"{where}: missing; only a terminal step needs none")
     parts = given if isinstance(given, tuple | list) else (given,)
     row = np.concatenate([np.ravel(part) for part in parts]).astype(np.bool_)
     if row.shape != (action.mask_width,):
@@ -115,7 +117,7 @@ def mask_row(given: Any, action: ActionSpec, *, where: str, ended: bool) -> NDAr
             "action_mask", f"{where}: expected {action.mask_width}, got {row.size}"
         )
     if not action.allow_something(row):
-        if not ended:
+        if not terminal:
             raise ObservationError("action_mask", f"{where}: nothing allowed: {row}")
         row[:] = True
     return row

@@ -212,7 +212,7 @@ class SyncVectorEnv:
             return
         shown, reward, terminal, cut, info = self._steps[e](actions[e])
         self._layout.write(e, shown)
-        self._write_mask(e, shown, info, ended=bool(terminal or cut))
+        self._write_mask(e, shown, info, terminal=bool(terminal))
         rewards[e], terminated[e], truncated[e] = reward, terminal, cut
 
     def _idle_after(self, ended: Bools) -> Bools:
@@ -236,7 +236,7 @@ class SyncVectorEnv:
     def _write_first(self, b: int, shown: Any, info: Any) -> None:
         """Write the first observation and mask of an episode."""
         self._layout.write_first(b, shown)
-        self._write_mask(b, shown, info, ended=False)
+        self._write_mask(b, shown, info, terminal=False)
         if not self._mask_seen and isinstance(info, dict) and "action_mask" in info:
             self._mask_seen = True
             _LOGGER.warning(
@@ -244,7 +244,7 @@ class SyncVectorEnv:
                 "env.action_mask: info applies it'", self._group.name,
             )  # fmt: skip
 
-    def _write_mask(self, b: int, shown: Any, info: Any, *, ended: bool) -> None:
+    def _write_mask(self, b: int, shown: Any, info: Any, *, terminal: bool) -> None:
         """Write which actions are allowed after this observation, where there are masks."""
         if self.masks is None:
             return
@@ -252,7 +252,7 @@ class SyncVectorEnv:
             given = info.get("action_mask") if isinstance(info, dict) else None
         else:
             given = self._layout.mask_of(shown)
-        self.masks[b] = mask_row(given, self.spec.action, where=self._mask_from, ended=ended)
+        self.masks[b] = mask_row(given, self.spec.action, where=self._mask_from, terminal=terminal)
 
     def _begin_finite_episode(self, e: int, seed: int | None) -> None:
         """Begin an episode; NaN or infinity in its first observation is a fault."""

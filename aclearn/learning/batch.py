@@ -68,7 +68,8 @@ class Batch:
         valid_on_host: `valid`, so that no step waits for the device.
         behaviour_parameters: `[T, B, P]` float32 of μ, where the run asks for them.
         state: float32 `[B, …]` each, the policy's state before the first step.
-        masks: `[T, B, A]` bool, the allowed actions; None: all.
+        masks: `[T+1, B, A]` bool, the actions that `observations` allow, with as many rows; None:
+            all.
         frozen: the correction that all updates from this batch share; None where each has its own.
         new: `[T, B]` bool, the steps of no earlier batch; None: all.
         all_valid: known to have valid steps only, so that nothing need be masked.
@@ -102,6 +103,11 @@ class Batch:
         A reset is a step that is not valid. Other rows that this marks are not learned.
         """
         return torch.cat([torch.zeros_like(self.valid[:1]), ~self.valid])
+
+    @property
+    def step_masks(self) -> Tensor | None:
+        """`[T, B, A]` bool, the actions that were allowed in each step; None: all."""
+        return None if self.masks is None else self.masks[: len(self.actions)]
 
     @property
     def steps(self) -> int:

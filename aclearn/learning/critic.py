@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aclearn.distributions import TorchDistribution, TorchDistributions
+from aclearn.distributions import TorchDistribution
 from aclearn.distributions.torch_categorical import TorchCategorical
 from aclearn.types import PolicyOutput
 
@@ -52,22 +52,22 @@ def estimates_of(
     output: PolicyOutput[Tensor],
     policy: TorchDistribution,
     last: PolicyOutput[Tensor],
-    distributions: TorchDistributions,
+    last_policy: TorchDistribution,
 ) -> Estimates:
     """The estimates for T steps.
 
     Args:
         output: for the steps `[T, B, …]`.
-        policy: its distributions.
+        policy: its distributions, masked.
         last: for the observations `[B, …]` that the last step reached.
-        distributions: makes those of `last`.
+        last_policy: its distributions, masked.
     """
     if output.q is None or last.q is None:
         assert output.value is not None and last.value is not None
         values = _followed_by(output.value.float(), last.value.float())
         return Estimates(values[:-1], values[1:])
     q = _followed_by(output.q.float(), last.q.float())
-    probs = _followed_by(_probs(policy), _probs(distributions(last.parameters)))
+    probs = _followed_by(_probs(policy), _probs(last_policy))
     values = (probs * q).sum(-1)
     return Estimates(values[:-1], values[1:], q[1:], probs[1:])
 

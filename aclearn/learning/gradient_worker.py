@@ -289,7 +289,8 @@ class GradientWorker:
         leaves = {name: leaf[-1] for name, leaf in batch.observations.items()}
         with torch.no_grad(), self._autocast():
             last = self.network.step(leaves, zeroed_state(output.state, batch.starts[-1]))
-        return estimates_of(output, policy, last, self._distribution)
+        masks = None if batch.masks is None else batch.masks[-1]
+        return estimates_of(output, policy, last, self._distribution(last.parameters, masks))
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
         if self._amp_dtype is None:
@@ -297,7 +298,7 @@ class GradientWorker:
         return torch.autocast(self._device.type, self._amp_dtype)
 
     def _policy(self, batch: Batch, parameters: Tensor) -> TorchDistribution:
-        return self._distribution(parameters, batch.masks)
+        return self._distribution(parameters, batch.step_masks)
 
     def _correct(
         self,

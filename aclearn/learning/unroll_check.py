@@ -87,7 +87,7 @@ def _expected_arrays(unroll: Unroll, spec: UnrollSpec) -> dict[str, tuple[tuple[
     for index, shape in enumerate(spec.state):
         arrays[f"state.{index}"] = (B, *shape), "float32"
     if spec.env.masked:
-        arrays["masks"] = (T, B, action.mask_width), "bool"
+        arrays["masks"] = (T + 1, B, action.mask_width), "bool"
     return arrays
 
 
@@ -114,7 +114,7 @@ def _check_values(unroll: Unroll, spec: UnrollSpec) -> None:
         one = f"values from 0 to {action.counts[0] - 1}" if action.kind == "discrete" else action
         _refuse(f"actions: expected {one}")
     if unroll.masks is not None:
-        if not (action.allowed(unroll.actions, unroll.masks) | ~unroll.valid).all():
+        if not (action.allowed(unroll.actions, unroll.masks[:-1]) | ~unroll.valid).all():
             _refuse("masks: an action that was not allowed")
         if not action.allow_something(unroll.masks).all():
             _refuse("masks: a choice without anything allowed")

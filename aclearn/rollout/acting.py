@@ -67,7 +67,6 @@ def act(
         (policy.chain,),
         parameters=parameters,
         state=state,
-        masks=masks,
         next_state=output.state,
     )
 
@@ -110,6 +109,5 @@ def act_in_parts(
         which,
         parameters=joined(batch.parameters for batch in chosen),
         state=state,
-        masks=masks,
         next_state=tuple(map(joined, zip(*(b.next_state for b in chosen), strict=True))),
     )

@@ -37,9 +37,12 @@ class UnrollBuilder:
         self._valid = np.zeros((0, num_envs), np.bool_)
         self._faulted_steps = 0
 
-    def begin(self, observations: Observations) -> None:
-        """Start the first unroll at `observations`, leaf → `[B, *shape]`."""
-        self._open(observations)
+    def begin(self, observations: Observations, masks: NDArray[np.bool_] | None = None) -> None:
+        """Start the first unroll at `observations`, leaf → `[B, *shape]`.
+
+        `masks` `[B, A]` are the actions that they allow, where the environments have masks.
+        """
+        self._open(observations, masks)
 
     @property
     def full(self) -> bool:
@@ -51,8 +54,13 @@ class UnrollBuilder:
         """Agent steps in the unfinished unroll, masked ones included."""
         return int(np.count_nonzero(self._valid[: self._t])) + self._faulted_steps
 
-    def add(self, choice: ActionBatch, step: EnvStep) -> None:
-        """Append a step and the actions that led to it."""
+    def add(
+        self, choice: ActionBatch, step: EnvStep, masks: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Append a step and the actions that led to it.
+
+        `masks` are those of the observations that the step reached, as of `begin`.
+        """
         t = self._t
         for name, newest in self._newest.items():
             self._frames[name][t + 1] = step.observations[name][:, newest]
@@ -60,7 +68,7 @@ class UnrollBuilder:
         if self._parameters is not None:
             self._parameters[t] = choice.parameters
         if self._masks is not None:
-            self._masks[t] = choice.masks
+            self._masks[t + 1] = masks
         if t == 0:
             self._state = choice.state
         rewards = step.rewards
@@ -118,10 +126,10 @@ class UnrollBuilder:
             state=self._state,
             masks=self._masks,
         )
-        self._open(self._observations)
+        self._open(self._observations, None if self._masks is None else self._masks[-1])
         return unroll
 
-    def _open(self, observations: Observations) -> None:
+    def _open(self, observations: Observations, masks: NDArray[np.bool_] | None) -> None:
         spec, action = self._spec, self._spec.env.action
         steps = spec.length, self._num_envs
         self._frames = {}
@@ -136,7 +144,10 @@ class UnrollBuilder:
         self._log_prob = np.empty(steps, np.float32)
         wanted = spec.parameters
         self._parameters = np.empty((*steps, wanted), np.float32) if wanted else None
-        self._masks = np.empty((*steps, action.mask_width), np.bool_) if spec.env.masked else None
+        self._masks = None
+        if spec.env.masked:
+            self._masks = np.empty((spec.length + 1, self._num_envs, action.mask_width), np.bool_)
+            self._masks[0] = masks
         self._rewards = np.empty(steps, np.float32)
         self._terminated = np.empty(steps, np.bool_)
         self._truncated = np.empty(steps, np.bool_)

@@ -21,7 +21,6 @@ class ActionBatch(NamedTuple):
         chain_index: `[B]` int32, index into `chains` for each action; None if there is one chain.
         parameters: `[B, P]` float32 of the behaviour policy, if the run needs them.
         state: float32 `[B, …]` each, the policy's state before the step.
-        masks: `[B, A]` bool, the allowed actions; None: all.
         next_state: the policy's state after the step.
     """
 
@@ -32,5 +31,4 @@ class ActionBatch(NamedTuple):
     chain_index: NDArray[np.int32] | None = None
     parameters: NDArray[np.float32] | None = None
     state: tuple[NDArray[np.float32], ...] = ()
-    masks: NDArray[np.bool_] | None = None
     next_state: tuple[NDArray[np.float32], ...] = ()

@@ -75,7 +75,7 @@ class Unroll:
         chain_index: int32 [T, B], index into `chains` for each action; None if there is one chain.
         behaviour_parameters: [T, B, P] of the behaviour policy, if the run needs them.
         state: [B, ...] each, the policy's state before the first step; () without state.
-        masks: [T, B, A], the allowed actions; None: all.
+        masks: [T+1, B, A], the actions that `observations` allow; None: all.
     """
 
     generation: Count

@@ -107,7 +107,7 @@ class Actor:
             self._actions.hold_original(self._mixes[0].needs_original)
         for index, group in enumerate(self._groups):
             observations = group.env.reset()
-            group.builder.begin(observations)
+            group.builder.begin(observations, group.env.masks)
             original = group.mix.begin() if group.mix else None
             self._actions.request(index, observations, (), original, group.env.masks)
 
@@ -129,7 +129,7 @@ class Actor:
         state = zeroed(choice.next_state, step.reset)
         self._actions.request(index, step.observations, state, original, group.env.masks)
         with self._meter.part("encode"):
-            group.builder.add(choice, step)
+            group.builder.add(choice, step, group.env.masks)
             ended = group.episodes.update(step, choice.chains, choice.chain_index)
             self._ended.extend(ended)
             self._episodes += len(ended)

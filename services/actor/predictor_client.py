@@ -130,7 +130,6 @@ class PredictorClient:
                     (reply.chain,),
                     parameters=reply.behaviour_parameters,
                     state=asked.state,
-                    masks=asked.masks,
                     next_state=reply.next_state,
                 )
                 self.predictions += len(reply.actions)

@@ -41,12 +41,18 @@ def check_sizes(
     # an unroll has each frame once, an action request the whole stack
     unroll = (T + 1) * B * max(leaf.nbytes // leaf.frame_stack for leaf in leaves)
     request = B * max(leaf.nbytes for leaf in leaves) if predictor else 0
+    masks = (T + 1) * B * spec.action.mask_width if spec.masked else 0
     weights = {name: 4 * prod(shape) for name, shape in architecture.tensor_shapes().items()}
     largest = max(weights, key=weights.__getitem__)
     for what, size, mend in (
         (
             f"actors.unroll_length: the frames of an unroll of {T} steps of {who}",
             unroll,
+            "lower it or actors.envs_per_group",
+        ),
+        (
+            f"actors.unroll_length: the action masks of an unroll of {T} steps of {who}",
+            masks,
             "lower it or actors.envs_per_group",
         ),
         (

@@ -45,11 +45,6 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
         EnvironmentFailure: the environment cannot be made.
     """
     spec = spec or read_spec(config.env, timeout_s=config.actors.step_timeout_s)
-    if config.policy.critic == "q" and spec.masked:
-        raise ConfigError(
-            "policy.critic: q needs the actions that are allowed after an unroll's last step, and "
-            "unrolls do not carry them; set it to v or env.action_mask to null"
-        )
     if config.policy.is_users:
         return users_architecture(
             users_module(config, spec),

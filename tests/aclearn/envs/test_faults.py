@@ -375,7 +375,14 @@ def test_a_mask_that_does_not_fit_is_a_fault(wrong) -> None:
 
 
 class Silent(space_envs.Gates):
-    """`Gates` without a mask at the end of an episode."""
+    """`Gates` without a mask at the end of an episode, which may be a cut."""
+
+    def __init__(self, cut=False) -> None:
+        self.cut = cut
+
+    def step(self, action):
+        shown, reward, ended, _, info = super().step(action)
+        return shown, reward, ended and not self.cut, ended and self.cut, info
 
     def info(self):
         return super().info() if self.steps < 8 else {}
@@ -393,6 +400,20 @@ def test_where_an_episode_has_ended_nothing_needs_to_be_allowed(env) -> None:
         assert step.terminated.all() and group.masks.all()
         group.send(np.zeros(1, np.int32))
         assert group.recv().reset.all() and 1 <= group.masks.sum() <= 2
+    finally:
+        group.close()
+
+
+def test_where_an_episode_is_cut_a_mask_is_needed_for_the_value_of_what_is_reached(caplog) -> None:
+    config = EnvConfig(id=f"{__name__}:Silent", kwargs={"cut": True}, action_mask="info")
+    group = make_vector_env(config, num_envs=1, seed=0, step_timeout_s=60.0, max_faults=1)
+    try:
+        group.reset()
+        for _ in range(8):
+            group.send(group.masks.argmax(1).astype(np.int32))
+            step = group.recv()
+        assert step.faulted.all() and group.faults == {"action_mask": 1}
+        assert "missing; only a terminal step needs none" in caplog.text
     finally:
         group.close()
 

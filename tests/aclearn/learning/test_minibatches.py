@@ -18,7 +18,8 @@ BITS = 2 ** torch.arange(5)
 def numbered(make, architecture, *, frozen: bool):
     """A batch whose rewards, masks (in bits) and whatever is frozen are numbers t · B + b."""
     numbers = torch.arange(T * B, dtype=torch.float32).view(T, B)
-    masks = numbers.long().unsqueeze(-1).bitwise_and(BITS) > 0
+    observed = torch.arange((T + 1) * B).view(T + 1, B)
+    masks = observed.unsqueeze(-1).bitwise_and(BITS) > 0
     batch = make.replace(make.batch(architecture, T, B, seed=1), rewards=numbers, masks=masks)
     if frozen:
         correction = Correction(numbers, numbers + 100, numbers + 200, numbers > 3, 0.5)
@@ -78,7 +79,8 @@ def test_traces_keep_their_environments_together(make) -> None:
     batch = numbered(make, make.flat, frozen=False)
     for _, minibatch in split(batch, count=2, passes=2):
         assert minibatch.actions.shape == (T, B // 2)
-        assert torch.equal((minibatch.masks * BITS).sum(-1), minibatch.rewards.long())
+        assert torch.equal((minibatch.step_masks * BITS).sum(-1), minibatch.rewards.long())
+        assert minibatch.masks.shape[0] == T + 1
         assert minibatch.rewards._base is not None  # a view: images are not copied
 
 

@@ -70,11 +70,12 @@ def changed(array, index, value):
 
 
 def test_the_bytes_of_an_unroll_are_those_of_all_its_arrays(unroll, flat_unroll):
-    # per step of one environment: action, log μ, reward, three flags; 3 parameters and 3 masks
+    # per step of one environment: action, log μ, reward, three flags; 3 parameters
     steps, versions = 3 * 2 * (4 + 4 + 4 + 3), 3 * 8
     joints, screen = 4 * 2 * 3 * 4, 4 * 2 * 4
     assert flat_unroll.nbytes == steps + versions + joints
-    resets, asked = 2 * 4 + 4 + 4, 3 * 2 * (12 + 3) + 2 * 16 + 2 * 8
+    masks = 4 * 2 * 3  # of each observation, as many as there are of those
+    resets, asked = 2 * 4 + 4 + 4, 3 * 2 * 12 + 2 * 16 + 2 * 8 + masks
     assert unroll.nbytes == flat_unroll.nbytes + screen + resets + asked + 3 * 2 * 4
 
 
@@ -156,8 +157,9 @@ def test_no_steps_and_no_environments_are_refused(unroll):
             "state.1: expected shape (2, 2, 1), got (3, 2, 1)",
         ),
         ("masks", None, "masks: missing"),
-        ("masks", np.ones((3, 2, 2), np.bool_), "masks: expected shape (3, 2, 3), got (3, 2, 2)"),
-        ("masks", np.zeros((3, 2, 3), np.bool_), "masks: an action that was not allowed"),
+        ("masks", np.ones((3, 2, 3), np.bool_), "masks: expected shape (4, 2, 3), got (3, 2, 3)"),
+        ("masks", np.ones((4, 2, 2), np.bool_), "masks: expected shape (4, 2, 3), got (4, 2, 2)"),
+        ("masks", np.zeros((4, 2, 3), np.bool_), "masks: an action that was not allowed"),
     ],
 )
 def test_a_field_that_does_not_fit_is_named(unroll, name, value, words):

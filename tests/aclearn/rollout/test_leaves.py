@@ -48,8 +48,7 @@ def shown_by_hand(rng: np.random.Generator, steps: int) -> dict[str, np.ndarray]
     return {"screen": screen, "joints": rng.normal(size=(steps + 1, B, 6)).astype(np.float32)}
 
 
-def choice_of(rng: np.random.Generator, step: int) -> ActionBatch:
-    masks = rng.random((B, A)) < 0.5
+def choice_of(rng: np.random.Generator, step: int, masks: np.ndarray) -> ActionBatch:
     actions = rng.integers(0, A, B, dtype=np.int32)
     masks[np.arange(B), actions] = True
     return ActionBatch(
@@ -60,22 +59,24 @@ def choice_of(rng: np.random.Generator, step: int) -> ActionBatch:
         chain_index=rng.integers(0, 2, B, dtype=np.int32) if step % 3 == 2 else None,
         parameters=rng.normal(size=(B, A)).astype(np.float32),
         state=(rng.normal(size=(B, 7)).astype(np.float32),),
-        masks=masks,
     )
 
 
 def test_leaves_come_bit_equal_through_builder_wire_check_and_batch() -> None:
     rng = np.random.default_rng(5)
     shown = shown_by_hand(rng, 2 * T)
-    choices = [choice_of(rng, step) for step in range(2 * T)]
+    masks = rng.random((2 * T + 1, B, A)) < 0.5
+    masks[-1, :, 0] = True  # where something is allowed, though nothing is chosen yet
+    choices = [choice_of(rng, step, masks[step]) for step in range(2 * T)]
     builder = UnrollBuilder(SPEC, num_envs=B, clip_rewards=False, life_loss_ends=False)
     recent, counter, unrolls = RecentObservations(SPEC.env.observation), UnrollCounter(), []
-    builder.begin({name: leaf[0] for name, leaf in shown.items()})
+    builder.begin({name: leaf[0] for name, leaf in shown.items()}, masks[0].copy())
     no, rewards = np.zeros(B, np.bool_), rng.normal(size=(2 * T, B)).astype(np.float32)
     for step, choice in enumerate(choices):
         observations = {name: leaf[step + 1].copy() for name, leaf in shown.items()}
         reset = np.array([(step + 1, b) in RESETS for b in range(B)])
-        builder.add(choice, EnvStep(observations, rewards[step], no, no, no, reset, no))
+        after = masks[step + 1].copy()
+        builder.add(choice, EnvStep(observations, rewards[step], no, no, no, reset, no), after)
         if builder.full:
             sent = builder.take(counter)
             frames = encode(sent, run="r", incarnation="a", sequence=counter.sequence)
@@ -86,6 +87,7 @@ def test_leaves_come_bit_equal_through_builder_wire_check_and_batch() -> None:
             unrolls.append(unroll)
         for array in observations.values():
             array[...] = 7  # unrolls have copies
+        after[...] = False
     assert [len(unroll.reset_history["screen"]) for unroll in unrolls] == [3, 2]
 
     batch = assemble_batch(unrolls, observation=SPEC.env.observation)
@@ -95,10 +97,13 @@ def test_leaves_come_bit_equal_through_builder_wire_check_and_batch() -> None:
         expected = np.concatenate([leaf[: T + 1], leaf[T:]], axis=1)
         assert batch.observations[name].dtype == {"screen": torch.uint8}.get(name, torch.float32)
         np.testing.assert_array_equal(batch.observations[name], expected)
-    for name, ours in (("parameters", "behaviour_parameters"), ("masks", "masks")):
-        chosen = np.stack([getattr(choice, name) for choice in choices])
-        expected = np.concatenate([chosen[:T], chosen[T:]], axis=1)
-        np.testing.assert_array_equal(getattr(batch, ours), expected)
+    parameters = np.stack([choice.parameters for choice in choices])
+    expected = np.concatenate([parameters[:T], parameters[T:]], axis=1)
+    np.testing.assert_array_equal(batch.behaviour_parameters, expected)
+    # the row of the observation that the last step reached is in both unrolls
+    expected = np.concatenate([masks[: T + 1], masks[T:]], axis=1)
+    np.testing.assert_array_equal(batch.masks, expected)
+    np.testing.assert_array_equal(batch.step_masks, expected[:T])
     state = np.concatenate([choices[0].state[0], choices[T].state[0]])
     np.testing.assert_array_equal(batch.state[0], state)
     np.testing.assert_array_equal(batch.versions[:, [0, B]], 20 + np.arange(2 * T).reshape(2, T).T)
@@ -119,5 +124,4 @@ def test_leaves_come_bit_equal_through_builder_wire_check_and_batch() -> None:
     for name, leaf in shown.items():
         expected = np.stack([leaf[place] for place in places])
         np.testing.assert_array_equal(drawn.observations[name], expected)
-    masks = np.stack([choices[t].masks[b] for t, b in places])
-    np.testing.assert_array_equal(drawn.masks, masks)
+    np.testing.assert_array_equal(drawn.masks, [masks[place] for place in places])

@@ -14,15 +14,15 @@ from tests.support.whole_run import WholeRun
 _INT8 = {"chain": [{"prune": 0.5}, "int8", "onnx"], "every_s": 0.0625, "max_kl": None}
 
 
-def _train(folder: Path, env: dict[str, Any], **groups: dict[str, Any]) -> WholeRun:
+def _train(folder: Path, env: dict[str, Any], **groups: Any) -> WholeRun:
     shared: dict[str, dict[str, Any]] = {
         "env": env,
         "policy": {"hidden": [32]},
         "optimiser": {"learning_rate": 0.02},
         "loss": {"entropy_cost": 0.0},
     }
-    named = {name: shared.get(name, {}) | groups.get(name, {}) for name in shared | groups}
-    run = WholeRun(folder, **named)
+    own = {name: shared[name] | groups.get(name, {}) for name in shared}
+    run = WholeRun(folder, **groups | own)
     run.run(most_rounds=40_000)
     assert not run.refused
     assert run.heartbeats["actor-0"].gauges["env_faults"] == 0.0
@@ -77,6 +77,18 @@ def test_ppo_learns_with_masks_in_shuffled_minibatches(tmp_path: Path) -> None:
     _assert_learned(run)
     # an action that another step's mask forbids would be infinitely far
     assert 0.0 <= run.summary()["proximal_kl"] < 1.0
+
+
+def test_a_critic_of_action_values_learns_with_masks(tmp_path: Path) -> None:
+    run = _train(
+        tmp_path,
+        {"id": "tests.support.space_envs:Gates", "action_mask": "info"},
+        actors=_ACTORS,
+        policy={"hidden": [32], "critic": "q"},
+        correctors=["retrace", "importance_sampling"],
+        run={"max_updates": 500, "target_return": 0.7 * space_envs.Gates.best},
+    )
+    _assert_learned(run)
 
 
 def test_squashed_numbers_are_learned_by_ratios_that_are_one_on_policy(tmp_path: Path) -> None:

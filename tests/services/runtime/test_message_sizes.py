@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from aclearn.config import ActorsConfig, Config, EnvConfig, PredictorConfig
@@ -45,6 +47,26 @@ def test_an_unroll_that_is_too_long_is_refused_by_its_keys() -> None:
     words = r"actors\.unroll_length: .*400 steps of 3 environments are 8 MiB.*envs_per_group"
     with pytest.raises(ConfigError, match=words):
         _check(size - 1, unroll_length=400)
+
+
+def test_masks_count_for_each_observation_of_an_unroll() -> None:
+    spec = plain_spec((4,), "float32", 5000)
+    wide = replace(spec, masked=True)
+    size = 401 * 3 * 5000
+
+    def check(most_bytes: int) -> None:
+        config = Config(
+            env=EnvConfig(id="ALE/Pong-v5"),
+            actors=ActorsConfig(unroll_length=400, envs_per_group=3),
+        )
+        architecture = describe_architecture(
+            "mlp", observation=wide.observation, actions=5000, hidden=(8,)
+        )
+        check_sizes(config, wide, architecture, most_bytes=most_bytes)
+
+    check(size)
+    with pytest.raises(ConfigError, match=r"unroll_length: the action masks .* 400 steps of 3 env"):
+        check(size - 1)
 
 
 def test_observations_on_their_way_to_a_predictor_are_whole_stacks() -> None:

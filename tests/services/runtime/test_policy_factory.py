@@ -275,11 +275,3 @@ def test_the_chain_of_a_shipped_configuration_can_be_made(path) -> None:
         assert (pruned.convolutions, pruned.hidden) == (whole.convolutions, (512,))
     else:
         assert made == architecture
-
-
-def test_a_critic_of_action_values_and_masks_exclude_each_other() -> None:
-    policy = PolicyConfig(architecture="mlp", critic="q")
-    config = Config(env=EnvConfig(id="CartPole-v1"), policy=policy)
-    spec = replace(plain_spec((4,), "float32", 2), masked=True)
-    with pytest.raises(ConfigError, match=r"policy\.critic: q needs .*env\.action_mask to null"):
-        architecture_of(config, spec)
