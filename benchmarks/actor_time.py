@@ -39,11 +39,12 @@ from aclearn.wire import Envelope, Message, UnrollReply, encode
 from compress import ArtifactRuntime, Context, parse_chain, parse_words
 from services.actor.action_sources import LocalActions
 from services.actor.core import Actor
-from services.actor.env_groups import make_groups
+from services.actor.env_groups import make_groups, seed_groups
 from services.actor.unroll_sender import UnrollSender
 from services.runtime.policy_client import PolicyClient
 from services.runtime.policy_factory import make_runtime
 from services.runtime.role_loop import STEP_WITHIN_S
+from services.runtime.seeds import Seeds
 
 EAGER = "eager fp32"
 RUNTIMES = {EAGER: "torch", "ONNX fp32": "onnx"}
@@ -162,7 +163,8 @@ class Measured:
     def __init__(self, load: Callable[[int], PolicySnapshot], *, envs: int, index: int) -> None:
         config = config_from_yaml(_CONFIG.format(envs=envs))
         self._meter = WaitMeter()
-        [self._group] = make_groups(config, actor_index=index)
+        [self._group] = groups = make_groups(config)
+        seed_groups(groups, config, Seeds(config.run.seed, generation=0, index=index))
         trainer: Any = Sink()
         policies: Any = Sink()  # never polled
         membership: Any = None  # no peer joins or leaves

@@ -108,7 +108,7 @@ def run(trial: Trial, env_steps: int) -> dict[str, Any]:
             "trainer.max_lag_versions=1000",
         ]
         config = load_config(_CONFIG, overrides)
-        [group] = make_groups(config, actor_index=0)
+        [group] = make_groups(config)
         group.env.close()
         with open_run_folder(config, resume=False) as folder:
             roles = InProcessRun(config, folder, group.env.spec)

@@ -128,7 +128,9 @@ def predictor_workers(config: Config, count: int) -> Iterator[Done]:
                 answered += sum(pending.size for pending, _ in batch)
 
     def make() -> Step:
-        return make_step(queue, outbox, lambda: acting, distribution, np.random.default_rng(0))
+        return make_step(
+            queue, outbox, lambda: acting, distribution, lambda: np.random.default_rng(0)
+        )
 
     asking = threading.Thread(target=ask_again)
     asking.start()

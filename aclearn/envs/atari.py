@@ -85,14 +85,16 @@ class AtariEnvs:
         self._watch = Watchdog(step_timeout_s, f"environment {env.id}: a step")
         self.faults: dict[str, int] = {}
         self.between_attempts: Callable[[], None] = lambda: None  # never called
-        self._seeds: NDArray[Any] | None = (seed + np.arange(num_envs)) % 2**31
+        self._seeds: NDArray[Any] | None = _seeds(seed, num_envs)
         self._lives = np.zeros(num_envs, np.int32)
         self._ended = np.zeros(num_envs, np.bool_)
         self._none = np.zeros(num_envs, np.bool_)
         self._none.flags.writeable = False
 
-    def reset(self) -> Observations:
-        """First screens [B, S, H, W] uint8; only the first call seeds the games."""
+    def reset(self, seed: int | None = None) -> Observations:
+        """As `VectorEnv.reset`: first screens [B, S, H, W] uint8."""
+        if seed is not None:
+            self._seeds = _seeds(seed, self.num_envs)
         with self._watch:
             observations, info = self._envs.reset(seed=self._seeds)
         self._seeds = None
@@ -173,6 +175,11 @@ def _arguments(env: EnvConfig) -> dict[str, Any]:
         "max_num_frames_per_episode": atari.max_episode_frames,
         **env.kwargs,
     }
+
+
+def _seeds(first: int, num_envs: int) -> NDArray[Any]:
+    """The games' seeds [B]; a negative one would be ignored."""
+    return (first + np.arange(num_envs)) % 2**31
 
 
 def _rom(env_id: str) -> str:

@@ -26,7 +26,7 @@ def make_vector_env(
     env: EnvConfig,
     *,
     num_envs: int,
-    seed: int,
+    seed: int = 0,
     step_timeout_s: float,
     max_faults: int,
     threads: int = 1,
@@ -37,7 +37,7 @@ def make_vector_env(
         env: names the environment: `ALE/…-v5`, `resident:Name`, `module:factory`, or an id of
             gymnasium.
         num_envs: size B of the group.
-        seed: environment b starts from seed + b.
+        seed: environment b starts from seed + b, unless `reset` gets another seed.
         step_timeout_s: time limit of a step of the group, and of making or resetting one
             environment; see StepDeadline, and Watchdog for Atari games.
         max_faults: faults that the group survives within an hour; an Atari game survives none.

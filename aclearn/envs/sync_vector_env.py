@@ -101,13 +101,15 @@ class SyncVectorEnv:
     def between_attempts(self, call: Callable[[], None]) -> None:
         self._group.between_attempts = call
 
-    def reset(self) -> Observations:
-        """First observations, leaf → [B, *shape]; only the first call seeds."""
+    def reset(self, seed: int | None = None) -> Observations:
+        """As `VectorEnv.reset`."""
         observations = self._begin()
         group = self._group
+        if seed is not None:
+            group.seed, self._seeded = seed, False
         for e in range(len(group.envs)):
-            seed = None if self._seeded else group.seed + e
-            fault = group.fault_of(partial(self._begin_finite_episode, e, seed))
+            own = None if self._seeded else group.seed + e
+            fault = group.fault_of(partial(self._begin_finite_episode, e, own))
             if fault is not None:
                 group.replace(e, fault, self._begin_in_new)
             group.between_attempts()

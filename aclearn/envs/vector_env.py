@@ -34,8 +34,13 @@ class VectorEnv(Protocol):
     faults: dict[str, int]
     between_attempts: Callable[[], None]
 
-    def reset(self) -> Observations:
-        """First observations, leaf → [B, *shape], of a new episode in every environment."""
+    def reset(self, seed: int | None = None) -> Observations:
+        """First observations, leaf → [B, *shape], of a new episode in every environment.
+
+        Args:
+            seed: environment b starts from seed + b; None: the first time as the group was made,
+                then each environment continues with its own random numbers.
+        """
         ...
 
     def send(self, actions: NDArray[Any]) -> None:

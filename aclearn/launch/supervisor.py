@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -72,6 +73,8 @@ class Supervisor:
         self._new_restart_policy()  # raises for invalid numbers here, not with the first role
         self._clock = clock
         self._slots: dict[str, _Slot] = {}
+        #: Earlier starts by name; a removed role may be added again.
+        self._starts: Counter[str] = Counter()
         self._events: list[Event] = []
         self._failures: list[RoleFailure] = []
         self._phase: Literal["new", "running", "ending", "stopped"] = "new"
@@ -225,13 +228,14 @@ class Supervisor:
     def _spawn(self, slot: _Slot) -> None:
         try:
             slot.log_start = None
-            slot.process = RoleProcess(slot.command, slot.restarts)
+            slot.process = RoleProcess(slot.command, self._starts[slot.command.name])
         except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
             self._fail(slot, f"cannot be started: {error}")
             return
         except OSError as error:  # out of processes, memory or disk: may be temporary
             self._died(slot, f"cannot be started: {error}")
             return
+        self._starts[slot.command.name] += 1
         slot.state, slot.log_start = "running", slot.process.log_start
         again = f", restart {slot.restarts}" if slot.restarts else ""
         self._tell(

@@ -87,7 +87,7 @@ class ResidentEnvs:
         config: Mapping[str, Any] | None = None,
         more_bytes: Mapping[str, int] | None = None,
     ) -> None:
-        self.env, self.num_envs, self.seed, self.steps = env, envs, seed, 0
+        self.env, self.num_envs, self.steps = env, envs, 0
         self.device = resident_device(device)
         self.spec = env.spec(squash=squash)
         self.sampler = sampler_of(self.spec.action)
@@ -112,15 +112,22 @@ class ResidentEnvs:
             rows, kernels.STATISTICS, dtype=torch.float64, device=self.device
         )
         self._not_finite_at = torch.zeros(1, dtype=torch.int64, device=self.device)
-        # what `steps` is for kernels: in memory, since a captured launch keeps its other arguments
+        # seed and `steps` for kernels: in memory, since a captured launch keeps its other arguments
+        self._seed = torch.full((1,), seed, dtype=torch.int32, device=self.device)
         self._clock = torch.zeros(1, dtype=torch.int32, device=self.device)
         self._reset = self._load(kernels.reset_kernel(env))
         self._known_stream: Any = None
         self._steps_given: Rollout | None = None
         self._given: Tensor | None = None
 
-    def reset(self) -> Tensor:
-        """First observations `[N, D]` of a new episode in every environment."""
+    def reset(self, seed: int | None = None) -> Tensor:
+        """First observations `[N, D]` of a new episode in every environment.
+
+        Args:
+            seed: of everything that is drawn from now on; None: the one before.
+        """
+        if seed is not None:
+            self._seed.fill_(seed)
         for tensor in self._running.values():
             tensor.zero_()
         self._observe(begins=True)
@@ -220,7 +227,8 @@ class ResidentEnvs:
         """All that a later `restore` continues from, by name."""
         state = np.frombuffer(self.state().tobytes(), np.uint8)
         running = {name: tensor.cpu().numpy().copy() for name, tensor in self._running.items()}
-        return {"state": state, **running, "steps": np.array(self.steps, np.int64)}
+        counted = {"steps": np.array(self.steps, np.int64), "seed": self._seed.cpu().numpy().copy()}
+        return {"state": state, **running, **counted}
 
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a `snapshot` of as many environments.
@@ -236,6 +244,7 @@ class ResidentEnvs:
             tensor.copy_(torch.from_numpy(np.array(saved[name])))
         self.steps = int(saved["steps"])
         self._clock.fill_(self.steps)
+        self._seed.copy_(torch.from_numpy(np.array(saved["seed"])))
         self._observe(begins=False)
 
     def close(self) -> None:
@@ -245,7 +254,8 @@ class ResidentEnvs:
     def _observe(self, *, begins: bool) -> None:
         """Write the present observations into the last row of the buffers."""
         row = len(self.buffers.rewards)
-        given = [self._states, self.params, self._arrays[0], self.seed, self.steps, begins, row]
+        seed = int(self._seed)
+        given = [self._states, self.params, self._arrays[0], seed, self.steps, begins, row]
         self._launch(self._reset, self.num_envs, given).launch(self._stream())
 
     def _load(self, kernel: Any) -> Any:
@@ -288,7 +298,7 @@ class Rollout:
         arrays = [wp.from_torch(tensor) for tensor in envs._running.values()]
         sums = [wp.from_torch(envs._statistics), wp.from_torch(envs._not_finite_at)]
         fixed = [envs._states, *arrays, *sums, envs.params, source]
-        fixed += [*envs._arrays, envs.seed, wp.from_torch(envs._clock)]
+        fixed += [*envs._arrays, wp.from_torch(envs._seed), wp.from_torch(envs._clock)]
         self._varying = len(fixed)
         self._commands = [
             envs._launch(kernel, part.size, [*fixed, 0, 0, 0, part.first, part.part])

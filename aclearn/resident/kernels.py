@@ -91,9 +91,9 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
     Arguments: state, steps and returns of the running episodes, whether the last step ended one,
     number of ended episodes and return of the last (each `[N]`); statistics `[slices · 64, 6]`; a
     place `[1]` where a number was not finite; params; source; observations `[T+1, N]`, actions,
-    log-probabilities, rewards, terminated, truncated and valid `[T, N]`; seed; the number of steps
-    since the start, `[1]`, and how many more before the first step; K; its row; the slice's first
-    environment and number.
+    log-probabilities, rewards, terminated, truncated and valid `[T, N]`; seed and number of steps
+    since the start, both `[1]`, and how many more before the first step; K; its row; the slice's
+    first environment and number.
     """
     observation = env.observation_type
     env_reset, env_step, env_observe, limit = env.reset, env.step, env.observe, env.time_limit
@@ -126,7 +126,7 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         terminated: wp.array2d(dtype=wp.bool),
         truncated: wp.array2d(dtype=wp.bool),
         valid: wp.array2d(dtype=wp.bool),
-        seed: wp.int32,
+        seed: wp.array(dtype=wp.int32),
         clock: wp.array(dtype=wp.int32),
         ahead: wp.int32,
         count: wp.int32,
@@ -139,7 +139,7 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         length = lengths[i]
         total = returns[i]
         over = ended[i]
-        stream = stream_of(seed, i)
+        stream = stream_of(seed[0], i)
         step0 = clock[0] + ahead
         seen = observation(env_observe(state, params))
         # summed in registers: additions of all threads to one place would take longer than steps

@@ -50,9 +50,9 @@ class ResidentVectorEnv:
         self._dtype = torch.float32 if self.spec.action.numbers else torch.int64
         self._reached: tuple[Tensor, ...] = ()
 
-    def reset(self) -> Observations:
+    def reset(self, seed: int | None = None) -> Observations:
         """As `VectorEnv.reset`."""
-        return {OBSERVATION: self._envs.reset().numpy().copy()}
+        return {OBSERVATION: self._envs.reset(seed).numpy().copy()}
 
     def send(self, actions: NDArray[Any]) -> None:
         """As `VectorEnv.send`; the step is made at once."""

@@ -12,6 +12,7 @@ from aclearn.runs.checkpoint import (
     save_checkpoint,
     saved_labels,
 )
+from aclearn.runs.generation import claim_generation
 from aclearn.runs.lock import FolderLock, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_columns import metrics_columns
 from aclearn.runs.metrics_file import MetricsTail, MetricsWriter, is_metrics_line, read_metrics
@@ -27,6 +28,7 @@ __all__ = [
     "MetricsWriter",
     "RunFolder",
     "check_file",
+    "claim_generation",
     "is_metrics_line",
     "list_checkpoints",
     "load_best",

@@ -29,6 +29,8 @@ _FILES: Final = (
     "events.out.tfevents.*",
     ".reserved",
     "monitor_state.json",
+    "directives.json",
+    "generation.json",
     "metrics.jsonl",
     "summary.json",
     "tuner.jsonl",
@@ -53,6 +55,7 @@ class RunFolder:
         metrics_path: one JSON object per line; see `MetricsWriter`.
         monitor_state_path: the monitor's state beside the last line of metrics.
         directives_path: rungs and mixes that the monitor has set.
+        generation_path: of the newest trainer; see `claim_generation`.
         summary_path: written when the run ends; see `write_summary`.
         checkpoints_dir: see `save_checkpoint`.
         logs_dir: see `log_path`.
@@ -65,6 +68,7 @@ class RunFolder:
         self.metrics_path = path / "metrics.jsonl"
         self.monitor_state_path = path / "monitor_state.json"
         self.directives_path = path / "directives.json"
+        self.generation_path = path / "generation.json"
         self.summary_path = path / "summary.json"
         self.checkpoints_dir = path / "checkpoints"
         self.logs_dir = path / "logs"

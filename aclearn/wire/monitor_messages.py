@@ -26,7 +26,7 @@ class Hello:
     """A role's name and place; `endpoints` maps a service to its address.
 
     Role and number form the name, e.g. actor-3. `note` says how the previous process ended, "" if
-    unknown.
+    unknown. `generation` is a trainer's.
     """
 
     role: str
@@ -35,16 +35,18 @@ class Hello:
     pid: Count
     endpoints: dict[str, str]
     note: str = ""
+    generation: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One living role that serves others (part of `Peers`)."""
+    """One living role that serves others (part of `Peers`); `generation` is a trainer's."""
 
     role: str
     name: str
     incarnation: str
     endpoints: dict[str, str]
+    generation: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ class Actor:
         if self._mixes:
             self._actions.hold_original(self._mixes[0].needs_original)
         for index, group in enumerate(self._groups):
-            observations = group.env.reset()
+            observations = group.env.reset(group.seed)
             group.builder.begin(observations, group.env.masks)
             original = group.mix.begin() if group.mix else None
             self._actions.request(index, observations, (), original, group.env.masks)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from aclearn.config import Config
 from aclearn.envs import VectorEnv, make_vector_env
@@ -12,33 +11,37 @@ from aclearn.rollout import EpisodeTracker, UnrollBuilder
 from aclearn.types import ActionBatch
 from services.actor.policy_mix import PolicyMix
 from services.runtime.policy_factory import unroll_spec_of
+from services.runtime.seeds import Seeds, Use
 
 
 @dataclass
 class Group:
-    """Environments that are stepped together, and their current unroll."""
+    """Environments that are stepped together, and their current unroll.
+
+    Attributes:
+        seed: of the first reset.
+    """
 
     env: VectorEnv
     builder: UnrollBuilder
     episodes: EpisodeTracker
     mix: PolicyMix | None = None
+    seed: int | None = None
     choice: ActionBatch | None = None
 
 
-def make_groups(config: Config, *, actor_index: int, restarts: int = 0) -> list[Group]:
-    """The environments of one actor, each group with seeds of its own.
+def make_groups(config: Config) -> list[Group]:
+    """The environments of one actor; `seed_groups` gives them their random numbers.
 
     Raises:
         EnvironmentFailure: they cannot be made.
     """
     actors = config.actors
     groups = []
-    for g in range(actors.groups):
-        first = (actor_index * actors.groups + g) * actors.envs_per_group
+    for _ in range(actors.groups):
         env = make_vector_env(
             config.env,
             num_envs=actors.envs_per_group,
-            seed=environment_seed(config.run.seed, first, restarts),
             step_timeout_s=actors.step_timeout_s,
             max_faults=actors.max_env_faults,
             threads=actors.emulator_threads,
@@ -49,17 +52,17 @@ def make_groups(config: Config, *, actor_index: int, restarts: int = 0) -> list[
             clip_rewards=config.env.clip_rewards,
             life_loss_ends=config.env.life_loss_ends,
         )
-        mix = None
-        if config.mixes_policies:
-            rng = np.random.default_rng((config.run.seed, actor_index, 3, restarts, g))
-            mix = PolicyMix(env.num_envs, actors.unroll_length, actors.original_share, rng)
-        groups.append(Group(env, builder, EpisodeTracker(env.num_envs), mix))
+        groups.append(Group(env, builder, EpisodeTracker(env.num_envs)))
     return groups
 
 
-def environment_seed(run_seed: int, first_env: int, restarts: int = 0) -> int:
-    """The seed of environment `first_env`; runs with different seeds share none.
-
-    A restarted actor gets other seeds: the old ones may lead to the same crash.
-    """
-    return (run_seed * 100_003 + restarts * 15_485_863 + first_env) % (2**31 - 2**16)
+def seed_groups(groups: Sequence[Group], config: Config, seeds: Seeds) -> None:
+    """Give each group of an actor its random numbers, before the first reset."""
+    actors = config.actors
+    for g, group in enumerate(groups):
+        group.seed = seeds.environments((seeds.index * len(groups) + g) * actors.envs_per_group)
+        if config.mixes_policies:
+            rng = seeds.generator(Use.POLICY_MIX, g)
+            group.mix = PolicyMix(
+                group.env.num_envs, actors.unroll_length, actors.original_share, rng
+            )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
-
-import numpy as np
 
 from aclearn.config import ActorsConfig
 from aclearn.distributions import distribution_of
 from aclearn.policies import Architecture
 from aclearn.rollout import UnrollCounter
 from aclearn.telemetry import WaitMeter
+from aclearn.wire import Heartbeat
 from services.actor.action_sources import ActionSource, LocalActions
 from services.actor.core import Actor
-from services.actor.env_groups import make_groups
+from services.actor.env_groups import make_groups, seed_groups
 from services.actor.fresh_weights import FreshWeights
 from services.actor.predictor_client import PredictorClient
 from services.actor.unroll_sender import UnrollSender
@@ -23,11 +23,13 @@ from services.runtime.policy_client import make_policy_client
 from services.runtime.policy_factory import architecture_of, unroll_spec_of
 from services.runtime.role_context import RoleContext
 from services.runtime.role_loop import MonitoredRole, Role
+from services.runtime.seeds import Seeds, Use
 
 
 def make_actions(
     actors: ActorsConfig,
     context: RoleContext,
+    seeds: Seeds,
     monitor: MonitorClient,
     architecture: Architecture,
     meter: WaitMeter,
@@ -40,6 +42,7 @@ def make_actions(
     Args:
         actors: of the configuration.
         context: of the role.
+        seeds: of this start.
         monitor: names the peers.
         architecture: of the policy.
         meter: measures the waits.
@@ -66,7 +69,6 @@ def make_actions(
         max_batch=max_batch,
         device="cpu",
     )
-    rng = np.random.default_rng((context.config.run.seed, context.index, 1, context.restarts))
     distribution = distribution_of(architecture.action_spec)
     fresh = None
     if actors.wait_for_weights:
@@ -78,7 +80,7 @@ def make_actions(
     return LocalActions(
         make_client(),
         distribution,
-        rng,
+        seeds.generator(Use.ACTIONS),
         lambda client: client.poll(monitor),
         meter,
         partial(make_client, uncompressed=True),
@@ -89,45 +91,58 @@ def make_actions(
 def make_actor(context: RoleContext) -> Role:
     """Create one actor; its steps raise `EnvironmentFailure` if the environments fail too often.
 
+    It acts once it knows the trainer's generation, which chooses its seeds.
+
     Raises:
         EnvironmentFailure: the environments cannot be made.
     """
     config = context.config
-    groups = make_groups(config, actor_index=context.index, restarts=context.restarts)
+    groups = make_groups(config)
     meter = WaitMeter()
     unrolls = unroll_spec_of(config, groups[0].env.spec)
     architecture = architecture_of(config, unrolls.env)
-    monitor = context.join(lambda: actor.heartbeat())
-    actor = Actor(
-        groups,
-        actions=make_actions(
+    actor: Actor | None = None
+    monitor = context.join(lambda: Heartbeat() if actor is None else actor.heartbeat())
+    for group in groups:
+        group.env.between_attempts = monitor.tick
+
+    def begin(generation: int) -> Actor:
+        seeds = context.seeds(generation)
+        seed_groups(groups, config, seeds)
+        actions = make_actions(
             config.actors,
             context,
+            seeds,
             monitor,
             architecture,
             meter,
             parameters=unrolls.parameters,
             max_batch=groups[0].env.num_envs,
-        ),
-        counter=UnrollCounter(),
-        sender=UnrollSender(
+        )
+        sender = UnrollSender(
             PeerLink(context, "unrolls"),
             monitor,
             max_in_flight=config.actors.max_in_flight_unrolls,
             meter=meter,
             clock=context.clock,
-        ),
-        meter=meter,
-    )
-    for group in groups:
-        group.env.between_attempts = monitor.tick
+        )
+        counter = UnrollCounter()
+        return Actor(groups, actions=actions, counter=counter, sender=sender, meter=meter)
 
     def work(timeout_s: float) -> None:
+        nonlocal actor
+        if actor is None:
+            if monitor.generation is None:
+                with meter.waiting("weights"):
+                    time.sleep(timeout_s)
+                return
+            actor = begin(monitor.generation)
         actor.set_mix(monitor.compressed_share)
         actor.step(timeout_s)
 
     def end() -> None:
-        actor.close()
+        if actor is not None:
+            actor.close()
         monitor.leave()  # also after an environment failure: the last heartbeat has its episodes
         for group in groups:
             group.env.close()

@@ -54,6 +54,11 @@ class Ladder:
         self._for_links, self._to_compare = observations, to_compare
         self._observed = 0
 
+    def seed(self, seed: int) -> None:
+        """Draw all random numbers from another seed from now on."""
+        for rung in (*self.rungs, self._uncompressed):
+            rung.context.seed = seed
+
     @property
     def rung(self) -> Rung:
         """The current one."""

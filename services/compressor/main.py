@@ -17,6 +17,7 @@ from services.runtime.policy_factory import architecture_of, make_ladder
 from services.runtime.role_context import RoleContext
 from services.runtime.role_loop import MonitoredRole, Role
 from services.runtime.role_metrics import RoleMetrics
+from services.runtime.seeds import Use
 
 #: Share of the kept observations in one request.
 _OBSERVATIONS_SHARE = 0.25
@@ -56,8 +57,13 @@ def make_compressor(context: RoleContext) -> Role:
     assert context.env_spec is not None  # the role needs an environment
     architecture = architecture_of(config, context.env_spec)
     chains = make_ladder(config, architecture, agents=context.env_spec.agents)
-    seed = config.run.seed * 1009 + context.index
-    compressor = Compressor(chains, architecture, config.compressor, seed=seed, clock=context.clock)
+    compressor = Compressor(
+        chains,
+        architecture,
+        config.compressor,
+        seed=0,  # another one before the first weights
+        clock=context.clock,
+    )
     server, endpoint = context.serve((ArtifactRequest,), config.network.ports.artifacts)
     kept = config.compressor.observations + config.compressor.fidelity_observations
     largest = max(leaf.nbytes for leaf in context.env_spec.observation.values())
@@ -72,6 +78,7 @@ def make_compressor(context: RoleContext) -> Role:
     cpu_share = CpuShare(context.clock, context.cpu_clock)
     metrics = RoleMetrics(compressor.meter, [server])
     sent = 0
+    seeded_for: int | None = None
 
     def heartbeat() -> Heartbeat:
         fields = compressor.heartbeat_fields()
@@ -80,7 +87,10 @@ def make_compressor(context: RoleContext) -> Role:
         return metrics.heartbeat(**fields)
 
     def work(timeout_s: float) -> None:
-        nonlocal sent
+        nonlocal sent, seeded_for
+        if monitor.generation not in (None, seeded_for):
+            seeded_for = monitor.generation
+            compressor.ladder.seed(context.seeds(seeded_for).number(Use.COMPRESSION))
         compressor.set_rung(monitor.rung)
         sent += serve_artifacts(server, compressor, timeout_s)
         refresh(

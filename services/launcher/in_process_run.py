@@ -112,7 +112,7 @@ class InProcessRun:
             env_spec=self._spec,
         )
         name = context.name
-        context.restarts = self._starts[name]
+        context.start = self._starts[name]
         self._starts[name] += 1
         try:
             self.roles[name] = pkgutil.resolve_name(spec.entry_point)(context)

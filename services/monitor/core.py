@@ -227,6 +227,7 @@ class MonitorState:
             heard_at=self._active_clock.seconds,
             host=hello.host,
             pid=hello.pid,
+            generation=hello.generation,
         )
         refusal = hello_fault(incarnation, hello) or self._registry.refusal(member)
         if refusal is not None:
@@ -279,7 +280,7 @@ class MonitorState:
 
     def _peers(self) -> Peers:
         peers = [
-            Peer(m.role, m.name, m.incarnation, dict(m.endpoints))
+            Peer(m.role, m.name, m.incarnation, dict(m.endpoints), m.generation)
             for m in self._registry.members
             if m.endpoints
         ]

@@ -12,7 +12,7 @@ from services.monitor.role_numbers import HandedOutNumbers
 #: Most bytes of the list of serving roles: it travels in one header of at most 64 KiB.
 _MOST_LISTED_BYTES = 56 * 1024
 #: Bytes of an entry beside its texts, and of an endpoint beside its two: field names, lengths.
-_ENTRY_BYTES, _ENDPOINT_BYTES = 64, 6
+_ENTRY_BYTES, _ENDPOINT_BYTES = 96, 6
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Member:
         heard_at: time of its last message, in seconds of the registry's clock.
         host: the machine's name.
         pid: of the process, on its own machine.
+        generation: of a trainer.
     """
 
     role: str
@@ -35,6 +36,7 @@ class Member:
     heard_at: float
     host: str = ""
     pid: int = 0
+    generation: int = 0
 
     @property
     def name(self) -> str:

@@ -97,7 +97,7 @@ def make_step(
     outbox: Outbox,
     acting: Callable[[], PolicySnapshot | None],
     distribution: Distribution,
-    rng: np.random.Generator,
+    generator: Callable[[], np.random.Generator],
     *,
     parameters: bool = False,
     timeout_s: float = WORKER_WAITS_S,
@@ -111,18 +111,21 @@ def make_step(
         outbox: gets the replies.
         acting: gives the acting policy; requests are admitted only if there is one.
         distribution: of the actions.
-        rng: the worker's own.
+        generator: makes the worker's random numbers, when the first batch comes.
         parameters: as of `answer_batch`.
         timeout_s: longest wait for a batch.
     """
+    rng: np.random.Generator | None = None
 
     def step(meter: WaitMeter) -> bool:
+        nonlocal rng
         with meter.waiting("requests"):
             batch = queue.take(timeout_s=timeout_s)
         if batch:
             policy = acting()  # once per batch: the socket thread may swap policies meanwhile
             if policy is None:
                 raise RuntimeError("a request was admitted before the first policy")
+            rng = rng or generator()
             try:
                 answered = answer_batch(batch, policy, distribution, rng, parameters=parameters)
             except Exception:

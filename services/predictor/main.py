@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+
 from aclearn.wire import ActCancel, ActRequest
 from services.predictor.server import PredictorServer, make_queue
 from services.runtime.policy_client import make_policy_client
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
 from services.runtime.role_loop import MonitoredRole, Role
+from services.runtime.seeds import Use
 
 
 def make_predictor(context: RoleContext) -> Role:
@@ -25,13 +28,18 @@ def make_predictor(context: RoleContext) -> Role:
         # bit-reproducible only on the CPU
         device="cpu" if config.run.deterministic else config.predictor.device,
     )
+
+    def generator(worker: int) -> np.random.Generator:
+        assert policy.acting is not None  # a worker asks with its first batch
+        return context.seeds(policy.acting.at.generation).generator(Use.PREDICTIONS, worker)
+
     server, endpoint = context.serve((ActRequest, ActCancel), config.network.ports.predictions)
     predictor = PredictorServer(
         server,
         make_queue(config, context.clock),
         lambda: policy.acting,
         architecture,
-        seed=(config.run.seed, context.index, 2),
+        generator=generator,
         parameters=config.actors.behaviour_parameters,
         clock=context.clock,
         inline=context.inline,

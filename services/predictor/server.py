@@ -12,6 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -117,7 +118,7 @@ class PredictorServer:
         queue: the prediction queue.
         acting: gives the acting policy; None before the first.
         architecture: of the policy, which observations must fit.
-        seed: of the workers' generators.
+        generator: the random numbers of the nth worker, asked with its first batch.
         parameters: whether replies have the parameters of the behaviour policy.
         clock: the queue's.
         inline: workers have no threads and make their steps in `step`.
@@ -133,7 +134,7 @@ class PredictorServer:
         acting: Callable[[], PolicySnapshot | None],
         architecture: Architecture,
         *,
-        seed: tuple[int, ...],
+        generator: Callable[[int], np.random.Generator],
         parameters: bool = False,
         clock: Callable[[], float] = time.monotonic,
         inline: bool = False,
@@ -147,13 +148,12 @@ class PredictorServer:
         distribution = distribution_of(architecture.action_spec)
 
         def make() -> Step:
-            rng = np.random.default_rng((*seed, next(made)))
             return make_step(
                 queue,
                 self._outbox,
                 acting,
                 distribution,
-                rng,
+                partial(generator, next(made)),
                 parameters=parameters,
                 timeout_s=0.0 if inline else WORKER_WAITS_S,
             )

@@ -27,7 +27,7 @@ from aclearn.wire import (
     SetWorkers,
     StopRole,
 )
-from services.roles import MONITOR
+from services.roles import MONITOR, TRAINER
 from services.runtime.health import WAITS_FOR_MONITOR, HealthFile, missing_role
 from services.runtime.refusal_log import say_refusal
 from services.runtime.requests import Requests, RetryPolicy
@@ -164,6 +164,12 @@ class MonitorClient:
             self._send_heartbeat()
         if self._health is not None:
             self._health.say(self._missing)
+
+    @property
+    def generation(self) -> int | None:
+        """The generation of the newest trainer; None before the first one."""
+        serving = (peer.generation for peer in self.peers if peer.role == TRAINER.name)
+        return next(serving, None)
 
     @property
     def channel(self) -> Client:

@@ -36,6 +36,7 @@ from aclearn.wire import (
 )
 from services.runtime.health import HealthFile
 from services.runtime.monitor_client import MonitorClient
+from services.runtime.seeds import Seeds
 
 
 def cluster_keys(config: Config) -> ClusterKeys | None:
@@ -60,7 +61,8 @@ class RoleContext:
         folder: of the run; None for roles that write nothing.
         env_spec: of the environments; None for roles that do not need it.
         stop: set by SIGTERM and Ctrl-C.
-        restarts: number of earlier starts of this role; chooses seeds.
+        start: number of this start of the role; chooses seeds. A parent counts the starts; without
+            one it is drawn, since nobody knows of the earlier ones.
         health: receives the reason to wait; None without a health check.
         note: how the previous process of this role ended, as text.
         contained: whether it is the only process of its container: a signal does not end the run,
@@ -80,7 +82,7 @@ class RoleContext:
     monitor: str
     folder: RunFolder | None
     stop: StopFlag
-    restarts: int = 0
+    start: int = 0
     health: HealthFile | None = None
     env_spec: EnvSpec | None = None
     note: str = ""
@@ -177,22 +179,39 @@ class RoleContext:
             )
         return Client(transport, self.run, self.incarnation)
 
-    def hello(self, endpoints: dict[str, str]) -> Hello:
-        """This role's hello."""
-        return Hello(self.role, self.index, socket.gethostname(), os.getpid(), endpoints, self.note)
+    def seeds(self, generation: int) -> Seeds:
+        """The seeds of this start, under a trainer of that generation."""
+        return Seeds(self.config.run.seed, generation, self.index, self.start)
+
+    def hello(self, endpoints: dict[str, str], *, generation: int = 0) -> Hello:
+        """This role's hello; `generation` is a trainer's."""
+        return Hello(
+            self.role,
+            self.index,
+            socket.gethostname(),
+            os.getpid(),
+            endpoints,
+            self.note,
+            generation,
+        )
 
     def join(
-        self, heartbeat: Callable[[], Heartbeat], endpoints: Mapping[str, str] | None = None
+        self,
+        heartbeat: Callable[[], Heartbeat],
+        endpoints: Mapping[str, str] | None = None,
+        *,
+        generation: int = 0,
     ) -> MonitorClient:
         """This role's client of the monitor.
 
         Args:
             heartbeat: makes the next heartbeat.
             endpoints: name → endpoint of this role's servers.
+            generation: of a trainer.
         """
         return MonitorClient(
             self.connect(self.monitor),
-            hello=self.hello(dict(endpoints or {})),
+            hello=self.hello(dict(endpoints or {}), generation=generation),
             heartbeat=heartbeat,
             heartbeat_every_s=self.config.monitor.heartbeat_every_s,
             stop=self.stop,

@@ -5,12 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import pkgutil
+import secrets
 import sys
 from contextlib import nullcontext
 from typing import NoReturn
 
 from aclearn.config import Config
-from aclearn.launch import RESTARTS_VARIABLE, StopFlag, allow_many_connections, lower_priority
+from aclearn.launch import (
+    PARENT_PID_VARIABLE,
+    RESTARTS_VARIABLE,
+    StopFlag,
+    allow_many_connections,
+    lower_priority,
+)
 from aclearn.launch.resources import keep_freed_memory
 from services.roles import MONITOR, RoleSpec
 from services.runtime.health import open_health
@@ -58,6 +65,7 @@ def run_role(
     if spec.single:
         number = 0
     restarts = int(os.environ.get(RESTARTS_VARIABLE, "0"))
+    supervised = PARENT_PID_VARIABLE in os.environ
     allow_many_connections()
     while True:
         health = open_health(config, spec, name or spec.name, restarts)
@@ -68,7 +76,7 @@ def run_role(
             monitor,
             None,
             stop,
-            restarts,
+            restarts if supervised else secrets.randbits(32),
             health,
             note=note,
             contained=contained,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from numpy.typing import NDArray
@@ -49,10 +49,10 @@ class TrainerCheckpoints:
         self._best: Snapshot | None = None
 
     def restore_or_start(self) -> bool:
-        """Restore the newest whole checkpoint; False if there are none, and `start` is used.
+        """Restore the newest whole checkpoint; False if there is none, and `start` is saved.
 
         Raises:
-            CheckpointError: there are checkpoints, but none can be used.
+            CheckpointError: there are checkpoints, but none can be used, or a disk error.
         """
         digest = self._trainer.architecture.digest()
         checkpoint = load_newest(self._dir, expect_architecture=digest)
@@ -60,11 +60,13 @@ class TrainerCheckpoints:
             if start := self._start():
                 self._trainer.learner.load_state_tensors(start)
                 _LOGGER.info("event=warm_start tensors=%d", len(start))
+            self._save(self._trainer.snapshot())
             return False
         try:
             self._trainer.restore(Snapshot(checkpoint.tensors, checkpoint.state))
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{checkpoint.path}: incomplete state: {error!r}") from error
+        self._note_saved(checkpoint.state)
         self.best_return = self._saved_best()
         _LOGGER.info(
             "event=resumed checkpoint=%s generation=%d version=%d updates=%d",
@@ -74,17 +76,6 @@ class TrainerCheckpoints:
             self._trainer.counters.updates,
         )
         return True
-
-    def claim_generation(self) -> None:
-        """Save the trainer's generation before anything is published under it.
-
-        Otherwise a trainer that dies before its first checkpoint would have a successor of the same
-        generation, whose weights actors would take for older ones.
-
-        Raises:
-            CheckpointError: a disk error: without a saved generation nothing may be published.
-        """
-        self._save(self._trainer.snapshot())
 
     def offer_best(self, return_mean: float) -> None:
         """Copy the present policy as the best if `return_mean` is the highest so far.
@@ -137,17 +128,22 @@ class TrainerCheckpoints:
         self._record.failed(error, self._dir)
 
     def _save(self, snapshot: Snapshot) -> None:
-        updates = snapshot.state["counters"]["updates"]
         save_checkpoint(
             self._dir,
             tensors=snapshot.tensors,
             state=snapshot.state,
-            label=updates,
+            label=snapshot.state["counters"]["updates"],
             keep=self._kept,
             best=snapshot.state["return_mean_100"] is not None,
         )
-        learned_steps = snapshot.state["ledger"]["learned_steps"]
-        self._record.saved(self._clock(), updates=updates, learned_steps=learned_steps)
+        self._note_saved(snapshot.state)
+
+    def _note_saved(self, state: Mapping[str, Any]) -> None:
+        self._record.saved(
+            self._clock(),
+            updates=state["counters"]["updates"],
+            learned_steps=state["ledger"]["learned_steps"],
+        )
 
     def _saved_best(self) -> float | None:
         try:

@@ -68,6 +68,7 @@ class Trainer:
         spec: of the environments.
         architecture: of the policy.
         store: gets published weights.
+        generation: claimed for this trainer; see `claim_generation`.
         chunk_samples: as of `GradientWorker`.
 
     Attributes:
@@ -85,6 +86,7 @@ class Trainer:
         architecture: Architecture,
         store: ParameterStore,
         *,
+        generation: int = 0,
         chunk_samples: int = CHUNK_SAMPLES,
     ) -> None:
         self._config, self._spec, self._store = config, spec, store
@@ -112,7 +114,7 @@ class Trainer:
             seed=config.run.seed,
         )
         self._order = torch.Generator().manual_seed(config.run.seed)  # of minibatches
-        self.generation = 0
+        self.generation = generation
         self.counters = TrainerCounters()
         self.admission = self._make_admission(StepLedger())
         self._refused_in_a_row = 0
@@ -120,14 +122,13 @@ class Trainer:
         self._chain_steps = ChainSteps()
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Continue from a snapshot of an earlier trainer, under a new generation.
+        """Continue from a snapshot of an earlier trainer.
 
         Raises:
             KeyError, TypeError, ValueError: a part is missing.
             CheckpointError: it does not fit this trainer.
         """
         tensors, state = snapshot.tensors, snapshot.state
-        self.generation = int(state["generation"]) + 1
         self.counters = TrainerCounters(**state["counters"])
         torch.set_rng_state(torch.from_numpy(tensors["random/torch"].copy()))
         self._order.set_state(torch.from_numpy(tensors["random/minibatches"].copy()))

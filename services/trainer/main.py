@@ -7,11 +7,13 @@ import time
 from functools import partial
 
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
+from aclearn.runs import claim_generation
 from aclearn.telemetry import WaitMeter
 from aclearn.types import Unroll
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
 from services.runtime.role_loop import Role
+from services.runtime.seeds import Use
 from services.runtime.warm_start import start_tensors
 from services.runtime.worker_pool import WORKER_WAITS_S, Step, WantedWorkers, WorkerPool
 from services.trainer.checkpoint_record import refuse_lost_learning
@@ -65,7 +67,8 @@ class TrainerRole:
         self._context, self._folder = context, folder
         architecture = architecture_of(config, spec)
         store = ParameterStore()
-        self._trainer = trainer = Trainer(config, spec, architecture, store)
+        generation = claim_generation(folder)
+        self._trainer = trainer = Trainer(config, spec, architecture, store, generation=generation)
         self._checkpoints = TrainerCheckpoints(
             trainer,
             folder,
@@ -74,7 +77,6 @@ class TrainerRole:
             clock=context.wall_clock,
         )
         self._checkpoints.restore_or_start()
-        self._checkpoints.claim_generation()
         self._posted = None
         if not context.inline:
             allocate = allocator_for(config, trainer.device)
@@ -99,7 +101,10 @@ class TrainerRole:
             admission=trainer.admission,
             queue=queue,
             store=store,
-            recent=RecentObservations(spec.observation, seed=config.run.seed),
+            generation=generation,
+            recent=RecentObservations(
+                spec.observation, seed=context.seeds(generation).number(Use.OBSERVATIONS)
+            ),
             heartbeat_fields=self._checkpoints.heartbeat_fields,
             workers=WantedWorkers(self._pool),
             buffer=None if self._posted is None else self._posted.endpoint,

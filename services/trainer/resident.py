@@ -34,6 +34,7 @@ from aclearn.resident.policy_rollout import PolicyRollout
 from aclearn.telemetry import part
 from aclearn.types import OBSERVATION, EnvSpec
 from services.runtime.policy_factory import acting_chain
+from services.runtime.seeds import Seeds, Use
 from services.trainer.acting_copy import ActingCopy
 from services.trainer.core import Snapshot, Trainer
 from services.trainer.resident_memory import learning_bytes
@@ -54,6 +55,7 @@ class ResidentTrainer(Trainer):
         spec: of the environments.
         architecture: of the policy.
         incarnation: of this process, for the account of agent steps.
+        generation: as of `Trainer`.
         threads: of the CPU; None: as configured.
         in_one_piece: make the updates of a batch without a wait for the device, where precision
             and optimiser allow it; None: on a GPU, where they are one CUDA graph.
@@ -69,6 +71,7 @@ class ResidentTrainer(Trainer):
         architecture: Architecture,
         *,
         incarnation: str,
+        generation: int = 0,
         threads: int | None = None,
         in_one_piece: bool | None = None,
     ) -> None:
@@ -76,13 +79,21 @@ class ResidentTrainer(Trainer):
         assert resident.envs is not None
         on_device = config.trainer.model_copy(update={"device": resident.device})
         config = config.model_copy(update={"trainer": on_device})
-        super().__init__(config, spec, architecture, ParameterStore(), chunk_samples=_CHUNK_SAMPLES)
+        super().__init__(
+            config,
+            spec,
+            architecture,
+            ParameterStore(),
+            generation=generation,
+            chunk_samples=_CHUNK_SAMPLES,
+        )
+        seeds = Seeds(config.run.seed, generation)
         env = resident_env_of(config)
         self.envs = ResidentEnvs(
             env,
             envs=resident.envs,
             device=str(self.device),
-            seed=config.run.seed,
+            seed=seeds.number(Use.RESIDENT),
             threads=threads or resident.threads,
             squash=config.env.squash_actions,
             steps=config.actors.unroll_length,
@@ -103,7 +114,8 @@ class ResidentTrainer(Trainer):
         self._copy, self._chain_id = None, "none"
         if config.resident.chain:
             chain = acting_chain(config.resident.chain, architecture)
-            self._copy, self._chain_id = ActingCopy(chain, architecture, config.run.seed), chain.id
+            seed = seeds.number(Use.COMPRESSION)
+            self._copy, self._chain_id = ActingCopy(chain, architecture, seed), chain.id
         acting = architecture if self._copy is None else self._copy.architecture
         on_cpu = self.device.type == "cpu"
         self._stream = None if on_cpu else CudaStream(self.device)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from aclearn.config import DDPGConfig, LossConfig
+from aclearn.runs import claim_generation
 from aclearn.telemetry import WaitMeter, measure_here
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
@@ -44,6 +45,7 @@ class ResidentRole:
             spec,
             architecture_of(config, spec),
             incarnation=context.incarnation,
+            generation=claim_generation(folder),
             threads=1 if context.inline else None,
         )
         self._checkpoints = TrainerCheckpoints(
@@ -54,7 +56,6 @@ class ResidentRole:
             clock=context.wall_clock,
         )
         self._checkpoints.restore_or_start()
-        self._checkpoints.claim_generation()
         self._inline, self._by_hand, self._folder = context.inline, context.by_hand, folder
         self._meter = WaitMeter()
         self._metrics = RoleMetrics(None if context.inline else self._meter)

@@ -52,6 +52,7 @@ class TrainerServer:
         queue: of the admitted unrolls.
         store: of the published weights.
         recent: recent observations, for compressors.
+        generation: of the trainer.
         heartbeat_fields: called by `step`.
         workers: resized as the monitor directs; here, where no checkpoint delays it.
         buffer: endpoint of the shared weights, if any.
@@ -68,6 +69,7 @@ class TrainerServer:
         queue: TrainingQueue[Unroll],
         store: ParameterStore,
         recent: RecentObservations,
+        generation: int = 0,
         heartbeat_fields: Callable[[], dict[str, Any]],
         workers: WantedWorkers,
         buffer: str | None = None,
@@ -85,7 +87,7 @@ class TrainerServer:
             endpoints[SHARED_WEIGHTS] = buffer
         self._meter = WaitMeter()
         self._metrics = RoleMetrics(self._meter, [self._unrolls, self._weights], workers)
-        self._monitor = context.join(self.heartbeat, endpoints)
+        self._monitor = context.join(self.heartbeat, endpoints, generation=generation)
         answering = self._weights, self._monitor.channel
         self._while_full = wire.ChannelPoller(*answering)
         self._reading = wire.ChannelPoller(*answering, self._unrolls)

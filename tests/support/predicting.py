@@ -62,7 +62,7 @@ class Serving:
             self.queue,
             lambda: self.acting,
             self.tools.flat,
-            seed=(1,),
+            generator=lambda worker: np.random.default_rng((1, worker)),
             clock=clock,
             inline=inline,
         )

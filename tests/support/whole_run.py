@@ -58,7 +58,7 @@ class WholeRun(InProcessRun):
         named = groups | {name: usual | groups.get(name, {}) for name, usual in _GROUPS.items()}
         named["run"]["dir"] = str(folder)
         config = config_from_yaml(yaml.safe_dump(named))
-        [group] = make_groups(config, actor_index=0)[:1]
+        [group] = make_groups(config)[:1]
         group.env.close()
         self.path = folder / "r"
         opened = self._opened = open_run_folder(config, resume=resume)

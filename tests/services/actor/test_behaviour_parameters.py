@@ -49,7 +49,7 @@ def test_an_unroll_has_the_same_parameters_from_a_predictor_as_from_the_actor_s_
             send=lambda _, unroll, __: unrolls[source].append(unroll) or True,
             poll=lambda: None,
         )
-        groups = make_groups(config, actor_index=0)
+        groups = make_groups(config)
         actor = Actor(
             groups, actions=actions, counter=UnrollCounter(), sender=sender, meter=WaitMeter()
         )
@@ -72,7 +72,12 @@ def test_an_unroll_has_the_same_parameters_from_a_predictor_as_from_the_actor_s_
     server, endpoint = context.serve((ActRequest, ActCancel))
     known.learn(Peer("predictor", "predictor-0", context.incarnation, {"predictions": endpoint}))
     predictor = PredictorServer(
-        server, make_queue(config), lambda: acting, architecture, seed=(1,), parameters=True
+        server,
+        make_queue(config),
+        lambda: acting,
+        architecture,
+        generator=lambda worker: np.random.default_rng((1, worker)),
+        parameters=True,
     )
     predictor.want(1)
     link = PeerLink(roles("actor-0"), "predictions")

@@ -74,7 +74,7 @@ class Scripted:
         def shown():
             return {OBSERVATION: np.full((B, 1), 100 * g + env.at, np.float32)}
 
-        def reset():
+        def reset(seed):
             self.did.append(("reset", g))
             return shown()
 

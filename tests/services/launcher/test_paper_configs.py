@@ -77,7 +77,7 @@ def test_the_setting_of_ga3c() -> None:
 @pytest.mark.parametrize("game", _TABLE_4.split())
 def test_a_game_of_table_4_is_named_on_the_command_line(game: str) -> None:
     config = load_config("accerl/int8", [f"env.id=ALE/{game}-v5", "actors.processes=1"])
-    [group] = make_groups(config, actor_index=0)
+    [group] = make_groups(config)
     assert group.env.spec.observation.leaves["observation"].shape == (4, 84, 84)
     group.env.close()
 
@@ -97,7 +97,7 @@ def test_it_starts_and_learns(name: str, chain: int | None, tmp_path: Path) -> N
     if chain:
         few.append(f"compressor.chain=[{{distill: accerl-net{chain}}}, onnx]")
     config = load_config(name, [*few, f"run.dir={tmp_path}"])
-    [group] = make_groups(config, actor_index=0)
+    [group] = make_groups(config)
     group.env.close()
     with open_run_folder(config, resume=False) as folder:
         run = InProcessRun(config, folder, group.env.spec)

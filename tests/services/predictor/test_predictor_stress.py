@@ -89,7 +89,9 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
 
     swap()
     queue = PredictionQueue(max_requests=1000, max_batch=6, min_batch=3, batch_timeout_s=0.002)
-    predictor = PredictorServer(server, queue, lambda: acting, tools.flat, seed=(1,))
+    predictor = PredictorServer(
+        server, queue, lambda: acting, tools.flat, generator=np.random.default_rng
+    )
     clients = [Asking(roles(f"actor-{i}").connect(endpoint), i) for i in range(_CLIENTS)]
     counts = (1, 4, 2, 1)
     predictor.want(counts[0])
