@@ -81,7 +81,7 @@ class Artifact:
         fidelity: to the original, with `min_action_prob`; measured at `fidelity.version`, since not
             every version is compared.
         latency_ms: milliseconds per call by batch size, one thread, on the compressor's machine.
-        min_action_prob: least probability of every action.
+        min_action_prob: least probability of every allowed action.
         digest: of all other fields.
     """
 

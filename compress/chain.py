@@ -30,7 +30,7 @@ class CompressorChain:
     """Links in order of execution.
 
     Args:
-        min_action_prob: least probability of every action when an actor samples.
+        min_action_prob: least probability of every allowed action when an actor samples.
         batch_sizes: for which an artifact's latency is measured.
         fidelity_observations: visited observations on which a version is compared with its
             original.

@@ -26,7 +26,7 @@ class Comparison:
         executable: the artifact's.
         count: number of observations to compare on; all, if there are fewer.
         rng: chooses them.
-        min_action_prob: least probability of every action of the artifact, as actors sample.
+        min_action_prob: least probability of every allowed action, as actors sample.
     """
 
     def __init__(
@@ -68,9 +68,10 @@ class Comparison:
     def fidelity(self) -> Fidelity:
         """The distance on the observations that were compared so far."""
         original, answered = (np.concatenate(p) for p in (self._originals, self._answers))
-        sampled = self._distribution.with_min_action_prob(answered, self._min_action_prob)
         masks = self._visited.rows(slice(self._done)).masks
-        return Fidelity.of(self._distribution, original, sampled, self._version, masks)
+        original, answered = (self._distribution.mask(p, masks) for p in (original, answered))
+        sampled = self._distribution.with_min_action_prob(answered, self._min_action_prob)
+        return Fidelity.of(self._distribution, original, sampled, self._version)
 
 
 class FidelityMeter:
@@ -80,7 +81,7 @@ class FidelityMeter:
         observations: number of held-out observations on which a version is compared.
         spread_over: number of versions over which a comparison extends.
         checked: number of further observations on which each version is compared at once.
-        min_action_prob: least probability of every action of an artifact.
+        min_action_prob: least probability of every allowed action of an artifact.
 
     Attributes:
         fidelity: the newest whole comparison, or the first one so far; None before it.

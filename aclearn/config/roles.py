@@ -251,8 +251,8 @@ class CompressorConfig(Group):
         default=0.0,
         ge=0.0,
         lt=0.5,
-        description="least probability of each action of a compressed policy; an action of "
-        "probability zero could never be learned",
+        description="least probability of each allowed action of a compressed policy; an action "
+        "of probability zero could never be learned",
     )
 
     @property

@@ -40,16 +40,17 @@ class Categorical:
         return np.where(mask, parameters, np.float32(MASKED))
 
     def with_min_action_prob(self, parameters: Floats, min_action_prob: float) -> Floats:
-        """Logits of p' = (1 − A·min_action_prob) p + min_action_prob, of unmasked logits.
+        """Logits of p' = (1 − k·min_action_prob) p + min_action_prob of the k allowed actions.
 
         A·min_action_prob must be below 1, which is not checked here.
         """
         if min_action_prob <= 0.0:
             return parameters
+        allowed = parameters != np.float32(MASKED)
         probabilities = np.exp(log_softmax(parameters))
-        share = 1.0 - parameters.shape[-1] * min_action_prob
-        mixed: Floats = np.log(share * probabilities + min_action_prob)
-        return mixed.astype(np.float32, copy=False)
+        share = 1.0 - allowed.sum(axis=1, keepdims=True) * min_action_prob
+        mixed: Floats = np.log(share * probabilities + min_action_prob).astype(np.float32)
+        return np.where(allowed, mixed, np.float32(MASKED))
 
     def sample(
         self, parameters: Floats, rng: np.random.Generator

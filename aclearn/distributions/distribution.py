@@ -36,7 +36,10 @@ class Distribution(Protocol):
         """
 
     def with_min_action_prob(self, parameters: Floats, min_action_prob: float) -> Floats:
-        """Parameters under which each action has at least this probability; unchanged for 0."""
+        """Parameters under which each allowed action has at least this probability.
+
+        The rest is left to the (masked) policy. Unchanged for 0.
+        """
 
     def sample(self, parameters: Floats, rng: np.random.Generator) -> tuple[NDArray[Any], Floats]:
         """Actions `[B, *spec.shape]` of `spec.dtype` and their log-probabilities `[B]` float32."""

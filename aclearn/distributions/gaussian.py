@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log, pi
+from math import erf, log, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,18 @@ LOG_STD_RANGE = (-10.0, 4.0)
 HALF_LOG_2PI = 0.5 * log(2 * pi)
 #: Means that differ by less than this share of the standard deviation count as the same action.
 _SAME_WITHIN_STDS = 0.1
-#: Nodes and weights of Gauss–Hermite quadrature, for E f(u) of u ~ N(0, 1).
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
+#: Shares and deviations of the mixture of normal numbers, which is the logistic number of scale ½,
+#: whose density is sech²(x) / 2, to 2e-9 of its distribution function (Monahan & Stefanski 1992,
+#: table of 8 terms, whose second column is 1 / (2 · deviation)).
+LOGISTIC_SHARES = np.array(
+    [0.003246343272134, 0.051517477033972, 0.195077912673858, 0.315569823632818,
+     0.274149576158423, 0.131076880695470, 0.027912418727972, 0.001449567805354]
+)  # fmt: skip
+LOGISTIC_STDS = 0.5 / np.array(
+    [1.365340806296348, 1.059523971016916, 0.830791313765644, 0.650732166639391,
+     0.508135425366489, 0.396313345166341, 0.308904252267995, 0.238212616409306]
+)  # fmt: skip
+_erf = np.vectorize(erf, otypes=[np.float64])
 
 
 class Gaussian:
@@ -71,12 +80,11 @@ class Gaussian:
         return result
 
     def entropy(self, parameters: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Differential entropy `[B]`; with tanh by quadrature (error about 0.01 a number)."""
+        """Differential entropy `[B]`; with tanh its error is below 1e-7 a number."""
         means, log_stds = _split(parameters.astype(np.float64))
         each = log_stds + HALF_LOG_2PI + 0.5
         if self._squash:
-            at = means[..., None] + np.exp(log_stds)[..., None] * NODES
-            each += (WEIGHTS * log_tanh_slope(at)).sum(-1)
+            each += _mean_log_tanh_slope(means, np.exp(log_stds))
         result: NDArray[np.float64] = each.sum(1)
         return result
 
@@ -95,6 +103,20 @@ def log_tanh_slope(u: NDArray[Any]) -> NDArray[Any]:
     """log(1 − tanh²(u)), in a form that does not round to log 0 from u = 10 on."""
     size = np.abs(u)
     result: NDArray[Any] = 2.0 * (np.float32(log(2)) - size - np.log1p(np.exp(-2.0 * size)))
+    return result
+
+
+def _mean_log_tanh_slope(means: NDArray[Any], stds: NDArray[Any]) -> NDArray[np.float64]:
+    """E log(1 − tanh²(u)) of u ~ N(mean, std²), element by element.
+
+    log(1 − tanh²(u)) is 2 log 2 − 2 E|u − x| of a logistic number x of scale ½, since both have the
+    second derivative −2 sech²(u) and the value 0 at 0. Where x is a mixture of normal numbers, so
+    is u − x, and E|y| of y ~ N(m, t²) is t √(2/π) exp(−m² / 2t²) + m erf(m / (t √2)).
+    """
+    m, t = means[..., None], np.hypot(stds[..., None], LOGISTIC_STDS)
+    away = m / (t * sqrt(2.0))
+    sizes = t * sqrt(2.0 / pi) * np.exp(-np.square(away)) + m * _erf(away)
+    result: NDArray[np.float64] = 2.0 * (log(2.0) - (LOGISTIC_SHARES * sizes).sum(-1))
     return result
 
 

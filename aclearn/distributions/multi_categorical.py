@@ -33,7 +33,7 @@ class MultiCategorical:
         return np.concatenate([part.mask(x, m) for part, x, m in self._each(parameters, mask)], 1)
 
     def with_min_action_prob(self, parameters: Floats, min_action_prob: float) -> Floats:
-        """Logits under which each value of a choice has at least this probability."""
+        """Logits under which each allowed value of a choice has at least this probability."""
         if min_action_prob <= 0.0:
             return parameters
         each = self._each(parameters)

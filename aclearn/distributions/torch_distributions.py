@@ -9,7 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from aclearn.distributions.categorical import MASKED
-from aclearn.distributions.gaussian import HALF_LOG_2PI, LOG_STD_RANGE, NODES, WEIGHTS
+from aclearn.distributions.gaussian import (
+    HALF_LOG_2PI,
+    LOG_STD_RANGE,
+    LOGISTIC_SHARES,
+    LOGISTIC_STDS,
+)
 from aclearn.distributions.torch_categorical import TorchCategorical
 from aclearn.types import ActionSpec
 
@@ -69,12 +74,10 @@ class TorchGaussian:
         return each.sum(-1)
 
     def entropy(self) -> Tensor:
-        """Differential entropies `[…]`, with tanh by quadrature."""
+        """Differential entropies `[…]`, with tanh as exact as float32."""
         each = self._log_stds + HALF_LOG_2PI + 0.5
         if self._squash:
-            nodes, weights = _quadrature(self._means.device)
-            at = self._means.unsqueeze(-1) + self._log_stds.exp().unsqueeze(-1) * nodes
-            each = each + (weights * _log_tanh_slope(at)).sum(-1)
+            each = each + _mean_log_tanh_slope(self._means, self._log_stds.exp())
         return each.sum(-1)
 
     def kl(self, other: TorchGaussian) -> Tensor:
@@ -118,13 +121,24 @@ class TorchMixed:
 
 
 @functools.cache
-def _quadrature(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Nodes and weights, float32; once, since each upload waits for the device."""
+def _logistic(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Shares and deviations, float32; once, since each upload waits for the device."""
     with torch.inference_mode(False):  # else they could not be saved for a backward pass
-        nodes, weights = (
-            torch.tensor(each, dtype=torch.float32, device=device) for each in (NODES, WEIGHTS)
+        shares, stds = (
+            torch.tensor(each, dtype=torch.float32, device=device)
+            for each in (LOGISTIC_SHARES, LOGISTIC_STDS)
         )
-    return nodes, weights
+    return shares, stds
+
+
+def _mean_log_tanh_slope(means: Tensor, stds: Tensor) -> Tensor:
+    """As that of `gaussian`, differentiable."""
+    shares, of_logistic = _logistic(means.device)
+    m = means.unsqueeze(-1)
+    t = torch.hypot(stds.unsqueeze(-1), of_logistic)
+    away = m / (t * math.sqrt(2.0))
+    sizes = t * math.sqrt(2.0 / math.pi) * (-away.square()).exp() + m * away.erf()
+    return 2.0 * (math.log(2.0) - (shares * sizes).sum(-1))
 
 
 def _log_tanh_slope(u: Tensor) -> Tensor:

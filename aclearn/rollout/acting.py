@@ -35,7 +35,7 @@ class PolicySnapshot:
         executable: computes it.
         at: its version.
         chain: id of its compressor chain; "none" for the uncompressed policy.
-        min_action_prob: least probability of each action.
+        min_action_prob: least probability of each allowed action.
     """
 
     executable: Executable
@@ -57,8 +57,8 @@ def act(
     `masks` `[B, A]` are the allowed actions; None: all.
     """
     output = policy.executable.step(observations, state)
-    parameters = distribution.with_min_action_prob(output.parameters, policy.min_action_prob)
-    parameters = distribution.mask(parameters, masks)
+    parameters = distribution.mask(output.parameters, masks)
+    parameters = distribution.with_min_action_prob(parameters, policy.min_action_prob)
     actions, log_prob = distribution.sample(parameters, rng)
     return ActionBatch(
         actions,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from aclearn.types import Visited
 from compress import (
     ONNX,
     ArtifactRuntime,
@@ -347,6 +348,12 @@ def test_fidelity_is_that_of_the_acting_policy_min_action_prob_included(small) -
     fidelity = chain_of(ONNX(), min_action_prob=0.1).compress(policy, context).fidelity
     assert fidelity.kl_mean == pytest.approx(expected, rel=1e-5)
     assert chain_of(ONNX()).compress(policy, context).fidelity.kl_mean < 1e-6
+    # of two that are allowed: 0.8 · 0.875 + 0.1 and 0.8 · 0.125 + 0.1
+    expected = 0.875 * math.log(0.875 / 0.8) + 0.125 * math.log(0.125 / 0.2)
+    masks = np.tile([[True, True, False, False]], (8, 1))
+    masked = Context(seen(small.observations(small.flat, 8), masks), Visited())
+    fidelity = chain_of(ONNX(), min_action_prob=0.1).compress(policy, masked).fidelity
+    assert fidelity.kl_mean == pytest.approx(expected, rel=1e-5)
 
 
 def test_latencies_are_measured_once_a_graph(small) -> None:

@@ -26,7 +26,9 @@ class Bernoulli:
 
     def with_min_action_prob(self, parameters, min_action_prob):
         logits = _TWO.with_min_action_prob(_logits(parameters), min_action_prob)
-        return logits[:, 1:] - logits[:, :1]
+        # of a mask only one is left
+        forced = np.abs(parameters) >= -np.float32(MASKED)
+        return np.where(forced, parameters, logits[:, 1:] - logits[:, :1])
 
     def sample(self, parameters, rng):
         return _TWO.sample(_logits(parameters), rng)
