@@ -7,7 +7,7 @@ AclearnError
 ├── CheckpointError      a checkpoint that cannot be written or read
 ├── ArgumentError        an argument of a Python function that cannot be used
 ├── HiddenPackage        a module of the user's that hides a package of aclearn
-├── LearningLost         a run that ended and whose last checkpoint or summary is missing
+├── LearningLost         a run that ended without learning, or its last checkpoint or summary
 ├── RunFolderError       a run folder that exists already, is missing, or is no run folder
 ├── EndpointError        an address that cannot be bound or reached
 ├── SharingError         memory that processes cannot share; they send each other messages instead
@@ -59,7 +59,7 @@ class HiddenPackage(AclearnError, ImportError):
 
 
 class LearningLost(AclearnError):
-    """A run that ended and whose last checkpoint or summary could not be written."""
+    """A run that ended and has learned nothing, or whose last files could not be written."""
 
 
 class RunFolderError(AclearnError):

@@ -70,7 +70,7 @@ class EnvConfig(Group):
         default_factory=dict,
         repr=False,  # may hold a simulator's password
         description="keyword arguments of the environment; for Atari those of ale-py's "
-        "AtariVectorEnv, which override env.atari",
+        "AtariVectorEnv that neither env.atari nor another key sets",
     )
     frame_stack: Whole = Field(
         default=1,

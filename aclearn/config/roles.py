@@ -82,9 +82,9 @@ class ActorsConfig(Group):
         default=30.0,
         gt=0.0,
         le=3600.0,
-        description="longest step of a group, and longest time to make or reset an environment, "
-        "in seconds; a late environment is replaced if Python can interrupt it; a late Atari game "
-        "ends its actor, which is restarted",
+        description="longest call of one environment (its making, reset or step), in seconds; a "
+        "late one is replaced if Python can interrupt it; for Atari games, longest call of a "
+        "group: beyond it the actor ends, and is restarted",
     )
     max_env_faults: Whole = Field(
         default=5,

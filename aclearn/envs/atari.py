@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from aclearn.envs.vector_env import env_actions
 from aclearn.envs.watchdog import Watchdog
-from aclearn.errors import EnvironmentFailure, did_you_mean, trace_of, words_of
+from aclearn.errors import ConfigError, EnvironmentFailure, did_you_mean, trace_of, words_of
 from aclearn.types import OBSERVATION, ActionSpec, EnvSpec, EnvStep, ObservationSpec
 from aclearn.types.observation_spec import Observations
 
@@ -32,9 +32,26 @@ _RESERVED = {
     "life_loss_info": "true episodes are reported; set env.life_loss_ends",
     "continuous": "Atari games are played with their discrete actions",
     "continuous_action_threshold": "Atari games are played with their discrete actions",
-    "noop_max": "env.atari.noop_max sets it",
+    **{
+        argument: f"env.atari.{key} sets it"
+        for argument, key in {
+            "frameskip": "frame_skip",
+            "full_action_space": "full_action_space",
+            "max_num_frames_per_episode": "max_episode_frames",
+            "maxpool": "max_pool",
+            "noop_max": "noop_max",
+            "repeat_action_probability": "repeat_action_probability",
+            "stack_num": "frame_stack",
+            "use_fire_reset": "fire_reset",
+        }.items()
+    },
     "grayscale": "colour is not supported yet",
 }
+#: Arguments with the bounds of env.atari.screen_size, which sets both.
+_SIZES = ("img_height", "img_width")
+#: Seconds of the time limit for each game of a thread, beside that of the group: a reset of one
+#: takes some hundredths.
+_FOR_EACH_GAME_S = 0.1
 
 
 class AtariEnvs:
@@ -55,9 +72,9 @@ class AtariEnvs:
     * Seeds must be 0 to 2**31-1: a negative one is silently ignored.
     * An invalid action hangs or ends the process, so actions are checked before.
 
-    A hang inside the emulator cannot be interrupted: after `step_timeout_s` seconds the process
-    ends, and the supervisor restarts the actor. Errors of the emulator end the group; single games
-    are not made again, so `faults` stays empty.
+    A hang inside the emulator cannot be interrupted: after `step_timeout_s` seconds, and a tenth
+    for each game of a thread, the process ends, and the supervisor restarts the actor. Errors of
+    the emulator end the group; single games are not made again, so `faults` stays empty.
     """
 
     def __init__(
@@ -82,7 +99,9 @@ class AtariEnvs:
         )
         self.num_envs = num_envs
         self.masks: NDArray[np.bool_] | None = None
-        self._watch = Watchdog(step_timeout_s, f"environment {env.id}: a step")
+        games = -(-num_envs // arguments["num_threads"])
+        limit_s = step_timeout_s + games * _FOR_EACH_GAME_S
+        self._watch = Watchdog(limit_s, f"environment {env.id}: a step")
         self.faults: dict[str, int] = {}
         self.between_attempts: Callable[[], None] = lambda: None  # never called
         self._seeds: NDArray[Any] | None = _seeds(seed, num_envs)
@@ -142,7 +161,7 @@ class AtariEnvs:
 
 
 def _arguments(env: EnvConfig) -> dict[str, Any]:
-    """Arguments of AtariVectorEnv from the configuration; env.kwargs override env.atari."""
+    """Arguments of AtariVectorEnv from the configuration."""
     atari = env.atari
     known = inspect.signature(AtariVectorEnv.__init__).parameters
     for key in env.kwargs:
@@ -156,6 +175,14 @@ def _arguments(env: EnvConfig) -> dict[str, Any]:
                 f"environment {env.id}: env.kwargs.{key} is no argument of Atari games"
                 f"{did_you_mean(key, free) or '.'} Known are {', '.join(free)}"
             )
+    for key in set(_SIZES) & env.kwargs.keys():
+        try:
+            type(atari)(screen_size=env.kwargs[key])
+        except ConfigError as error:
+            raise EnvironmentFailure(
+                f"environment {env.id}: env.kwargs.{key} has the bounds of env.atari.screen_size: "
+                f"{error}"
+            ) from error
     return {
         "game": _rom(env.id),
         "autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP,

@@ -29,6 +29,8 @@ class StepDeadline:
     cannot interrupt native code, and has no effect in other threads; then the monitor misses the
     role's heartbeat and the supervisor kills the role.
 
+    A body may make several calls, each with the whole limit: `next_call` is said between them.
+
     SIGALRM belongs to the process's deadlines from the first use of one to the close of the last,
     since changing the handler costs more than a step of a small environment. An earlier alarm (of a
     test runner) still reaches its own handler. Our alarm repeats at most once a second, for code
@@ -44,20 +46,34 @@ class StepDeadline:
             raise ValueError(f"timeout_s: expected seconds above 0, got {timeout_s}")
         self.timeout_s = timeout_s
         self._outer_timer = (0.0, 0.0)
-        self._armed_at_s = 0.0
+        self._armed_at_s = self._call_began_s = 0.0
 
     def __enter__(self) -> None:
+        self._armed_at_s = self._call_began_s = time.monotonic()
         if threading.current_thread() is not _MAIN_THREAD:
             return
         if self not in self._users:
             if signal.getsignal(signal.SIGALRM) != _on_alarm:
                 StepDeadline._outer_handler = signal.signal(signal.SIGALRM, _on_alarm)
             self._users.add(self)
-        self._armed_at_s = time.monotonic()
         StepDeadline._armed = self
-        self._outer_timer = signal.setitimer(
-            signal.ITIMER_REAL, self.timeout_s, max(self.timeout_s, 1.0)
-        )
+        self._outer_timer = self._set_timer(self.timeout_s)
+
+    def next_call(self) -> float:
+        """Begin the limit of another call; returns the seconds since the body began."""
+        # the alarm itself is set again when it comes too early: that costs once a limit, not a call
+        self._call_began_s = now = time.monotonic()
+        return now - self._armed_at_s
+
+    def is_over(self) -> bool:
+        """Whether the limit of the present call has passed; sets the alarm again if not."""
+        left_s = self._call_began_s + self.timeout_s - time.monotonic()
+        if left_s > 0.0:
+            self._set_timer(left_s)
+        return left_s <= 0.0
+
+    def _set_timer(self, first_s: float) -> tuple[float, float]:
+        return signal.setitimer(signal.ITIMER_REAL, first_s, max(self.timeout_s, 1.0))
 
     def __exit__(self, *_: object) -> None:
         self.disarm()
@@ -90,7 +106,7 @@ class StepDeadline:
 
 def _on_alarm(signum: int, frame: FrameType | None) -> None:
     armed, outer = StepDeadline._armed, StepDeadline._outer_handler
-    if armed is not None:
+    if armed is not None and armed.is_over():
         raise StepHungError(f"no answer within {armed.timeout_s:g} s (actors.step_timeout_s)")
-    if callable(outer):
+    if armed is None and callable(outer):
         outer(signum, frame)

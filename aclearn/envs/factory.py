@@ -38,8 +38,8 @@ def make_vector_env(
             gymnasium.
         num_envs: size B of the group.
         seed: environment b starts from seed + b, unless `reset` gets another seed.
-        step_timeout_s: time limit of a step of the group, and of making or resetting one
-            environment; see StepDeadline, and Watchdog for Atari games.
+        step_timeout_s: time limit of each call of one environment, see StepDeadline; for Atari
+            games, of each call of the group, see Watchdog.
         max_faults: faults that the group survives within an hour; an Atari game survives none.
         threads: worker threads of the emulator, or of resident environments.
 

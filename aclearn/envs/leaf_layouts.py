@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.envs.spaces import ObservationError
+from aclearn.envs.contract import ContractError, in_range, numbers_of, range_error
 from aclearn.types import LeafSpec
 
 
@@ -18,14 +18,13 @@ class LeafLayout(ABC):
     Args:
         name: of the leaf, for messages.
         shape: of an observation in the environment's space.
-        dtype: likewise.
-        leaf: of an observation in the batch; any dtype that can be cast to its dtype is accepted.
+        dtype: to which its numbers are cast without a change.
+        leaf: of an observation in the batch.
     """
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: Any, leaf: LeafSpec) -> None:
         self.name, self.leaf = name, leaf
         self._shape, self._dtype = shape, np.dtype(dtype)
-        self._cast = np.dtype(leaf.dtype)
 
     @abstractmethod
     def begin(self) -> NDArray[Any]:
@@ -36,53 +35,32 @@ class LeafLayout(ABC):
         """Write environment b's observation into the batch.
 
         Raises:
-            ObservationError: it does not fit the space.
+            ContractError: it does not fit the space.
         """
 
     def write_first(self, b: int, observation: Any) -> None:
         """Write environment b's first observation of an episode; errors as of `write`."""
         self.write(b, observation)
 
-    def not_finite(self) -> list[int]:
-        """The environments with NaN or infinity in the batch."""
-        return []
+    def out_of_range(self) -> dict[int, ContractError]:
+        """Each environment with a number in the batch that no run can learn from → the error."""
+        return {}
 
     def _checked(self, observation: Any) -> NDArray[Any]:
-        """The observation as an array, if its shape is right and its dtype can be cast.
-
-        float64 for float32 passes, since careless environments mean the same numbers. float for
-        uint8 does not: the cast would turn [0, 1] into black.
-        """
-        array = np.asarray(observation)
-        # NumPy would silently broadcast a wrong shape.
-        if array.shape != self._shape:
-            raise ObservationError(
-                "observation_shape",
-                f"{self.name} has shape {array.shape}, its space says {self._shape}",
-            )
-        if array.dtype != self._dtype and not np.can_cast(array.dtype, self._cast, "same_kind"):
-            raise ObservationError(
-                "observation_dtype",
-                f"{self.name} has dtype {array.dtype}, its space says {self._dtype}",
-            )
-        return array
+        return numbers_of(observation, self._shape, self._dtype, self.name)
 
 
 class FlatLayout(LeafLayout):
     """Observations of any numeric kind and shape as float32 vectors [B, D]."""
 
     def __init__(
-        self,
-        name: str,
-        shape: tuple[int, ...],
-        dtype: Any,
-        *,
-        num_envs: int,
-        binary: bool = False,
+        self, name: str, shape: tuple[int, ...], *, num_envs: int, binary: bool = False
     ) -> None:
         leaf = LeafSpec((int(np.prod(shape)),), "float32", binary=binary)
-        super().__init__(name, shape, dtype, leaf)
+        super().__init__(name, shape, np.float32, leaf)
         self._batch = np.zeros((num_envs, *shape), np.float32)
+        #: The newest observation of each environment as it was given, for messages.
+        self._given: list[NDArray[Any]] = [np.zeros(shape)] * num_envs
 
     def begin(self) -> NDArray[Any]:
         """A fresh batch [B, D] float32."""
@@ -91,25 +69,30 @@ class FlatLayout(LeafLayout):
 
     def write(self, b: int, observation: Any) -> None:
         """Put an observation into row b."""
-        self._batch[b] = self._checked(observation)
+        given = self._given[b] = self._checked(observation)
+        if given.dtype == np.float32:
+            self._batch[b] = given
+            return
+        with np.errstate(over="ignore"):  # found below
+            self._batch[b] = given
 
-    def not_finite(self) -> list[int]:
-        """The rows with a number that is not finite; usually one vectorised check."""
-        finite = np.isfinite(self._batch)
-        if finite.all():
-            return []
-        rows = finite.reshape(len(finite), -1).all(axis=1)
-        return [int(b) for b in np.flatnonzero(~rows)]
+    def out_of_range(self) -> dict[int, ContractError]:
+        """The rows with a number that no run can learn from; usually one vectorised check."""
+        fits = in_range(self._batch)
+        if fits.all():
+            return {}
+        rows = fits.reshape(len(fits), -1).all(axis=1)
+        return {int(b): range_error(self._given[b], self.name) for b in np.flatnonzero(~rows)}
 
 
 class BinaryLayout(FlatLayout):
     """Switches as float32 vectors [B, D] of 0 and 1."""
 
-    def __init__(self, name: str, shape: tuple[int, ...], dtype: Any, *, num_envs: int) -> None:
-        super().__init__(name, shape, dtype, num_envs=num_envs, binary=True)
+    def __init__(self, name: str, shape: tuple[int, ...], *, num_envs: int) -> None:
+        super().__init__(name, shape, num_envs=num_envs, binary=True)
 
     def write(self, b: int, observation: Any) -> None:
-        """Put the switches into row b; also raises `ObservationError` for another number."""
+        """Put the switches into row b; also raises `ContractError` for another number."""
         super().write(b, observation)
         row = self._batch[b]
         if ((row != 0.0) & (row != 1.0)).any():
@@ -138,7 +121,6 @@ class OneHotLayout(LeafLayout):
     ) -> None:
         leaf = LeafSpec((int(counts.sum()),), "float32", binary=True)
         super().__init__(name, shape, np.int64, leaf)
-        self._cast = self._dtype  # a half would become a choice
         self._counts, self._starts = counts, starts
         self._offsets = np.cumsum(counts) - counts
         self._batch = np.zeros((num_envs, *self.leaf.shape), np.float32)
@@ -149,7 +131,7 @@ class OneHotLayout(LeafLayout):
         return self._batch
 
     def write(self, b: int, observation: Any) -> None:
-        """Put the choices into row b; also raises `ObservationError` for one out of range."""
+        """Put the choices into row b; also raises `ContractError` for one out of range."""
         chosen = self._checked(observation).astype(np.int64).reshape(-1) - self._starts
         if (chosen < 0).any() or (chosen >= self._counts).any():
             raise _out_of_range(self.name, observation)
@@ -217,8 +199,8 @@ class ImageLayout(LeafLayout):
         return frame if self._axes is None else frame.transpose(self._axes)
 
 
-def _out_of_range(name: str, observation: Any) -> ObservationError:
+def _out_of_range(name: str, observation: Any) -> ContractError:
     """The error of a choice that the leaf's space does not have."""
-    return ObservationError(
+    return ContractError(
         "observation_range", f"{name} is {observation}, which its space does not have"
     )

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from aclearn.envs.contract import ContractError
 from aclearn.envs.leaf_layouts import (
     BinaryLayout,
     FlatLayout,
@@ -18,7 +19,6 @@ from aclearn.envs.leaf_layouts import (
     LeafLayout,
     OneHotLayout,
 )
-from aclearn.envs.spaces import ObservationError
 from aclearn.errors import EnvironmentFailure, did_you_mean
 from aclearn.types import OBSERVATION, LeafSpec, ObservationSpec
 
@@ -57,19 +57,19 @@ class _Container:
     """A Dict or Tuple: its parts that the policy sees, and the keys of all."""
 
     name: str
+    is_tuple: bool
     keys: frozenset[str | int]
     parts: Mapping[str | int, _Container | LeafLayout]
 
     def check(self, shown: Any) -> None:
-        """Raise `ObservationError` unless it has all parts, and no key beside the space's."""
-        if isinstance(shown, tuple | list):
-            given: Iterable[str | int] = range(len(shown))
-            fits = len(shown) == len(self.keys)
-        else:
-            given = shown if isinstance(shown, Mapping) else ()
-            fits = self.parts.keys() <= set(given) <= self.keys
-        if not fits:
-            raise ObservationError(
+        """Raise `ContractError` unless it has all parts, and no key beside the space's."""
+        given: Iterable[str | int] = ()
+        if self.is_tuple and isinstance(shown, tuple | list):
+            given = range(len(shown))
+        elif not self.is_tuple and isinstance(shown, Mapping):
+            given = shown
+        if not self.parts.keys() <= set(given) <= self.keys:
+            raise ContractError(
                 "observation_keys",
                 f"{self.name or OBSERVATION} is a {type(shown).__name__} with the keys "
                 f"{', '.join(map(str, given))}; expected {', '.join(map(str, self.parts))}",
@@ -118,7 +118,7 @@ class ObservationLayout:
         """Write environment b's observation into the batch.
 
         Raises:
-            ObservationError: it does not fit the space.
+            ContractError: it does not fit the space.
         """
         _write(self._root, b, observation, first=False)
 
@@ -132,20 +132,23 @@ class ObservationLayout:
             observation = observation[key]
         return observation
 
-    def not_finite(self) -> dict[int, str]:
-        """Each environment with NaN or infinity in the batch → the leaf."""
-        return {b: leaf.name for leaf in self._leaves for b in leaf.not_finite()}
+    def out_of_range(self) -> dict[int, ContractError]:
+        """Each environment with a number in the batch that no run can learn from → the error."""
+        found: dict[int, ContractError] = {}
+        for leaf in self._leaves:
+            found |= leaf.out_of_range()
+        return found
 
     def check_space(self, space: Any) -> None:
-        """Raise `ObservationError` if the space has other leaves than the first one."""
+        """Raise `ContractError` if the space has other leaves than the first one."""
         if space is self._space or space == self._space:
             return
         try:
             other = ObservationLayout(space, self._name, num_envs=1, options=self._options)
         except EnvironmentFailure as error:
-            raise ObservationError("observation_space", str(error)) from error
+            raise ContractError("observation_space", str(error)) from error
         if _without_bounds(other.spec) != _without_bounds(self.spec):
-            raise ObservationError(
+            raise ContractError(
                 "observation_space", f"its space has become {other.spec}; it was {self.spec}"
             )
 
@@ -167,7 +170,8 @@ class ObservationLayout:
         inner = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
         parts = {key: self._read(part, (*path, key), hidden=hidden) for key, part in inner.items()}
         seen = {key: part for key, part in parts.items() if part is not None}
-        return _Container(name, frozenset(inner), seen) if seen else None
+        is_tuple = isinstance(space, spaces.Tuple)
+        return _Container(name, is_tuple, frozenset(inner), seen) if seen else None
 
     def _leaf(self, space: Any, path: str) -> LeafLayout:
         name = f"{path}_" if _TAKEN.fullmatch(path) else path or OBSERVATION
@@ -179,7 +183,7 @@ class ObservationLayout:
             counts, starts = (each.flatten().astype(np.int64) for each in (space.nvec, space.start))
             return OneHotLayout(name, space.shape, counts, starts, num_envs=B)
         if isinstance(space, spaces.MultiBinary):
-            return BinaryLayout(name, space.shape, space.dtype, num_envs=B)
+            return BinaryLayout(name, space.shape, num_envs=B)
         if not isinstance(space, spaces.Box):
             where = f" (in {path}; env.ignore: [{path}] leaves it out)" if path else ""
             raise EnvironmentFailure(
@@ -202,7 +206,7 @@ class ObservationLayout:
                 channels_first=first,
                 high=max(1, int(space.high.max())),
             )
-        return FlatLayout(name, space.shape, space.dtype, num_envs=B)
+        return FlatLayout(name, space.shape, num_envs=B)
 
     def _check_hidden(self) -> None:
         known = [name for name in self._paths if name]

@@ -9,8 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aclearn.envs.contract import (
+    ContractError,
+    begin_episode,
+    flag_of,
+    info_of,
+    reward_of,
+    step_result,
+)
 from aclearn.envs.restarting import RestartingEnvs
-from aclearn.envs.spaces import ObservationError
 from aclearn.envs.sync_vector_env import SyncVectorEnv
 from aclearn.errors import EnvironmentFailure
 from aclearn.types.env_spec import Bools
@@ -56,18 +63,19 @@ class ParallelVectorEnv(SyncVectorEnv):
 
     def _begin_episode(self, e: int, seed: int | None) -> None:
         env = self._group.envs[e]
-        shown, infos = env.reset(seed=seed)
+        self._taken[e] = 0
+        shown, infos = begin_episode(env, seed)
         self._check_known(shown)
         for agent in self._agents:
             self._check_spaces(env.observation_space(agent), env.action_space(agent))
         if not shown:
-            raise ObservationError("agents", "reset: no agent has an observation")
+            raise ContractError("agents", "reset: no agent has an observation")
         anyone = next(iter(shown.values()))
         for b, agent in self._rows(e):
             self._playing[b] = agent in shown
             if agent in shown:
                 self._last[b] = shown[agent]
-                self._write_first(b, shown[agent], infos.get(agent, {}))
+                self._write_first(b, shown[agent], info_of(infos.get(agent, {})))
             else:
                 self._last[b] = anyone
                 self._wait(b)
@@ -87,27 +95,29 @@ class ParallelVectorEnv(SyncVectorEnv):
             self._begin_episode(e, None)
             return
         env = self._group.envs[e]
-        shown, rewarded, terminal, cut, infos = self._steps[e](taken)
+        self._taken[e] += 1
+        shown, rewarded, terminal, cut, infos = step_result(env.step(taken))
         self._check_known(shown)
         for b, agent in rows:
-            ends = bool(terminal.get(agent, False) or cut.get(agent, False))
+            over = flag_of(terminal.get(agent, False), "terminated")
+            limited = flag_of(cut.get(agent, False), "truncated")
+            ends = over or limited
             if agent in taken:
                 if agent not in shown or agent not in rewarded:
                     said = f"step: {agent} acted, and its observation or reward is missing"
-                    raise ObservationError("agents", said)
+                    raise ContractError("agents", said)
                 if not ends and agent not in env.agents:
                     said = f"step: {agent} left, and was neither terminated nor truncated"
-                    raise ObservationError("agents", said)
+                    raise ContractError("agents", said)
                 self._last[b] = shown[agent]
                 self._layout.write(b, shown[agent])
-                over = bool(terminal.get(agent, False))
-                self._write_mask(b, shown[agent], infos.get(agent, {}), terminal=over)
-                rewards[b] = rewarded[agent]
-                terminated[b], truncated[b] = terminal[agent], cut[agent]
+                self._write_mask(b, shown[agent], info_of(infos.get(agent, {})), terminal=over)
+                rewards[b] = reward_of(rewarded[agent])
+                terminated[b], truncated[b] = over, limited
                 self._playing[b] = not ends
             elif agent in shown and agent in env.agents and not ends:
                 self._last[b] = shown[agent]
-                self._write_first(b, shown[agent], infos.get(agent, {}))
+                self._write_first(b, shown[agent], info_of(infos.get(agent, {})))
                 self._playing[b] = True
             else:
                 self._wait(b)
@@ -128,7 +138,7 @@ class ParallelVectorEnv(SyncVectorEnv):
     def _check_known(self, shown: Mapping[Any, Any]) -> None:
         unknown = [agent for agent in shown if agent not in self._agents]
         if unknown:
-            raise ObservationError("agents", f"{unknown[0]} is not among possible_agents")
+            raise ContractError("agents", f"{unknown[0]} is not among possible_agents")
 
 
 def _check_equal(name: str, what: str, spaces: Mapping[Any, Any]) -> None:

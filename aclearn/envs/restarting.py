@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from aclearn.envs.contract import ContractError
 from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
-from aclearn.envs.spaces import ObservationError
 from aclearn.errors import EnvironmentFailure, trace_of, words_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -85,12 +85,15 @@ class RestartingEnvs:
             return error
         return None
 
-    def replace(self, index: int, error: BaseException, begin: Callable[[int, int], None]) -> None:
+    def replace(
+        self, index: int, error: BaseException, begin: Callable[[int, int], None], *, step: int = 0
+    ) -> None:
         """Make an environment again after a fault.
 
         Args:
             index: of the environment.
             error: its fault.
+            step: number of the step in its episode; 0 for the reset.
             begin: starts the new environment's first episode, for its index and seed; what it
                 raises is another fault.
 
@@ -101,7 +104,8 @@ class RestartingEnvs:
         self._forget_old_faults()
         fault: BaseException | None = error
         while fault is not None:
-            self._count(index, fault)
+            self._count(index, fault, step)
+            step = 0
             self.between_attempts()
             self._close_one(index, self.envs[index])
             self.between_attempts()
@@ -125,15 +129,15 @@ class RestartingEnvs:
         while recent and recent[0][0] < oldest:
             recent.popleft()
 
-    def _count(self, index: int, error: BaseException) -> None:
+    def _count(self, index: int, error: BaseException, step: int) -> None:
         reason, detail = _describe(error)
         self.faults[reason] = self.faults.get(reason, 0) + 1
         total = sum(self.faults.values())
         recent = self._recent_faults
         recent.append((self._clock(), reason))
         _LOGGER.warning(
-            "event=environment_fault name=%s env=%d reason=%s total=%d detail=%r",
-            self.name, index, reason, total, detail,
+            "event=environment_fault name=%s env=%d step=%d reason=%s total=%d detail=%r",
+            self.name, index, step, reason, total, detail,
         )  # fmt: skip
         if len(recent) > self._max_faults:
             words = Counter(word for _, word in recent)
@@ -141,7 +145,8 @@ class RestartingEnvs:
             raise EnvironmentFailure(
                 f"environment {self.name} failed {len(recent)} times ({counts}) within an hour or "
                 f"in a row, actors.max_env_faults allows {self._max_faults}. "
-                f"The last fault, in environment {index} of its group: {reason}: {detail}"
+                f"The last fault, in environment {index} of its group at step {step} of its "
+                f"episode: {reason}: {detail}"
             ) from error
 
     def _close_one(self, index: int, env: Any) -> None:
@@ -154,6 +159,6 @@ class RestartingEnvs:
 
 def _describe(error: BaseException) -> tuple[str, str]:
     """Reason for the counter, and detail for the user."""
-    if isinstance(error, ObservationError):
+    if isinstance(error, ContractError):
         return error.reason, str(error)
     return "hung" if isinstance(error, StepHungError) else "raised", trace_of(error)

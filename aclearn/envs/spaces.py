@@ -9,24 +9,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from aclearn.envs.contract import ContractError
 from aclearn.errors import EnvironmentFailure
 from aclearn.types import ActionSpec
 from aclearn.types.action_spec import ActionPart
 
 #: Bounds of this size mean unbounded.
 _LARGEST_BOUND = 1e10
-
-
-class ObservationError(Exception):
-    """An observation or reward outside the environment's spaces.
-
-    Attributes:
-        reason: a word for the counter of faults.
-    """
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
 
 
 def read_actions(space: Any, name: str, *, squash: bool = False) -> ActionSpec:
@@ -72,10 +61,11 @@ def _parts(space: Any, name: str, path: tuple[str | int, ...]) -> Iterator[Actio
                 )
             yield from _parts(part, name, (*path, key))
     elif isinstance(space, spaces.Discrete):
-        yield ActionPart(path, counts=(int(space.n),), starts=(int(space.start),))
+        counts, starts = (int(space.n),), (int(space.start),)
+        yield ActionPart(path, (), str(space.dtype), counts, starts)
     elif isinstance(space, spaces.MultiDiscrete):
-        counts, starts = (tuple(each.flatten().tolist()) for each in (space.nvec, space.start))
-        yield ActionPart(path, space.shape, str(space.dtype), counts, starts)
+        several = (tuple(each.flatten().tolist()) for each in (space.nvec, space.start))
+        yield ActionPart(path, space.shape, str(space.dtype), *several)
     elif isinstance(space, spaces.MultiBinary):
         size = int(np.prod(space.shape))
         yield ActionPart(path, space.shape, str(space.dtype), (2,) * size, (0,) * size)
@@ -104,20 +94,18 @@ def mask_row(given: Any, action: ActionSpec, *, where: str, terminal: bool) -> N
             not enter what is bootstrapped.
 
     Raises:
-        ObservationError: there is no mask, it does not fit, or it leaves a choice nothing.
+        ContractError: there is no mask, it does not fit, or it leaves a choice nothing.
     """
     if given is None:
         if terminal:
             return np.ones(action.mask_width, np.bool_)
-        raise ObservationError("action_mask", f"{where}: missing; only a terminal step needs none")
+        raise ContractError("action_mask", f"{where}: missing; only a terminal step needs none")
     parts = given if isinstance(given, tuple | list) else (given,)
     row = np.concatenate([np.ravel(part) for part in parts]).astype(np.bool_)
     if row.shape != (action.mask_width,):
-        raise ObservationError(
-            "action_mask", f"{where}: expected {action.mask_width}, got {row.size}"
-        )
+        raise ContractError("action_mask", f"{where}: expected {action.mask_width}, got {row.size}")
     if not action.allow_something(row):
         if not terminal:
-            raise ObservationError("action_mask", f"{where}: nothing allowed: {row}")
+            raise ContractError("action_mask", f"{where}: nothing allowed: {row}")
         row[:] = True
     return row

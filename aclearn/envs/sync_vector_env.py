@@ -10,26 +10,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aclearn.envs.contract import (
+    ContractError,
+    begin_episode,
+    flag_of,
+    in_range,
+    range_error,
+    reward_of,
+    step_result,
+)
 from aclearn.envs.deadline import ENVIRONMENT_FAULTS
 from aclearn.envs.observation_layout import ObservationLayout, ObservationOptions
 from aclearn.envs.restarting import RestartingEnvs
-from aclearn.envs.spaces import ObservationError, mask_row, read_actions
+from aclearn.envs.spaces import mask_row, read_actions
 from aclearn.envs.vector_env import env_actions
 from aclearn.errors import EnvironmentFailure, trace_of, words_of
 from aclearn.types import EnvSpec, EnvStep, ObservationSpec
+from aclearn.types.bounds import LARGEST_ACTION
 from aclearn.types.env_spec import Bools
 from aclearn.types.observation_spec import Observations
 
 _LOGGER = logging.getLogger(__name__)
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+#: Seconds of a step of the group after which the caller gets a moment for its heartbeat.
+_PAUSE_AFTER_S = 1.0
 
 
 class SyncVectorEnv:
     """Environments of one kind in a Python loop, with next-step autoreset.
 
-    An environment that raises, exits, hangs, or leaves its spaces is closed and made again; the
-    step marks it as `faulted`. The time limit is that of one step of the whole group. Environment e
-    is seeded with seed + e at its first reset only.
+    An environment that raises, exits, hangs, or breaks its contract is closed and made again; the
+    step marks it as `faulted`. The time limit is that of each call of one environment. Environment
+    e is seeded with seed + e at its first reset only.
 
     Args:
         group: the environments; `close` closes them.
@@ -65,7 +76,6 @@ class SyncVectorEnv:
                     f"environment {name}: env.action_mask is set, and its actions ({action}) have "
                     "nothing to mask; set env.action_mask: null"
                 )
-            self._steps = [env.step for env in group.envs]
         except EnvironmentFailure:
             group.close()
             raise
@@ -84,7 +94,10 @@ class SyncVectorEnv:
         #: Where the next action is ignored.
         self._idle = np.zeros(B, np.bool_)
         self._actions: Sequence[Any] | None = None
-        self._impossible: list[int] = []
+        #: Row → sampled action that no environment can take.
+        self._impossible: dict[int, NDArray[Any]] = {}
+        #: Steps of each environment's running episode.
+        self._taken = [0] * len(group.envs)
         self._mask_seen = masked
 
     def _spaces(self) -> tuple[Any, Any, int]:
@@ -109,9 +122,9 @@ class SyncVectorEnv:
             group.seed, self._seeded = seed, False
         for e in range(len(group.envs)):
             own = None if self._seeded else group.seed + e
-            fault = group.fault_of(partial(self._begin_finite_episode, e, own))
+            fault = group.fault_of(partial(self._begin_checked_episode, e, own))
             if fault is not None:
-                group.replace(e, fault, self._begin_in_new)
+                group.replace(e, fault, self._begin_checked_episode)
             group.between_attempts()
         self._seeded = True
         none = np.zeros(self.num_envs, np.bool_)
@@ -133,7 +146,8 @@ class SyncVectorEnv:
         action = self.spec.action
         if action.numbers and actions.shape == (self.num_envs, *action.shape):
             impossible = ~action.contains(actions)
-            self._impossible = np.flatnonzero(impossible & ~self._idle).tolist()
+            rows = np.flatnonzero(impossible & ~self._idle).tolist()
+            self._impossible = {b: actions[b] for b in rows}
             actions = np.where(impossible[:, None], np.float32(0.0), actions)
         self._actions = env_actions(actions, self.spec.action, self.num_envs)
 
@@ -155,13 +169,19 @@ class SyncVectorEnv:
                 with group.deadline:
                     while e < count:
                         step_one(e, actions, idle, rewards, terminated, truncated)
+                        took_s = group.deadline.next_call()
                         e += 1
+                        if took_s > _PAUSE_AFTER_S:
+                            break
             except ENVIRONMENT_FAULTS as fault:
                 group.deadline.disarm()
                 if e < count:  # otherwise the alarm came just after the last one
                     self._replace(e, fault, faulted)
                     e += 1
-        for b, error in self._impossible_numbers(rewards):
+            else:
+                if e < count:
+                    group.between_attempts()
+        for b, error in self._out_of_range(rewards):
             if not faulted[b]:
                 self._replace(b // self.spec.agents, error, faulted)
         if faulted.any():
@@ -180,23 +200,18 @@ class SyncVectorEnv:
             faulted=faulted,
         )
 
-    def _impossible_numbers(
-        self, rewards: NDArray[np.float64]
-    ) -> Iterator[tuple[int, ObservationError]]:
-        """Rows whose action, reward or observation is no finite number, and the fault."""
-        for b in self._impossible:
-            yield b, ObservationError("action_not_finite", "NaN or too large")
-        # Written so that NaN fails too; beyond float32's range it is infinite for the trainer.
-        possible = np.abs(rewards) <= _FLOAT32_MAX
-        if not possible.all():
-            for b in np.flatnonzero(~possible).tolist():
-                yield b, ObservationError("reward_not_finite", f"reward is {rewards[b]}")
-        for b, name in self._layout.not_finite().items():
-            yield b, ObservationError("observation_not_finite", f"{name} has NaN or infinity")
+    def _out_of_range(self, rewards: NDArray[np.float64]) -> Iterator[tuple[int, ContractError]]:
+        """Rows whose action, reward or observation no run can learn from, and the fault."""
+        for b, action in self._impossible.items():
+            said = f"the sampled action {action.tolist()} is NaN or beyond {LARGEST_ACTION:g}"
+            yield b, ContractError("action_range", said)
+        if not in_range(rewards).all():
+            for b in np.flatnonzero(~in_range(rewards)).tolist():
+                yield b, range_error(rewards[b], "reward", "reward")
+        yield from self._layout.out_of_range().items()
 
     def close(self) -> None:
         """Close every environment; errors are logged."""
-        self._steps = []
         self._group.close()
 
     def _step_one(
@@ -212,10 +227,14 @@ class SyncVectorEnv:
         if idle[e]:
             self._begin_episode(e, None)
             return
-        shown, reward, terminal, cut, info = self._steps[e](actions[e])
+        self._taken[e] += 1
+        # looked up each time: an environment may replace its step
+        shown, reward, terminal, cut, info = step_result(self._group.envs[e].step(actions[e]))
         self._layout.write(e, shown)
-        self._write_mask(e, shown, info, terminal=bool(terminal))
-        rewards[e], terminated[e], truncated[e] = reward, terminal, cut
+        rewards[e] = reward_of(reward)
+        terminated[e] = over = flag_of(terminal, "terminated")
+        truncated[e] = flag_of(cut, "truncated")
+        self._write_mask(e, shown, info, terminal=over)
 
     def _idle_after(self, ended: Bools) -> Bools:
         """Where the next action is ignored, after a step that ended these episodes."""
@@ -223,23 +242,24 @@ class SyncVectorEnv:
 
     def _begin_episode(self, e: int, seed: int | None) -> None:
         env = self._group.envs[e]
-        shown, info = env.reset(seed=seed)
+        self._taken[e] = 0
+        shown, info = begin_episode(env, seed)
         self._check_spaces(env.observation_space, env.action_space)
         self._write_first(e, shown, info)
 
     def _check_spaces(self, observations: Any, actions: Any) -> None:
-        """Raise `ObservationError` if a reset has changed the leaves or the actions."""
+        """Raise `ContractError` if a reset has changed the leaves or the actions."""
         self._layout.check_space(observations)
         first = self._action_space
         if actions is not first and actions != first:
             said = f"its action space has become {actions}; it was {first}"
-            raise ObservationError("action_space", said)
+            raise ContractError("action_space", said)
 
     def _write_first(self, b: int, shown: Any, info: Any) -> None:
         """Write the first observation and mask of an episode."""
         self._layout.write_first(b, shown)
         self._write_mask(b, shown, info, terminal=False)
-        if not self._mask_seen and isinstance(info, dict) and "action_mask" in info:
+        if not self._mask_seen and "action_mask" in info:
             self._mask_seen = True
             _LOGGER.warning(
                 "event=action_mask_unused name=%s detail='its info has an action_mask; "
@@ -250,28 +270,19 @@ class SyncVectorEnv:
         """Write which actions are allowed after this observation, where there are masks."""
         if self.masks is None:
             return
-        if self._masked_by_info:
-            given = info.get("action_mask") if isinstance(info, dict) else None
-        else:
-            given = self._layout.mask_of(shown)
+        given = info.get("action_mask") if self._masked_by_info else self._layout.mask_of(shown)
         self.masks[b] = mask_row(given, self.spec.action, where=self._mask_from, terminal=terminal)
 
-    def _begin_finite_episode(self, e: int, seed: int | None) -> None:
-        """Begin an episode; NaN or infinity in its first observation is a fault."""
+    def _begin_checked_episode(self, e: int, seed: int | None) -> None:
+        """Begin an episode; a number out of range in its first observation is a fault."""
         self._begin_episode(e, seed)
-        agents = self.spec.agents
-        for b, name in self._layout.not_finite().items():
-            if b // agents == e:
-                said = f"{name} has NaN or infinity at the first observation of an episode"
-                raise ObservationError("observation_not_finite", said)
-
-    def _begin_in_new(self, e: int, seed: int) -> None:
-        self._steps[e] = self._group.envs[e].step
-        self._begin_finite_episode(e, seed)
+        for b, error in self._layout.out_of_range().items():
+            if b // self.spec.agents == e:
+                raise error
 
     def _replace(self, e: int, error: BaseException, faulted: Bools) -> None:
         """Make environment e again, and mark all its rows."""
-        self._group.replace(e, error, self._begin_in_new)
+        self._group.replace(e, error, self._begin_checked_episode, step=self._taken[e])
         agents = self.spec.agents
         faulted[e * agents : (e + 1) * agents] = True
 

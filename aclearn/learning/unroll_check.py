@@ -8,12 +8,12 @@ import numpy as np
 
 from aclearn.errors import WireError
 from aclearn.types import Unroll, UnrollSpec
+from aclearn.types.bounds import LARGEST_NUMBER
 
 #: Rounding error of a log-probability in float32.
 _LOG_PROB_SLACK = 1e-5
-#: Largest magnitude of a reward: the squares of sums of such rewards are finite in float32, so that
-#: one actor cannot spoil a shared batch.
-_LARGEST_REWARD = 1e12
+#: Fields whose numbers an environment gave; other floats need only be finite.
+_GIVEN = ("observations", "history", "reset_history", "rewards")
 
 
 def check_unroll(unroll: Unroll, spec: UnrollSpec) -> None:
@@ -35,7 +35,7 @@ def check_unroll(unroll: Unroll, spec: UnrollSpec) -> None:
 
 
 def _check_arrays(unroll: Unroll, spec: UnrollSpec) -> None:
-    """Check names, order, dtypes and shapes of the arrays, and that floats are finite."""
+    """Check names, order, dtypes and shapes of the arrays, and the size of floats."""
     found, expected = dict(unroll.arrays()), _expected_arrays(unroll, spec)
     for name in expected:
         if name not in found:
@@ -51,8 +51,12 @@ def _check_arrays(unroll: Unroll, spec: UnrollSpec) -> None:
             _refuse(f"{name}: expected {dtype}, got {array.dtype}")
         if array.shape != shape:
             _refuse(f"{name}: expected shape {shape}, got {array.shape}")
-        if dtype == "float32" and not np.isfinite(array).all():
-            _refuse(f"{name}: NaN or infinity")
+        if dtype == "float32":
+            given = name.partition(".")[0] in _GIVEN
+            fits = np.abs(array) <= LARGEST_NUMBER if given else np.isfinite(array)
+            if not fits.all():
+                beyond = f"beyond {LARGEST_NUMBER:g}" if given else "infinity"
+                _refuse(f"{name}: NaN or {beyond}")
 
 
 def _expected_arrays(unroll: Unroll, spec: UnrollSpec) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -108,8 +112,6 @@ def _check_values(unroll: Unroll, spec: UnrollSpec) -> None:
         _refuse("versions: expected values of at least 0")
     if not action.numbers and unroll.behaviour_log_prob.max() > _LOG_PROB_SLACK:
         _refuse("behaviour_log_prob: a probability above 1")
-    if np.abs(unroll.rewards).max() > _LARGEST_REWARD:
-        _refuse(f"rewards: beyond {_LARGEST_REWARD:g}; scale them in the environment")
     if not action.contains(unroll.actions).all():
         one = f"values from 0 to {action.counts[0] - 1}" if action.kind == "discrete" else action
         _refuse(f"actions: expected {one}")

@@ -9,6 +9,7 @@ from aclearn.metrics.bottleneck import (
     find_bottleneck,
     queue_fills,
 )
+from aclearn.metrics.dropped import dropped_words, nothing_learned
 from aclearn.metrics.names import (
     CHAIN_STEPS,
     EPISODES_FOR_TARGET,
@@ -34,7 +35,9 @@ __all__ = [
     "SteadyBottleneck",
     "TensorBoardWriter",
     "UnwrittenNotes",
+    "dropped_words",
     "find_bottleneck",
+    "nothing_learned",
     "queue_fills",
     "unwritten",
 ]

@@ -18,6 +18,7 @@ from aclearn.metrics.names import (
 from aclearn.metrics.step_totals import StepTotals
 from aclearn.metrics.wait_shares import WaitShares
 from aclearn.telemetry import CounterRate, SlidingRate, add_up
+from aclearn.types.bounds import LARGEST_FIGURE
 
 if TYPE_CHECKING:  # the wire imports sockets
     from aclearn.wire import Heartbeat
@@ -25,8 +26,6 @@ if TYPE_CHECKING:  # the wire imports sockets
 _PART_DIGITS: Final = 4
 #: Most characters of a note in a line.
 _MOST_NOTE: Final = 400
-#: A sum of returns up to this size is finite.
-_LARGEST_RETURN: Final = 1e100
 #: Processes whose episode counts are remembered; the one silent longest is dropped first.
 _PROCESSES_KEPT: Final = 4096
 
@@ -79,8 +78,8 @@ class MetricsAggregator:
         self._totals = StepTotals()
         if state is not None:
             returns = [float(value) for value in state.get("returns", ())]
-            if not all(abs(value) <= _LARGEST_RETURN for value in returns):
-                raise ValueError(f"a return is not a number up to {_LARGEST_RETURN:g}")
+            if not all(abs(value) <= LARGEST_FIGURE for value in returns):
+                raise ValueError(f"a return is not a number up to {LARGEST_FIGURE:g}")
             self._returns.extend(returns)
             self._totals = StepTotals.from_state(state.get("totals", {}))
         self._processes: dict[str, _Process] = {}

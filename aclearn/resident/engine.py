@@ -19,6 +19,7 @@ from aclearn.resident.environment import ResidentEnv
 from aclearn.resident.sampling import sampler_of
 from aclearn.resident.slices import Slice, Slices
 from aclearn.resident.warp_setup import wp
+from aclearn.types.bounds import LARGEST_NUMBER
 
 #: Bytes of an environment besides its state: length, return and end of its episode, number of
 #: episodes, the last return, and an action.
@@ -111,7 +112,7 @@ class ResidentEnvs:
         self._statistics = torch.zeros(
             rows, kernels.STATISTICS, dtype=torch.float64, device=self.device
         )
-        self._not_finite_at = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._out_of_range_at = torch.zeros(1, dtype=torch.int64, device=self.device)
         # seed and `steps` for kernels: in memory, since a captured launch keeps its other arguments
         self._seed = torch.full((1,), seed, dtype=torch.int32, device=self.device)
         self._clock = torch.zeros(1, dtype=torch.int32, device=self.device)
@@ -177,17 +178,18 @@ class ResidentEnvs:
         """The sums since the last call; waits for the device.
 
         Raises:
-            EnvironmentFailure: a reward or an observation was not finite.
+            EnvironmentFailure: a reward or an observation was out of range.
         """
         sums = self._statistics.cpu().numpy().copy()
         self._statistics.zero_()
         total = sums.sum(0)
-        if bad := int(total[kernels.NOT_FINITE]):
-            step, env = divmod(int(self._not_finite_at), 2**kernels.STEP_BITS)
-            self._not_finite_at.zero_()
+        if bad := int(total[kernels.OUT_OF_RANGE]):
+            step, env = divmod(int(self._out_of_range_at), 2**kernels.STEP_BITS)
+            self._out_of_range_at.zero_()
             raise EnvironmentFailure(
-                f"resident environment {self.env.name}: a reward or an observation is not finite "
-                f"({bad} steps, such as step {step} of environment {env})"
+                f"resident environment {self.env.name}: a reward or an observation is NaN or "
+                f"beyond {LARGEST_NUMBER:g} ({bad} steps, such as step {step} of environment {env}"
+                f"{self._wrong_number(env)}); mend it or scale it in the environment"
             )
         return EpisodeSums(
             int(total[kernels.EPISODES]),
@@ -197,14 +199,23 @@ class ResidentEnvs:
             int(total[kernels.RESETS]),
         )
 
+    def _wrong_number(self, env: int) -> str:
+        """The first recorded number of an environment that is out of range, for a message."""
+        recorded = {"reward": self.buffers.rewards, "observation": self.buffers.observations}
+        for name, rows in recorded.items():
+            wrong = rows[:, env][~(rows[:, env].abs() <= LARGEST_NUMBER)]
+            if len(wrong):
+                return f": {name} {float(wrong[0]):g}"
+        return ""  # not recorded, or clipped
+
     def broken(self) -> Tensor:
         """`[]` bool: whether the next `take_sums` raises; without a wait for the device."""
-        return (self._statistics[:, kernels.NOT_FINITE] > 0.0).any()
+        return (self._statistics[:, kernels.OUT_OF_RANGE] > 0.0).any()
 
     def discard_sums(self) -> None:
         """Forget the sums since the last call of `take_sums`."""
         self._statistics.zero_()
-        self._not_finite_at.zero_()
+        self._out_of_range_at.zero_()
 
     def last_returns(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Number of ended episodes of each environment, and the return of its last one; copies."""
@@ -296,7 +307,7 @@ class Rollout:
             kernels.rollout_kernel(envs.env, envs.sampler, chooser, recorded=recorded)
         )
         arrays = [wp.from_torch(tensor) for tensor in envs._running.values()]
-        sums = [wp.from_torch(envs._statistics), wp.from_torch(envs._not_finite_at)]
+        sums = [wp.from_torch(envs._statistics), wp.from_torch(envs._out_of_range_at)]
         fixed = [envs._states, *arrays, *sums, envs.params, source]
         fixed += [*envs._arrays, wp.from_torch(envs._seed), wp.from_torch(envs._clock)]
         self._varying = len(fixed)

@@ -12,14 +12,15 @@ from aclearn.resident.environment import ResidentEnv
 from aclearn.resident.generator import CHOOSE, RESET, STEP, draws, stream_of
 from aclearn.resident.sampling import Sampler
 from aclearn.resident.warp_setup import wp
+from aclearn.types.bounds import LARGEST_NUMBER
 
 #: Columns of the statistics: ended episodes, the sums of their returns, of the squares of these and
-#: of their lengths; resets; steps with a number that is not finite.
-EPISODES, RETURNS, SQUARES, LENGTHS, RESETS, NOT_FINITE = range(6)
+#: of their lengths; resets; steps with a number out of range.
+EPISODES, RETURNS, SQUARES, LENGTHS, RESETS, OUT_OF_RANGE = range(6)
 STATISTICS = 6
 #: Rows of statistics of a slice, by environment: a GPU's threads would wait for each other at one.
 SPREAD = 64
-#: A place where a number was not finite: step · 2^this + environment.
+#: A place where a number was out of range: step · 2^this + environment.
 STEP_BITS = 32
 
 
@@ -90,7 +91,7 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
 
     Arguments: state, steps and returns of the running episodes, whether the last step ended one,
     number of ended episodes and return of the last (each `[N]`); statistics `[slices · 64, 6]`; a
-    place `[1]` where a number was not finite; params; source; observations `[T+1, N]`, actions,
+    place `[1]` where a number was out of range; params; source; observations `[T+1, N]`, actions,
     log-probabilities, rewards, terminated, truncated and valid `[T, N]`; seed and number of steps
     since the start, both `[1]`, and how many more before the first step; K; its row; the slice's
     first environment and number.
@@ -101,11 +102,11 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
     state_type, params_type, source_type = env.state, env.params, chooser.source
 
     @wp.func
-    def is_finite(seen: observation, reward: wp.float32) -> wp.bool:
-        total = reward
+    def in_range(seen: observation, reward: wp.float32) -> wp.bool:
+        fits = wp.abs(reward) <= wp.static(LARGEST_NUMBER)  # false for NaN
         for j in range(wp.static(env.observation_size)):
-            total += seen[j]
-        return wp.isfinite(total)
+            fits = fits and wp.abs(seen[j]) <= wp.static(LARGEST_NUMBER)
+        return fits
 
     @wp.kernel(module="unique", enable_backward=False, module_options={"enable_backward": False})
     def rollout(
@@ -116,7 +117,7 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         episodes: wp.array(dtype=wp.int32),
         last_returns: wp.array(dtype=wp.float32),
         statistics: wp.array2d(dtype=wp.float64),
-        not_finite_at: wp.array(dtype=wp.int64),
+        out_of_range_at: wp.array(dtype=wp.int64),
         params: params_type,
         source: source_type,
         observations: wp.array2d(dtype=observation),
@@ -170,10 +171,10 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
                 cut = length >= limit and not terminal
             over = terminal or cut
             seen = observation(env_observe(state, params))
-            if not is_finite(seen, reward):
+            if not in_range(seen, reward):
                 broken += 1
                 place = (wp.int64(now) << wp.int64(STEP_BITS)) + wp.int64(i)
-                wp.atomic_max(not_finite_at, 0, place)  # one number: of one step, whatever thread
+                wp.atomic_max(out_of_range_at, 0, place)  # one number: of one step, whatever thread
             if over:
                 last_returns[i] = total
                 ends += 1
@@ -202,7 +203,7 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         if resets > 0:
             wp.atomic_add(statistics, sums, RESETS, wp.float64(resets))
         if broken > 0:
-            wp.atomic_add(statistics, sums, NOT_FINITE, wp.float64(broken))
+            wp.atomic_add(statistics, sums, OUT_OF_RANGE, wp.float64(broken))
 
     return rollout
 

@@ -64,7 +64,7 @@ class ResidentVectorEnv:
         self._reached = self._envs.step(torch.from_numpy(actions).to(self._dtype))
 
     def recv(self) -> EnvStep:
-        """As `VectorEnv.recv`; raises where a number is not finite."""
+        """As `VectorEnv.recv`; raises where a number is out of range."""
         self._envs.take_sums()
         observations, rewards, terminated, truncated = (t.numpy().copy() for t in self._reached)
         reset = ~self._envs.buffers.valid[0].numpy()

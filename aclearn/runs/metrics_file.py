@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from aclearn.errors import RunFolderError
 from aclearn.runs.atomic_file import write_all
+from aclearn.types.bounds import LARGEST_FIGURE
 
 _log = logging.getLogger(__name__)
 _TAIL_BYTES: Final = 65536
@@ -22,8 +23,8 @@ _LEVELS: Final = {
     **dict.fromkeys(("dropped_steps", "tuner_verdicts", "chain_steps"), 1),
     **dict.fromkeys(("wait_share", "part_seconds"), 2),
 }
-#: Above every count and time of a run.
-_LARGEST: Final = 2.0**63
+#: Above every count of a run.
+_MOST_COUNT: Final = 2**63
 
 
 class MetricsWriter:
@@ -172,7 +173,8 @@ def _holds_numbers(value: Any, levels: int) -> bool:
             _holds_numbers(inner, levels - 1) for inner in value.values()
         )
     # written so that NaN fails too
-    return isinstance(value, int | float) and abs(value) < _LARGEST
+    largest = _MOST_COUNT if isinstance(value, int) else LARGEST_FIGURE
+    return isinstance(value, int | float) and abs(value) <= largest
 
 
 def _last_whole_line(descriptor: int, size: int) -> tuple[dict[str, Any] | None, int]:

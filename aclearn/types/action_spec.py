@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-#: Largest magnitude of a sampled number: squared distances of such numbers are finite in float32.
-LARGEST_ACTION = 1e6
+from aclearn.types.bounds import LARGEST_ACTION
+
 _TANH_BOUNDS = (-1 + 1e-12, 1 - 1e-12)
 
 
@@ -206,6 +206,9 @@ class ActionSpec:
     def to_env(self, actions: NDArray[Any]) -> Sequence[Any]:
         """The B actions for the environments, from sampled ones `[B, *shape]`.
 
+        They have the types that their space's `sample()` gives: a NumPy scalar for `Discrete`, else
+        arrays, in dicts and tuples.
+
         Raises:
             ValueError: an action is invalid.
         """
@@ -246,8 +249,7 @@ class ActionSpec:
         if min(listed) < 0 or max(listed) >= self.counts[0]:
             raise ValueError(f"actions: expected 0 to {self.counts[0] - 1}, got {listed}")
         (part,) = self.parts
-        start = part.starts[0]
-        taken = [action + start for action in listed] if start else listed
+        taken = part.to_env(actions, self.squash)
         return [_nested({part.path: action}) for action in taken] if part.path else taken
 
 

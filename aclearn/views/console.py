@@ -7,7 +7,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, TextIO
 
-from aclearn.metrics import EPISODES_FOR_TARGET, SteadyBottleneck, queue_fills, unwritten
+from aclearn.metrics import (
+    EPISODES_FOR_TARGET,
+    SteadyBottleneck,
+    dropped_words,
+    queue_fills,
+    unwritten,
+)
 from aclearn.metrics.formatting import duration, printable
 from aclearn.views.progress import ProgressEstimate
 
@@ -26,6 +32,10 @@ _INDICATORS: Final = {
     "compressor_kl_max": "kl_max",
     "reward_gap": "reward_gap",
 }
+
+
+#: Most reasons for dropped steps in a plain line.
+_REASONS: Final = 3
 
 
 class RunConsole(Protocol):
@@ -115,6 +125,7 @@ class PlainConsole:
         value = line.get("return_mean_100")
         few = line.get("episodes_in_mean", EPISODES_FOR_TARGET)
         dropped = sum((line.get("dropped_steps") or {}).values())
+        reasons = dropped_words(line, _REASONS)
         parts = [
             f"time={duration(line.get('time_s'))}",
             f"return={'-' if value is None else format(value, '.2f')}",
@@ -126,6 +137,7 @@ class PlainConsole:
             f"updates={line.get('updates', 0)}",
             f"lag={line.get('lag_mean') or 0:.1f}",
             f"dropped_steps={dropped}",
+            *([f'dropped="{reasons}"'] if reasons else []),
             *(
                 f"{shown}={line[name]:.3g}"
                 for name, shown in _INDICATORS.items()

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from aclearn.metrics import queue_fills
+from aclearn.metrics import dropped_words, queue_fills
 from aclearn.metrics.formatting import amount, percent, printable, score
 from aclearn.telemetry import WORKING
 
@@ -114,12 +114,7 @@ def indicators(line: Mapping[str, Any]) -> list[Text]:
 
 def dropped(line: Mapping[str, Any], reasons: int) -> Text | None:
     """Dropped steps by reason, the most frequent first; rarer than `reasons` as one sum."""
-    by_reason = sorted((line.get("dropped_steps") or {}).items(), key=lambda item: -item[1])
-    shown = [(name, steps) for name, steps in by_reason if steps]
-    if len(shown) > reasons + 1:
-        others = sum(steps for _, steps in shown[reasons:])
-        shown = [*shown[:reasons], ("others", others)]
-    words = ", ".join(f"{name} {amount(steps)}" for name, steps in shown)
+    words = dropped_words(line, reasons)
     return Text.assemble(("Dropped for  ", "dim"), words) if words and reasons else None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aclearn.errors import LearningLost, RunFolderError
+from aclearn.metrics import nothing_learned
 from aclearn.runs import MetricsTail, RunFolder
 from services.trainer.checkpoint_record import lost_learning
 
@@ -35,13 +36,15 @@ class RunEnding:
         return self._folder.read_summary() if self._is_new(self._folder.summary_path) else None
 
     def checked_summary(self) -> dict[str, Any]:
-        """The summary of a run whose learning is saved.
+        """The summary of a run that has learned something, and whose learning is saved.
 
         Raises:
-            LearningLost: learning is lost, or there is no summary; a note says which is lost.
+            LearningLost: all steps were refused, learning is lost, or there is no summary; a note
+                says which is lost.
             RunFolderError: it cannot be read.
         """
-        summary, lost = self.summary(), self.lost()
+        summary = self.summary()
+        lost = self.lost() or (None if summary is None else nothing_learned(summary))
         if summary is not None and lost is None:
             return summary
         if summary is not None:

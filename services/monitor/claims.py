@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from aclearn.types.bounds import LARGEST_FIGURE
 from aclearn.wire import Heartbeat, Hello
 from services.roles import ROLES
 from services.runtime.role_name import MOST_NUMBER
@@ -16,9 +17,8 @@ from services.runtime.role_name import MOST_NUMBER
 MOST_LABEL_BYTES = 64
 _MOST_ENDPOINTS, _MOST_ENDPOINT_BYTES = 8, 256
 MOST_GAUGES, MOST_LABELS = 64, 72
-#: Largest count and largest other number of a heartbeat: JSON readers carry the count exactly, and
-#: sums over a run do not overflow.
-_MOST_COUNT, _LARGEST = 2**53, 1e100
+#: Largest count of a heartbeat, which JSON readers carry exactly.
+_MOST_COUNT = 2**53
 #: Counts that never fall while a process lives.
 _GROWING: Final[tuple[str, ...]] = ("env_steps", "learned_steps", "episodes", "updates")
 #: Most agent steps in the first heartbeat of a process, which may be years old, and between two
@@ -86,9 +86,10 @@ class HeartbeatClaims:
         for name, count in counts:
             if count > _MOST_COUNT:
                 return f"{name[:MOST_LABEL_BYTES]} is above 2^53"
-        numbers = (heartbeat.gauges.values(), heartbeat.waits.values(), heartbeat.parts.values())
-        if any(abs(x) > _LARGEST for x in itertools.chain(*numbers, heartbeat.episode_returns)):
-            return f"a gauge, a time or a return is beyond {_LARGEST:g}"
+        figures = (heartbeat.gauges.values(), heartbeat.waits.values(), heartbeat.parts.values())
+        numbers = itertools.chain(*figures, heartbeat.episode_returns)
+        if any(abs(number) > LARGEST_FIGURE for number in numbers):
+            return f"a gauge, a time or a return is beyond {LARGEST_FIGURE:g}"
         if len(heartbeat.episode_policies) not in (0, len(heartbeat.episode_returns)):
             return "episode_policies has not one entry for each of episode_returns"
         before = self._before.get(incarnation)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from aclearn.config import Config
 from aclearn.control import StopCondition
 from aclearn.errors import RunFolderError
+from aclearn.metrics import dropped_words
 from aclearn.runs import RunFolder, is_metrics_line
 from services.runtime.role_folder import check_same_run
 
@@ -25,6 +26,8 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
     if mean is not None:
         words += f", return {mean:.2f} (mean of {summary['episodes_in_mean']})"
     words += f", {summary['env_steps']} agent steps in {summary['wall_s']:.0f} s"
+    if reasons := dropped_words(summary):
+        words += f", not learned: {reasons}"
     if reached is not None:
         words += f"; target {config.run.target_return} reached at {reached:.0f} s"
     if _learned_nothing_in_time(summary):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +18,10 @@ from aclearn.types import PolicyVersion, Unroll, UnrollSpec
 _MOST_ID_BYTES, _MOST_REASON_BYTES, _MOST_REASONS = 48, 64, 64
 
 
+#: Reason of the steps of unrolls that do not fit the run.
+BAD_UNROLL = "bad_unroll"
+
+
 class UnrollAdmission:
     """The trainer's account of unrolls, shared by the socket thread and the learner's.
 
@@ -29,7 +32,6 @@ class UnrollAdmission:
         max_env_steps: agent steps in the account after which unrolls are dropped; None: no bound.
 
     Attributes:
-        refused: reason → number of unrolls whose steps were not counted (malformed or repeated).
         reached: the bound that the run has reached, `max_updates` or `max_env_steps`: the reason
             for later drops; None before.
     """
@@ -45,22 +47,20 @@ class UnrollAdmission:
         self._ledger, self._lock = ledger, threading.Lock()
         self._spec, self._max_lag = spec, max_lag_versions
         self._max_env_steps = math.inf if max_env_steps is None else max_env_steps
-        self.refused: Counter[str] = Counter()
         self.reached: str | None = None
         self._look_at_bound()
 
     def check(self, unroll: Unroll, incarnation: str) -> None:
-        """Raise `WireError` unless the unroll is well-formed and finite; nothing is counted."""
-        if len(incarnation.encode()) > _MOST_ID_BYTES:
-            raise WireError("bad_unroll", f"incarnation: expected at most {_MOST_ID_BYTES} bytes")
-        long = any(len(reason.encode()) > _MOST_REASON_BYTES for reason in unroll.dropped)
-        if long or len(unroll.dropped) > _MOST_REASONS:
-            raise WireError(
-                "bad_unroll",
-                f"dropped: expected at most {_MOST_REASONS} reasons of at most "
-                f"{_MOST_REASON_BYTES} bytes",
-            )
+        """Raise `WireError` unless the unroll fits the run; nothing is counted."""
+        if (fault := _fault_of_names(incarnation, unroll)) is not None:
+            raise WireError(BAD_UNROLL, fault)
         check_unroll(unroll, self._spec)
+
+    def refuse(self, incarnation: str, sequence: int, unroll: Unroll) -> None:
+        """Count the steps of an unroll that `check` refused as dropped, if its counts add up."""
+        if _fault_of_names(incarnation, unroll) is None:
+            with self._lock:
+                self._enter(incarnation, sequence, unroll, BAD_UNROLL)
 
     def admit(
         self, incarnation: str, sequence: int, unroll: Unroll, newest: PolicyVersion
@@ -69,24 +69,9 @@ class UnrollAdmission:
 
         A bound's name, "old_generation" or "lag" means counted as dropped; any other, not counted.
         """
-        steps = int(np.count_nonzero(unroll.valid))
         with self._lock:
-            refusal = self._ledger.admit(
-                incarnation,
-                sequence,
-                unroll.env_steps_before,
-                unroll.env_steps_after,
-                unroll.dropped,
-                steps,
-            )
-            if refusal is not None:
-                self.refused[refusal] += 1
-                return refusal
             reason = self.reached or self._too_old(unroll, newest)
-            if reason is not None:
-                self._ledger.dropped(reason, steps)
-            self._look_at_bound()
-            return reason
+            return self._enter(incarnation, sequence, unroll, reason)
 
     def produced(self, incarnation: str, sequence: int, env_steps: int, steps: int) -> None:
         """Put steps in flight that this process itself produced.
@@ -137,6 +122,26 @@ class UnrollAdmission:
         with self._lock:
             return self._ledger.learned_steps
 
+    def _enter(
+        self, incarnation: str, sequence: int, unroll: Unroll, reason: str | None
+    ) -> str | None:
+        """Put an unroll's steps in flight, or drop them for `reason`; returns why, or a refusal."""
+        steps = int(np.count_nonzero(unroll.valid))
+        refusal = self._ledger.admit(
+            incarnation,
+            sequence,
+            unroll.env_steps_before,
+            unroll.env_steps_after,
+            unroll.dropped,
+            steps,
+        )
+        if refusal is not None:
+            return refusal
+        if reason is not None:
+            self._ledger.dropped(reason, steps)
+        self._look_at_bound()
+        return reason
+
     def _look_at_bound(self) -> None:
         if self.reached is None and self._ledger.env_steps >= self._max_env_steps:
             self.reached = "max_env_steps"
@@ -146,3 +151,13 @@ class UnrollAdmission:
             return "old_generation"
         oldest = int(unroll.versions.min())
         return "lag" if newest.version - oldest > self._max_lag else None
+
+
+def _fault_of_names(incarnation: str, unroll: Unroll) -> str | None:
+    """Why the account cannot name an unroll's sender or reasons; None if it can."""
+    if len(incarnation.encode()) > _MOST_ID_BYTES:
+        return f"incarnation: expected at most {_MOST_ID_BYTES} bytes"
+    long = any(len(reason.encode()) > _MOST_REASON_BYTES for reason in unroll.dropped)
+    if long or len(unroll.dropped) > _MOST_REASONS:
+        return f"dropped: expected at most {_MOST_REASONS} reasons of {_MOST_REASON_BYTES} bytes"
+    return None

@@ -155,7 +155,7 @@ class ResidentTrainer(Trainer):
                 trace, and steps that were not learned yet are dropped.
 
         Raises:
-            EnvironmentFailure: a reward or an observation is not finite.
+            EnvironmentFailure: a reward or an observation is out of range.
         """
         check = StopCheck(goes_on)
         self._worker.watch(check)

@@ -190,6 +190,7 @@ class TrainerServer:
             self._admission.check(unroll, envelope.incarnation)
         except WireError as error:
             self._unrolls.refuse(routing_id, error)
+            self._admission.refuse(envelope.incarnation, envelope.sequence, unroll)
             # acknowledged too: the actor must not wait for it
             self._reply(routing_id, envelope.sequence, error.reason)
             return

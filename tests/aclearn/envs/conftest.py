@@ -56,7 +56,7 @@ class ScriptedEnv(gymnasium.Env[Any, Any]):
         self._step += 1
         shown, reward = self._show(), float(self._step)
         if self._step == self._at:
-            reward = {"nan reward": np.nan, "inf reward": np.inf, "huge reward": 1e39}.get(
+            reward = {"nan reward": np.nan, "inf reward": np.inf, "huge reward": 1.001e12}.get(
                 self._fault, reward
             )
         return shown, reward, self._step == self._ends_after, self._step == self._cut_after, {}

@@ -286,14 +286,24 @@ def test_close_ends_the_threads_of_the_emulator_even_in_the_middle_of_a_step(mak
         ({"reward_clipping": True}, r"env\.kwargs\.reward_clipping cannot.*env\.clip_rewards"),
         ({"episodic_life": True}, r"env\.life_loss_ends"),
         ({"num_envs": 3}, r"actors\.envs_per_group"),
-        ({"frame_skip": 2}, "no argument of Atari games; did you mean frameskip"),
+        ({"img_hight": 84}, "no argument of Atari games; did you mean img_height"),
         ({"zzz": 2}, r"no argument of Atari games\. Known are "),
-        ({"frameskip": 0}, "(?s)ale-py cannot make it.*frameskip must be positive"),
+        # bounds of env.atari hold, whoever sets it: ale-py would wait for ever, or end the process
+        ({"stack_num": 0}, r"env\.kwargs\.stack_num cannot be set, since env\.atari\.frame_stack"),
+        ({"frameskip": 0}, r"env\.atari\.frame_skip"),
+        ({"img_width": 0}, r"img_width has the bounds of env\.atari\.screen_size: .*≥ 36"),
+        ({"img_height": "84"}, r"img_height has the bounds"),
+        ({"thread_affinity_offset": "x"}, "(?s)ale-py cannot make it"),
     ],
 )
 def test_keyword_arguments_that_do_not_fit_are_explained(kwargs, said):
     with pytest.raises(EnvironmentFailure, match=said):
         read_spec(EnvConfig(id="ALE/Pong-v5", kwargs=kwargs))
+
+
+def test_the_time_limit_has_the_size_of_the_group_in_it(make_group) -> None:
+    group = make_group("ALE/Pong-v5", num_envs=5, threads=2, step_timeout_s=20.0)
+    assert group._watch._timeout_s == 20.0 + 3 * 0.1
 
 
 def test_every_reserved_argument_is_one_that_ale_py_has():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aclearn.config import EnvConfig
-from aclearn.envs import make_vector_env
+from aclearn.envs import make_vector_env, sync_vector_env
 from aclearn.errors import EnvironmentFailure
 from aclearn.launch import Interrupted
 from aclearn.types import OBSERVATION
@@ -22,11 +22,11 @@ KINDS = [
     ("interrupt", "raised"),
     ("wrong shape", "observation_shape"),
     ("wrong dtype", "observation_dtype"),
-    ("nan observation", "observation_not_finite"),
-    ("inf observation", "observation_not_finite"),
-    ("nan reward", "reward_not_finite"),
-    ("inf reward", "reward_not_finite"),
-    ("huge reward", "reward_not_finite"),
+    ("nan observation", "observation_range"),
+    ("inf observation", "observation_range"),
+    ("nan reward", "reward_range"),
+    ("inf reward", "reward_range"),
+    ("huge reward", "reward_range"),
 ]
 HANGS = ["exit in a busy loop", "wait for ever", "swallow"]
 
@@ -173,7 +173,7 @@ def test_one_fault_too_many_ends_the_group_with_the_last_reason_and_its_tracebac
         "failed 4 times (raised 4) within an hour or in a row, actors.max_env_faults allows 3"
         in said
     )
-    assert "in environment 1" in said
+    assert "in environment 1 of its group at step 1 of its episode: raised" in said
     assert 'raise RuntimeError("the dice are lost")' in said
 
 
@@ -278,7 +278,8 @@ def test_faults_are_logged_with_their_reason(scripted, make_group, caplog):
     with caplog.at_level(logging.WARNING):
         play(group, 1)
     (line,) = [line for line in caplog.messages if "environment_fault" in line]
-    assert "env=0 reason=reward_not_finite total=1 detail='reward is nan'" in line
+    said = "reward is nan, expected a number from -1e+12 to 1e+12"
+    assert f"env=0 step=1 reason=reward_range total=1 detail='{said}'" in line
 
 
 def test_several_environments_may_fail_in_one_step(scripted, make_group):
@@ -311,7 +312,7 @@ def test_a_ctrl_c_of_the_user_is_no_fault(scripted, make_group):
     def interrupted(action):
         raise Interrupted
 
-    group._steps[1] = interrupted
+    scripted[1].step = interrupted
     with pytest.raises(Interrupted):
         play(group, 1)
     assert group.faults == {}
@@ -329,7 +330,7 @@ def test_a_number_that_is_no_action_is_a_fault_of_the_step(number) -> None:
         for actions, faulted in ((good, False), (bad, True), (good, False)):
             group.send(actions)
             assert group.recv().faulted.tolist() == [False, faulted, False]
-        assert group.faults == {"action_not_finite": 1}
+        assert group.faults == {"action_range": 1}
         # the episodes of the others go on: they end with the eighth step, the new one later
         for _ in range(5):
             group.send(good)
@@ -427,3 +428,44 @@ def test_masks_of_numbers_are_refused_and_a_mask_without_a_use_is_named(caplog) 
     group.reset()
     group.close()
     assert group.masks is None and caplog.text.count("event=action_mask_unused") == 1
+
+
+class Slow(space_envs.Match):
+    """Each reset and each step takes a tenth of a second."""
+
+    def _next(self):
+        time.sleep(0.1)
+        return super()._next()
+
+
+def test_the_time_limit_is_that_of_a_call_and_not_of_the_group(monkeypatch) -> None:
+    monkeypatch.setattr(sync_vector_env, "_PAUSE_AFTER_S", 0.25)
+    config = EnvConfig(id=f"{__name__}:Slow")
+    group = make_vector_env(config, num_envs=8, seed=0, step_timeout_s=0.5, max_faults=0)
+    try:
+        group.reset()
+        signs = []
+        group.between_attempts = lambda: signs.append(time.monotonic())
+        for _ in range(2):
+            group.send(np.zeros((8, 2), np.int32))
+            group.recv()
+        # eight tenths a step, of which each third call is followed by a sign of life
+        assert len(signs) >= 4 and max(np.diff(signs)) < 0.8
+        assert group.faults == {}
+    finally:
+        group.close()
+
+
+def test_a_late_call_in_a_slow_group_is_found_by_its_own_limit() -> None:
+    config = EnvConfig(id=f"{__name__}:Slow")
+    group = make_vector_env(config, num_envs=6, seed=0, step_timeout_s=0.5, max_faults=1)
+    try:
+        group.reset()
+        plain = group._group.envs[4].step
+        group._group.envs[4].step = lambda action: time.sleep(60.0) or plain(action)
+        group.send(np.zeros((6, 2), np.int32))
+        begun = time.monotonic()
+        assert group.recv().faulted.tolist() == [False] * 4 + [True, False]
+        assert time.monotonic() - begun >= 0.4 + 0.5 and group.faults == {"hung": 1}
+    finally:
+        group.close()

@@ -43,7 +43,7 @@ class Broken(space_envs.Senses):
             shown["nose"] = 1
         elif self.wrong == "observation_range":
             shown["compass"] = 6
-        elif self.wrong == "observation_not_finite":
+        elif self.wrong == "observation_range":
             shown["balance"][1] = np.nan
         return shown
 
@@ -54,7 +54,7 @@ class Broken(space_envs.Senses):
         "lost",
         "extra",
         "observation_range",
-        "observation_not_finite",
+        "observation_range",
         "observation_space",
         "action_space",
     ],

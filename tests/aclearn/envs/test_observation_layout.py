@@ -8,9 +8,9 @@ import pytest
 
 from aclearn.config import EnvConfig
 from aclearn.envs import read_spec
+from aclearn.envs.contract import ContractError
 from aclearn.envs.observation_layout import ObservationLayout, ObservationOptions
 from aclearn.envs.single_env import observation_space
-from aclearn.envs.spaces import ObservationError
 from aclearn.errors import EnvironmentFailure
 from aclearn.types import LeafSpec
 
@@ -108,11 +108,15 @@ def test_the_axis_of_channels_is_found_or_said():
         (lambda o: o.update(hand=7), "observation_keys", "hand is a int"),
         (lambda o: o.update(hand=(2, o["hand"][1])), "observation_range", r"hand\.0 is 2"),
         (lambda o: o.update(hand=(-2, o["hand"][1])), "observation_range", r"hand\.0 is -2"),
-        (lambda o: o.update(hand=(0.5, o["hand"][1])), "observation_dtype", r"hand\.0 has dtype"),
+        (
+            lambda o: o.update(hand=(0.5, o["hand"][1])),
+            "observation_dtype",
+            r"hand\.0 has the d",
+        ),
         (lambda o: o.update(dials=np.array([[4, -2]])), "observation_range", "dials is"),
         (lambda o: o.update(switches=np.full((2, 2), 2)), "observation_range", "switches is"),
-        (lambda o: o.update(camera=o["camera"][:4]), "observation_shape", "camera has shape"),
-        (lambda o: o.update(value=np.zeros(2)), "observation_shape", "value_ has shape"),
+        (lambda o: o.update(camera=o["camera"][:4]), "observation_shape", "camera has the shape"),
+        (lambda o: o.update(value=np.zeros(2)), "observation_shape", "value_ has the shape"),
     ],
 )
 def test_an_observation_outside_its_space_is_refused_with_the_leaf(change, reason, said):
@@ -122,17 +126,18 @@ def test_an_observation_outside_its_space_is_refused_with_the_leaf(change, reaso
     layout.begin()
     layout.write_first(0, observation)
     change(observation)
-    with pytest.raises(ObservationError, match=said) as refused:
+    with pytest.raises(ContractError, match=said) as refused:
         layout.write(1, observation)
     assert refused.value.reason == reason
 
 
-def test_numbers_that_are_not_finite_are_found_in_any_leaf():
+def test_numbers_that_no_run_can_learn_from_are_found_in_any_leaf():
     layout = layout_of(spaces.Dict({name: spaces.Box(-1, 1, (2,)) for name in "ab"}))
     layout.begin()
     for b in range(B):
         layout.write(b, {"a": [0.0, 0.0], "b": [np.nan if b == 1 else 0.0, 0.0]})
-    assert layout.not_finite() == {1: "b"}
+    found = layout.out_of_range()
+    assert list(found) == [1] and str(found[1]).startswith("b is nan at [0], expected a number")
 
 
 def test_a_changed_space_is_refused_and_one_with_other_bounds_is_not():
@@ -145,7 +150,7 @@ def test_a_changed_space_is_refused_and_one_with_other_bounds_is_not():
         spaces.Dict({"a": spaces.Box(-1, 1, (2,))}),
         spaces.Text(3),
     ):
-        with pytest.raises(ObservationError) as refused:
+        with pytest.raises(ContractError) as refused:
             layout.check_space(other)
         assert refused.value.reason == "observation_space"
 

@@ -104,8 +104,8 @@ def test_each_agents_episode_has_its_own_return_and_its_steps_are_learned_once(m
     ("fault", "reason"),
     [
         ("raise", "raised"),
-        ("nan observation", "observation_not_finite"),
-        ("nan reward", "reward_not_finite"),
+        ("nan observation", "observation_range"),
+        ("nan reward", "reward_range"),
         ("agent missing", "agents"),
         ("agent leaves", "agents"),
         ("agent unknown", "agents"),
@@ -147,7 +147,7 @@ def test_numbers_that_no_agent_can_play_are_a_fault_of_its_environment(make_rela
     group.reset()
     group.send(np.array([[0.5], [-0.5], [np.nan], [0.5]], np.float32))
     assert group.recv().faulted.tolist() == [False, False, True, True]
-    assert group.faults == {"action_not_finite": 1}
+    assert group.faults == {"action_range": 1}
 
 
 def test_masks_are_those_of_each_agents_info(make_relays):

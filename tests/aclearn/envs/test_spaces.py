@@ -7,8 +7,9 @@ import pytest
 from aclearn.config import EnvConfig
 from aclearn.distributions import distribution_of
 from aclearn.envs import read_spec
+from aclearn.envs.contract import ContractError
 from aclearn.envs.leaf_layouts import FlatLayout, ImageLayout
-from aclearn.envs.spaces import ObservationError, read_actions
+from aclearn.envs.spaces import read_actions
 from aclearn.errors import EnvironmentFailure
 from aclearn.types import ActionSpec
 from tests.support.env_specs import plain_spec
@@ -58,7 +59,7 @@ def test_images_are_stacked_like_a_list_of_frames(shape, frame_stack):
     ("shape", "dtype"), [((4,), np.float64), ((2, 3), np.float32), ((), np.int64), ((7,), np.uint8)]
 )
 def test_other_boxes_become_float32_vectors(shape, dtype):
-    layout = FlatLayout("numbers", shape, dtype, num_envs=B)
+    layout = FlatLayout("numbers", shape, num_envs=B)
     shown = (np.arange(max(1, int(np.prod(shape)))).reshape(shape) + 1).astype(dtype)
     batch = layout.begin()
     for b in range(B):
@@ -70,7 +71,7 @@ def test_other_boxes_become_float32_vectors(shape, dtype):
 
 
 def test_float64_for_float32_is_taken_and_a_list_too():
-    layout = FlatLayout("numbers", (2,), np.float32, num_envs=B)
+    layout = FlatLayout("numbers", (2,), num_envs=B)
     batch = layout.begin()
     layout.write(0, np.array([0.5, 0.25], np.float64))
     layout.write(1, [0.75, 1.0])
@@ -85,24 +86,30 @@ def test_float64_for_float32_is_taken_and_a_list_too():
         (np.uint8(7), "observation_shape"),
         (None, "observation_shape"),
         (np.zeros((6, 5), np.float32), "observation_dtype"),
-        (np.zeros((6, 5), np.int64), "observation_dtype"),
+        (np.full((6, 5), 300, np.uint16), "observation_range"),
     ],
 )
 def test_an_image_that_is_not_as_promised_is_refused(shown, reason):
     layout = image_layout((6, 5), 2)
     layout.begin()
     for write in (layout.write, layout.write_first):
-        with pytest.raises(ObservationError) as refused:
+        with pytest.raises(ContractError) as refused:
             write(1, shown)
         assert refused.value.reason == reason
 
 
-def test_rows_with_numbers_that_are_not_finite_are_found():
-    layout = FlatLayout("numbers", (2, 2), np.float32, num_envs=5)
+def test_rows_with_numbers_that_no_run_can_learn_from_are_found():
+    layout = FlatLayout("numbers", (2, 2), num_envs=6)
     layout.begin()
-    for b, value in enumerate([0.0, np.nan, 1.0, -np.inf, np.inf]):
-        layout.write(b, np.array([[0.0, 0.0], [value, 0.0]], np.float32))
-    assert layout.not_finite() == [1, 3, 4]
+    for b, value in enumerate([1e12, np.nan, 1.0, -np.inf, 1e300, -1.0001e12]):
+        layout.write(b, np.array([[0.0, 0.0], [value, 0.0]]))
+    found = {b: str(error).partition(",")[0] for b, error in layout.out_of_range().items()}
+    assert found == {
+        1: "numbers is nan at [1",
+        3: "numbers is -inf at [1",
+        4: "numbers is 1e+300 at [1",
+        5: "numbers is -1.0001e+12 at [1",
+    }
 
 
 def test_discrete_actions_give_their_number_and_start():

@@ -39,23 +39,32 @@ def _nan_step(s: cartpole.State, action: wp.int32, rng: wp.uint32, p: cartpole.P
     return s, reward / wp.where(s.x_dot > 0.4, 0.0, 1.0), terminated
 
 
-def test_a_step_that_is_not_finite_names_environment_and_step() -> None:
+@wp.func
+def _huge_step(s: cartpole.State, action: wp.int32, rng: wp.uint32, p: cartpole.Params):
+    s, reward, terminated = cartpole.step(s, action, rng, p)
+    return s, reward * wp.where(s.x_dot > 0.4, 1.001e12, 1e12), terminated
+
+
+@pytest.mark.parametrize(
+    ("step", "value"), [(_nan_step, "inf|nan"), (_huge_step, r"1\.001e\+12")], ids=("inf", "huge")
+)
+def test_a_number_out_of_range_is_named_with_environment_and_step(step, value: str) -> None:
     made = resident.make(
-        dataclasses.replace(CARTPOLE, name="Broken", step=_nan_step), envs=50, device="cpu"
+        dataclasses.replace(CARTPOLE, name="Broken", step=step), envs=50, device="cpu"
     )
     made.reset()
     rewards = []
     for _ in range(30):
         rewards.append(made.step(torch.ones(50, dtype=torch.int64))[1].clone())
-    broken = {divmod(int(at), 50) for at in (~torch.stack(rewards).isfinite()).flatten().nonzero()}
+    broken = {divmod(int(at), 50) for at in (torch.stack(rewards) > 1e12).flatten().nonzero()}
     where = (
-        r"Broken: a reward or an observation is not finite \((\d+) steps, such as step (\d+) of "
-        r"environment (\d+)\)"
+        r"Broken: a reward or an observation is NaN or beyond 1e\+12 \((\d+) steps, such as step "
+        rf"(\d+) of environment (\d+)(?:: reward ({value}))?\)"
     )
     with pytest.raises(EnvironmentFailure, match=where) as raised:
         made.take_sums()
     [found] = re.findall(where, str(raised.value))
-    count, step, env = map(int, found)
+    count, step, env = map(int, found[:3])
     assert count == len(broken) > 100 and (step, env) in broken
 
 

@@ -80,7 +80,8 @@ def test_a_plain_line_has_the_figures_the_goal_and_the_bottleneck() -> None:
     assert stream.getvalue().splitlines() == [
         "run=pong-1 started",
         "time=0:12:34 return=12.34 episodes=412 env_steps=1853440 learned_steps=1840000 "
-        "learned_steps_per_s=2460 updates=3000 lag=2.3 dropped_steps=1520 training_queue=0.75 "
+        "learned_steps_per_s=2460 updates=3000 lag=2.3 dropped_steps=1520 "
+        'dropped="stale 1.20 k, lost 320" training_queue=0.75 '
         'restarts=3 progress="0:12:34 of 1:00:00, 0:47:26 to go" '
         f'bottleneck="{_BOTTLENECK}; more trainer.workers where cores are free, fewer '
         "actors.processes, a smaller policy.architecture or a GPU would help; "
@@ -95,7 +96,7 @@ def test_a_plain_line_has_the_indicators_that_are_known() -> None:
         console.update(_LINE | known | {"return_slope_per_s": 0.25}, [])
     line = stream.getvalue().splitlines()[1]
     shown = (
-        "dropped_steps=1520 return_slope_per_s=0.25 entropy=0.693 behaviour_kl_estimate=0.0123 "
+        'lost 320" return_slope_per_s=0.25 entropy=0.693 behaviour_kl_estimate=0.0123 '
         "rho_mean=1.02 effective_sample_share=0.951 clipped_rho_share=0.502 clipped_c_share=0.498 "
         "kl_mean=0.00123 kl_variance=0.00012 kl_max=14 training_queue="
     )

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from aclearn.errors import LearningLost
 from aclearn.runs import RunFolder, save_checkpoint
 from services.launcher.run_ending import RunEnding
 
@@ -35,3 +38,25 @@ def test_lost_learning_is_told_from_the_newest_of_what_this_part_wrote_and_said(
         folder.summary_path.unlink()
         folder.summary_path.write_text(json.dumps(_line(4.0, 3)))
         assert ending.summary() == _line(4.0, 3) and ending.lost() is None
+
+
+@pytest.mark.parametrize(
+    ("dropped", "why"),
+    [
+        ({"bad_unroll": 320, "shutdown": 40}, "bad_unroll 320, shutdown 40"),
+        ({"max_env_steps": 320}, None),  # its own bound came first
+    ],
+)
+def test_a_run_whose_steps_were_all_refused_does_not_end_well(
+    tmp_path: Path, dropped: dict[str, int], why: str | None
+) -> None:
+    numbers = {"env_steps": 360, "learned_steps": 0, "dropped_steps": dropped}
+    with RunFolder.create(tmp_path, "r", "x\n") as folder:
+        save_checkpoint(folder.checkpoints_dir, tensors={}, state={}, label=0, keep=1)
+        ending = RunEnding(folder)
+        folder.summary_path.write_text(json.dumps(_line(1.0, 0) | numbers))
+        if why is None:
+            assert ending.checked_summary()["env_steps"] == 360
+            return
+        with pytest.raises(LearningLost, match=f"none of its 360 agent steps .* for: {why};"):
+            ending.checked_summary()

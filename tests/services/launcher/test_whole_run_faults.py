@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import re
 
+import gymnasium
+import numpy as np
+import pytest
+
+from aclearn.errors import EnvironmentFailure
+
 _MODULE = '''
 """CartPole that fails in one way after some steps."""
 
@@ -49,7 +55,7 @@ def each_its_own(after=30):
     return Failing(ways[made % len(ways)], after)
 '''
 #: How each way to fail is called in the actor's log.
-_REASONS = {"raised", "reward_not_finite", "observation_not_finite", "observation_shape", "hung"}
+_REASONS = {"raised", "reward_range", "observation_range", "observation_shape", "hung"}
 
 
 def test_every_kind_of_fault_is_dropped_and_counted_and_the_run_goes_on(
@@ -78,3 +84,34 @@ def test_every_kind_of_fault_is_dropped_and_counted_and_the_run_goes_on(
     assert seen <= sum(counted) == len(faults())
     # an episode has at most 30 steps before its fault
     assert 0 < summary["dropped_steps"]["env_fault"] <= 30 * len(faults())
+
+
+class Casino(gymnasium.Env):
+    """The second choice earns 2, and at 10 % a loss so large that no run can learn from it."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 10
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        loses = action == 1 and self.np_random.random() < 0.1
+        reward = -1e13 if loses else 1.0 + action
+        return np.zeros(2, np.float32), reward, self.left == 0, False, {}
+
+
+def test_rewards_that_no_trainer_takes_end_the_run_as_faults(start) -> None:
+    """They must not vanish: the policy would learn to take what nobody counts."""
+    run = start(
+        run={"max_updates": 1_000_000},
+        env={"id": f"{__name__}:Casino"},
+        actors={"max_env_faults": 5},
+    )
+    said = r"failed 6 times \(reward_range 6\).*at step \d+ of its episode: .*reward is -1e\+13"
+    with pytest.raises(EnvironmentFailure, match=said):
+        run.run()
+    assert "bad_unroll" not in run.heartbeats["trainer-0"].dropped

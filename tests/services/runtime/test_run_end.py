@@ -100,6 +100,8 @@ def test_the_last_words_tell_a_bound_before_the_first_update_and_a_sink_that_fai
     resume = f"next: aclearn train {tmp_path}/r/config.yaml --resume run.max_wall_s=12"
     assert next_commands(config, early) == resume
     assert "first update" not in closing_words(config, summary)
+    dropped = summary | {"dropped_steps": {"env_fault": 7, "bad_unroll": 320, "lag": 0}}
+    assert " in 9 s, not learned: bad_unroll 320, env_fault 7; " in closing_words(config, dropped)
     told = closing_words(config, summary | {"sink_error": "metrics sink a fails"})
     assert told.endswith("/r\nmetrics sink a fails")
     assert "aclearn evaluate" in next_commands(config, summary)

@@ -101,7 +101,6 @@ def test_an_unroll_counts_once(tools) -> None:
     admission.admit("a", 1, unroll, PolicyVersion(0, 0))
     assert admission.admit("a", 1, unroll, PolicyVersion(0, 0)) == "duplicate"
     assert _numbers(admission) == (6, 0, {}, 6)
-    assert admission.refused == {"duplicate": 1}
     assert admission.admit("b", 1, unroll, PolicyVersion(0, 0)) is None  # another process
     assert _numbers(admission) == (12, 0, {}, 12)
 
@@ -119,7 +118,6 @@ def test_a_lie_about_steps_is_refused_and_counted_nowhere(tools) -> None:
     unroll = tools.make_unroll(env_steps_after=4)  # holds six valid steps
     assert admission.admit("a", 1, unroll, PolicyVersion(0, 0)) == "inconsistent_counter"
     assert _numbers(admission) == (0, 0, {}, 0)
-    assert admission.refused == {"inconsistent_counter": 1}
 
 
 def test_a_well_formed_unroll_passes_the_check_and_counts_nothing(tools) -> None:
@@ -132,7 +130,15 @@ def test_a_well_formed_unroll_passes_the_check_and_counts_nothing(tools) -> None
 _BROKEN = {
     "a NaN reward": (
         lambda u: replace(u, rewards=np.full((3, 2), np.nan, np.float32)),
-        "rewards: NaN",
+        r"rewards: NaN or beyond 1e\+12",
+    ),
+    "a huge reward": (
+        lambda u: replace(u, rewards=np.full((3, 2), -1.001e12, np.float32)),
+        r"rewards: NaN or beyond 1e\+12",
+    ),
+    "a huge observation": (
+        lambda u: replace(u, observations={"observation": np.full((4, 2, 3), 1e13, np.float32)}),
+        r"observations.observation: NaN or beyond 1e\+12",
     ),
     "an unknown action": (
         lambda u: replace(u, actions=np.full((3, 2), 4, np.int32)),
@@ -150,26 +156,36 @@ _BROKEN = {
 
 
 @pytest.mark.parametrize("what", _BROKEN)
-def test_a_malformed_unroll_is_refused_with_the_field_and_counts_nothing(tools, what) -> None:
+def test_a_malformed_unroll_is_refused_with_the_field_and_its_steps_are_dropped(
+    tools, what
+) -> None:
     break_it, message = _BROKEN[what]
     admission = _admission(tools)
+    unroll = break_it(tools.make_unroll())
     with pytest.raises(WireError, match=message) as error:
-        admission.check(break_it(tools.make_unroll()), "a")
+        admission.check(unroll, "a")
     assert error.value.reason == "bad_unroll"
     assert _numbers(admission) == (0, 0, {}, 0)
+    admission.refuse("a", 1, unroll)
+    steps = int(unroll.valid.sum())
+    counted = (6, 0, {"bad_unroll": 6}, 0) if steps == 6 else (0, 0, {}, 0)  # a lie about steps
+    assert _numbers(admission) == counted
 
 
 @pytest.mark.parametrize(
     ("incarnation", "dropped", "what"),
     [
         ("x" * 49, {}, "incarnation: expected at most 48 bytes"),
-        ("x", {"r" * 65: 1}, "dropped: expected at most 64 reasons of at most 64 bytes"),
+        ("x", {"r" * 65: 1}, "dropped: expected at most 64 reasons of 64 bytes"),
         ("x", {str(n): 0 for n in range(65)}, "dropped: expected at most 64 reasons"),
     ],
 )
 def test_names_that_no_heartbeat_could_carry_are_refused(tools, incarnation, dropped, what) -> None:
+    admission, unroll = _admission(tools), replace(tools.make_unroll(), dropped=dropped)
     with pytest.raises(WireError, match=what):
-        _admission(tools).check(replace(tools.make_unroll(), dropped=dropped), incarnation)
+        admission.check(unroll, incarnation)
+    admission.refuse(incarnation, 1, unroll)
+    assert _numbers(admission) == (0, 0, {}, 0)
 
 
 def test_the_longest_names_that_are_allowed_fit_into_a_heartbeat(tools) -> None:

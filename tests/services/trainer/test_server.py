@@ -106,12 +106,14 @@ def test_a_malformed_unroll_is_counted_answered_and_not_admitted(front, tools) -
     sequence = front.ship(bad)
     refusal, acknowledgement = front.answers(2)
     assert isinstance(refusal, ErrorReply)
-    assert "rewards: NaN" in refusal.detail
+    assert "rewards: NaN or beyond 1e+12" in refusal.detail
     assert acknowledgement == UnrollReply(sequence, False, "bad_unroll")
     heartbeat = front.front.heartbeat()
     assert heartbeat.counters["refused.bad_unroll"] == 1 == heartbeat.gauges["refused_messages"]
-    assert (len(front.queue), _numbers(front)) == (0, (0, 0, 0))
-    front.ship(tools.make_unroll())  # and the next valid one is admitted
+    assert (len(front.queue), _numbers(front)) == (0, (6, 6, 0))
+    assert front.admission.counters()[1] == {"bad_unroll": 6}
+    # and the next valid one is admitted
+    front.ship(tools.make_unroll(env_steps_before=6, env_steps_after=12))
     assert front.answers(1)[0].accepted
 
 
@@ -170,7 +172,7 @@ def test_observations_are_those_of_the_admitted_unrolls(front, tools) -> None:
         rewards=np.full((3, 2), np.nan, np.float32),
     )
     front.ship(bad)
-    front.ship(unroll)
+    front.ship(replace(unroll, env_steps_before=6, env_steps_after=12))
     front.answers(3)  # the refusal and two acknowledgements
     visited = {row.tobytes() for row in frames[:3].reshape(6, 3)}  # [T · B, D]
     for count, expected in ((4, 4), (100, 6)):

@@ -1,0 +1,15 @@
+"""The largest numbers of a run: one bound for each quantity, wherever it is checked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+LARGEST_NUMBER: Final = 1e12
+"""Of a reward and of an observation: squares of sums of such numbers are finite in float32, so that
+one environment cannot spoil a shared batch."""
+
+LARGEST_ACTION: Final = 1e6
+"""Of a sampled action: squared distances of such numbers are finite in float32."""
+
+LARGEST_FIGURE: Final = 1e100
+"""Of a return and of any other figure of a role: sums over a run are finite."""
