@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import yaml
-
+from aclearn.config import YamlError, parse_yaml
 from aclearn.errors import AclearnError, did_you_mean
 from aclearn.extensions import load_extension
 from compress.chain import CompressorChain
@@ -65,8 +64,8 @@ def parse_words(text: str) -> list[Any]:
     """
     if ": " in text:
         try:
-            listed = yaml.safe_load(f"[{text}]")
-        except yaml.YAMLError as error:
+            listed = parse_yaml(f"[{text}]").value
+        except YamlError as error:
             raise ChainError(f"chain: {text!r} is not YAML: {error}") from error
         return list(listed)
     items: list[Any] = []

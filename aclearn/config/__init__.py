@@ -5,7 +5,7 @@ from __future__ import annotations
 from aclearn.config._check import validated
 from aclearn.config._explain import got
 from aclearn.config._fields import Group, Whole
-from aclearn.config._yaml import inline_yaml
+from aclearn.config._yaml import YamlError, canonical_yaml, inline_yaml, parse_yaml
 from aclearn.config.describe import (
     ConfigKey,
     configuration_page,
@@ -75,6 +75,8 @@ __all__ = [
     "TrainerConfig",
     "TunerConfig",
     "Whole",
+    "YamlError",
+    "canonical_yaml",
     "config_from_yaml",
     "config_of_keys",
     "configuration_page",
@@ -85,6 +87,7 @@ __all__ = [
     "inline_yaml",
     "load_config",
     "override_keys",
+    "parse_yaml",
     "settings_table",
     "shipped_config",
     "shipped_configs",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 import yaml
@@ -18,6 +19,9 @@ _NULL, _BOOL, _INT, _FLOAT, _MERGE = (
 _STR = "tag:yaml.org,2002:str"
 #: Depth of nested mappings and lists; a configuration needs five.
 DEEPEST = 50
+#: Most values that aliases may add. They are read once, but checked and written one by one, so that
+#: lists of two aliases each would grow a thousandfold with every ten lines.
+_MOST_REPEATED = 10_000
 _RESOLVERS: tuple[tuple[str, re.Pattern[str], list[str]], ...] = (
     (_NULL, re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
     (_BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
@@ -62,25 +66,54 @@ class Document(NamedTuple):
     lines: dict[str, int]
 
 
+@dataclass
+class _Part:
+    """A node: its number of values with those behind aliases, and its depth."""
+
+    anchor: str | None
+    size: int = 1
+    height: int = 1
+
+
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
-        self._around: list[str | None] = []  # anchors of the enclosing nodes
+        self._around: list[_Part] = []  # the enclosing nodes, from the top
+        self._anchored: dict[str, _Part] = {}
+        self._repeated = 0  # values that only aliases add
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        line = event.start_mark.line + 1
-        if len(self._around) == DEEPEST:
+        line, anchor = event.start_mark.line + 1, getattr(event, "anchor", None)
+        is_alias = isinstance(event, yaml.AliasEvent)
+        if is_alias and any(part.anchor == anchor for part in self._around):
+            raise YamlError(f"line {line}: the alias *{anchor} refers to a part of itself")
+        part = self._anchored.get(str(anchor)) if is_alias else _Part(anchor)
+        if part is None:
+            return super().compose_node(parent, index)  # raises: nothing has this anchor
+        if len(self._around) + part.height > DEEPEST:
             raise YamlError(f"line {line}: nested more than {DEEPEST} deep")
-        if isinstance(event, yaml.AliasEvent) and event.anchor in self._around:
-            raise YamlError(f"line {line}: the alias *{event.anchor} refers to a part of itself")
-        self._around.append(getattr(event, "anchor", None))
+        self._around.append(part)
         try:
-            return super().compose_node(parent, index)
+            node = super().compose_node(parent, index)
         finally:
             self._around.pop()
+        if is_alias:
+            self._repeated += part.size
+            if self._repeated > _MOST_REPEATED:
+                raise YamlError(
+                    f"line {line}: the aliases up to *{anchor} repeat more than {_MOST_REPEATED} "
+                    "values; write fewer of them"
+                )
+        elif anchor is not None:
+            self._anchored[anchor] = part
+        if self._around:
+            above = self._around[-1]
+            above.size += part.size
+            above.height = max(above.height, part.height + 1)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         first_line: dict[Hashable, int] = {}
@@ -178,6 +211,11 @@ def _refuse(exc: yaml.MarkedYAMLError) -> NoReturn:
 def dump_yaml(value: Any) -> str:
     """Block-style YAML in the given order; `parse_yaml` reads it back to an equal value."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def canonical_yaml(value: Any) -> str:
+    """YAML that is the same for equal values, whatever the order of their keys."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=True, allow_unicode=True)
 
 
 def inline_yaml(value: Any) -> str:

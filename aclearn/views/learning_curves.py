@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from aclearn.config import YamlError, parse_yaml
 from aclearn.errors import AclearnError, RunFolderError
 from aclearn.views.decision_marks import Mark, draw_marks, read_marks
 from aclearn.views.line_files import read_lines, unusable_line
@@ -181,10 +182,8 @@ def _labels(run_dirs: Sequence[Path], curves: Sequence[Curve]) -> list[str]:
 
 def _target(config: Path) -> float | None:
     """`run.target_return` of a run's configuration, of any version; None if missing."""
-    import yaml
-
     try:
-        target = yaml.safe_load(config.read_text())["run"]["target_return"]
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        target = parse_yaml(config.read_text(encoding="utf-8")).value["run"]["target_return"]
+    except (OSError, ValueError, KeyError, TypeError, YamlError):
         return None
     return float(target) if isinstance(target, int | float) else None

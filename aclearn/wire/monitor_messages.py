@@ -26,7 +26,8 @@ class Hello:
     """A role's name and place; `endpoints` maps a service to its address.
 
     Role and number form the name, e.g. actor-3. `note` says how the previous process ended, "" if
-    unknown. `generation` is a trainer's.
+    unknown. `generation` is a trainer's. `digests` has one of each setting that must be equal in a
+    run, by its name; `forced` says that the user wants to take part although some differ.
     """
 
     role: str
@@ -36,6 +37,8 @@ class Hello:
     endpoints: dict[str, str]
     note: str = ""
     generation: Count = 0
+    digests: dict[str, str] = field(default_factory=dict)
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

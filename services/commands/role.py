@@ -53,6 +53,14 @@ def role(
             "assigns a number"
         ),
     ] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="take part although settings that must be equal, such as env.id, differ from the "
+            "run's",
+        ),
+    ] = False,
 ) -> None:
     """Run one role; the monitor binds the address --monitor, the others connect to it."""
     spec = begin_role(name_of_role)
@@ -62,7 +70,7 @@ def role(
         # imported here: it takes a while, in which signals are handled
         from services.runtime.run_role import end_process, run_role
 
-        end_process(run_role(spec, name, loaded, monitor, stop))
+        end_process(run_role(spec, name, loaded, monitor, stop, forced=force))
 
 
 @container.command(name="role")

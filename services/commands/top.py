@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-import yaml
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from aclearn.config import RunConfig
+from aclearn.config import RunConfig, YamlError, parse_yaml
 from aclearn.errors import RunFolderError
 from aclearn.launch import StopFlag
 from aclearn.metrics import PART_SECONDS
@@ -132,10 +131,10 @@ def read_goal(config: Path) -> dict[str, float | None]:
     Read as bare YAML, so that runs of older versions with other keys work.
     """
     try:
-        run = yaml.safe_load(config.read_text())["run"]
+        run = parse_yaml(config.read_text(encoding="utf-8")).value["run"]
         known = {name: run.get(name) for name in RunConfig().bounds()}
         return known if is_metrics_line(known) else {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, YamlError):
         return {}
 
 

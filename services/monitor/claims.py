@@ -17,6 +17,7 @@ from services.runtime.role_name import MOST_NUMBER
 MOST_LABEL_BYTES = 64
 _MOST_ENDPOINTS, _MOST_ENDPOINT_BYTES = 8, 256
 MOST_GAUGES, MOST_LABELS = 64, 72
+_MOST_DIGESTS = 64
 #: Largest count of a heartbeat, which JSON readers carry exactly.
 _MOST_COUNT = 2**53
 #: Counts that never fall while a process lives.
@@ -42,6 +43,12 @@ def hello_fault(incarnation: str, hello: Hello) -> str | None:
         return (
             f"it names {len(endpoints)} endpoints, at most {_MOST_ENDPOINTS} of at most "
             f"{_MOST_ENDPOINT_BYTES} bytes are possible"
+        )
+    long = [t for pair in hello.digests.items() for t in pair if len(t.encode()) > MOST_LABEL_BYTES]
+    if len(hello.digests) > _MOST_DIGESTS or long:
+        return (
+            f"it names {len(hello.digests)} digests, at most {_MOST_DIGESTS} of at most "
+            f"{MOST_LABEL_BYTES} bytes are possible"
         )
     # other roles would send their requests to that endpoint
     if foreign := endpoints.keys() - set(ROLES[hello.role].endpoints):

@@ -45,6 +45,7 @@ from services.monitor.plugins import Plugins
 from services.monitor.registry import Member, OutgoingMessage, Registry
 from services.monitor.status_report import MOST_EVENT, StatusReport, status_text
 from services.roles import ROLES, TRAINER
+from services.runtime.agreement import differing, spaces_in
 
 #: A longer time without a step is a suspended monitor, not silent members. It is a share of
 #: `silent_after_s`; a slow disk may cause shorter ones.
@@ -71,6 +72,7 @@ class MonitorState:
         numbers_from: time of the first number that is handed out: a restarted monitor must first
             learn the numbers of living processes.
         frames_per_step: as of `LineMaker`.
+        digests: of what every process must have in common with the monitor.
 
     Attributes:
         line: newest written metrics line.
@@ -91,8 +93,10 @@ class MonitorState:
         figures: Callable[[], Mapping[str, Any]] = dict,
         directives: Mapping[str, Any] | None = None,
         frames_per_step: int | None = None,
+        digests: Mapping[str, str] | None = None,
     ) -> None:
         self._wall_clock = wall_clock
+        self._digests = dict(digests or {})
         self._registry, self._metrics, self._goal = registry, metrics, goal
         self._plugins, self._numbers_from = plugins or Plugins({}), numbers_from
         self._indicators = IndicatorCollector(expected or {})
@@ -228,8 +232,13 @@ class MonitorState:
             host=hello.host,
             pid=hello.pid,
             generation=hello.generation,
+            spaces={} if hello.forced else spaces_in(hello.digests),
         )
-        refusal = hello_fault(incarnation, hello) or self._registry.refusal(member)
+        refusal = (
+            hello_fault(incarnation, hello)
+            or self._registry.refusal(member)
+            or self._difference(member, hello)
+        )
         if refusal is not None:
             process = f"{member.name} at {hello.host} (process {hello.pid})"
             self.report.event_once(incarnation, refusal, f"{process} is refused: {refusal}")
@@ -243,7 +252,31 @@ class MonitorState:
         if (replaced := self._registry.hello(member)) is not None:
             self._leave(replaced)
             self.report.event(f"{replaced.name} was restarted")
+        if member.role == TRAINER.name:
+            # they say hello again, and are refused by name of what differs
+            for other in self._registry.members:
+                if other.spaces and differing(other.spaces, member.spaces):
+                    self._leave(other)
         return self._peers()
+
+    def _difference(self, member: Member, hello: Hello) -> str | None:
+        """Why a process cannot take part: it differs from the run. None if it does not."""
+        spaces = {**self._registry.spaces_for(member), **spaces_in(self._digests)}
+        run = self._digests | spaces
+        if not ROLES[hello.role].needs_environment:
+            run = {key: digest for key, digest in run.items() if key not in spaces}
+        differs = differing(hello.digests, run)
+        if not differs:
+            return None
+        words = ", ".join(differs)
+        if hello.forced:
+            forced = f"{member.name} takes part by --force, although it differs in {words}"
+            self.report.event_once(member.incarnation, "forced", forced)
+            return None
+        return (
+            f"it differs from the run in {words}; start it with the run's own configuration "
+            "(its config.yaml) and environment, or with --force"
+        )
 
     def _heartbeat(self, incarnation: str, heartbeat: Heartbeat, now: float) -> list[Message]:
         member = self._registry.heard(incarnation, self._active_clock.seconds)

@@ -102,6 +102,7 @@ class MonitorRole:
             figures=self._figures,
             frames_per_step=config.env.atari.frame_skip if config.env.is_atari else None,
             directives=files.read_directives(),
+            digests=context.digests,
         )
         self._directives = self.state.directives["standing"]
         self._meter, self._cores = WaitMeter(), FreeCores()

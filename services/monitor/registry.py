@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from aclearn.config import MAX_PROCESSES
 from aclearn.wire import Message
 from services.monitor.role_numbers import HandedOutNumbers
+from services.roles import TRAINER
 
 #: Most bytes of the list of serving roles: it travels in one header of at most 64 KiB.
 _MOST_LISTED_BYTES = 56 * 1024
@@ -26,6 +27,7 @@ class Member:
         host: the machine's name.
         pid: of the process, on its own machine.
         generation: of a trainer.
+        spaces: digests of its environment's spaces; empty if it has none.
     """
 
     role: str
@@ -37,6 +39,7 @@ class Member:
     host: str = ""
     pid: int = 0
     generation: int = 0
+    spaces: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -105,6 +108,17 @@ class Registry:
             return known.number
         taken = {m.number for m in self._members.values() if m.role == role}
         return self._numbers.give(incarnation, role, taken, now)
+
+    def spaces_for(self, newcomer: Member) -> Mapping[str, str]:
+        """The spaces that a newcomer must have: the trainer's, without one those of any member.
+
+        Empty for a trainer.
+        """
+        if newcomer.role == TRAINER.name:
+            return {}
+        others = [m for m in self._members.values() if m.incarnation != newcomer.incarnation]
+        others.sort(key=lambda member: member.role != TRAINER.name)
+        return next((member.spaces for member in others if member.spaces), {})
 
     def refusal(self, newcomer: Member) -> str | None:
         """Why a process cannot join, as text for its log; None if it can."""

@@ -273,6 +273,8 @@ class MonitorClient:
         elif isinstance(message, MembershipReply):
             if message.action in ("stop", "leave"):
                 self.run_is_over |= message.action == "stop"
+                if message.action == "leave" and self.revision < 0:
+                    _LOGGER.error("event=refused_by_the_run reason=%r", message.reason)
                 self._stop(message.reason)
             elif message.action == "wait":
                 self._wait(message.reason)

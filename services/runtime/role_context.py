@@ -34,6 +34,7 @@ from aclearn.wire import (
     parse_endpoint,
     tcp_endpoint,
 )
+from services.runtime.agreement import config_digests, space_digests
 from services.runtime.health import HealthFile
 from services.runtime.monitor_client import MonitorClient
 from services.runtime.seeds import Seeds
@@ -68,6 +69,7 @@ class RoleContext:
         contained: whether it is the only process of its container: a signal does not end the run,
             and its output is for the user.
         number_given: whether the monitor handed out `index`, and may hand out another one.
+        forced: whether the user wants to take part although settings differ from the run's.
         by_hand: whether the user started this role alone: no parent shows the run.
         inline: whether it must start no thread.
         clock: monotonic seconds, for all decisions; not for measurements.
@@ -88,6 +90,7 @@ class RoleContext:
     note: str = ""
     contained: bool = False
     number_given: bool = False
+    forced: bool = False
     by_hand: bool = field(default_factory=lambda: PARENT_PID_VARIABLE not in os.environ)
     inline: bool = False
     clock: Callable[[], float] = time.monotonic
@@ -183,6 +186,11 @@ class RoleContext:
         """The seeds of this start, under a trainer of that generation."""
         return Seeds(self.config.run.seed, generation, self.index, self.start)
 
+    @property
+    def digests(self) -> dict[str, str]:
+        """Of all that must be equal in a run, as far as this role knows it."""
+        return config_digests(self.config) | space_digests(self.env_spec)
+
     def hello(self, endpoints: dict[str, str], *, generation: int = 0) -> Hello:
         """This role's hello; `generation` is a trainer's."""
         return Hello(
@@ -193,6 +201,8 @@ class RoleContext:
             endpoints,
             self.note,
             generation,
+            self.digests,
+            self.forced,
         )
 
     def join(

@@ -52,6 +52,7 @@ def run_role(
     stop: StopFlag,
     *,
     contained: bool = False,
+    forced: bool = False,
     note: str = "",
 ) -> int:
     """Run one role to its end; returns its exit status. Without a name the monitor gives a number.
@@ -81,6 +82,7 @@ def run_role(
             note=note,
             contained=contained,
             number_given=number is None,
+            forced=forced,
         )
         with health or nullcontext():
             try:

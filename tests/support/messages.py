@@ -79,7 +79,17 @@ def samples_of_messages() -> dict[str, Any]:
     messages = [
         NumberRequest("actor"),
         Number(3),
-        Hello("actor", 0, "box", 4242, {"unrolls": "ipc:///tmp/t.sock"}, "it was killed"),
+        Hello(
+            "actor",
+            0,
+            "box",
+            4242,
+            {"unrolls": "ipc:///tmp/t.sock"},
+            "it was killed",
+            2,
+            {"env.id": "0b6477aecfbf4beb"},
+            True,
+        ),
         Peers(3, [Peer("trainer", "trainer-0", "ab12", {"unrolls": "tcp://127.0.0.1:5555"})]),
         Heartbeat(
             counters={"env_steps": 640},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aclearn.config import RunConfig
 from aclearn.control import StopCondition
 from aclearn.metrics import MetricsAggregator
@@ -30,10 +32,19 @@ class Monitor:
         return self.state.take(incarnation.encode(), envelope, self.now)
 
     def hello(
-        self, name: str, incarnation: str, pid: int = 1, **endpoints: str
+        self,
+        name: str,
+        incarnation: str,
+        pid: int = 1,
+        digests: Mapping[str, str] | None = None,
+        forced: bool = False,
+        **endpoints: str,
     ) -> list[OutgoingMessage]:
         role, number = name.split("-")
-        return self.take(incarnation, Hello(role, int(number), "box", pid, endpoints))
+        hello = Hello(
+            role, int(number), "box", pid, endpoints, digests=dict(digests or {}), forced=forced
+        )
+        return self.take(incarnation, hello)
 
     def heartbeat(self, incarnation: str, **changes) -> list[OutgoingMessage]:
         return self.take(incarnation, self.tools.make_heartbeat(**changes))

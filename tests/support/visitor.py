@@ -58,7 +58,7 @@ class Visitor:
     def peers(self) -> Peers:
         """The roles that serve others."""
         number = int(self.incarnation[:4], 16)
-        hello = Hello("compressor", number, "here", os.getpid(), {})
+        hello = Hello("compressor", number, "here", os.getpid(), {}, forced=True)
         return self.ask(self.control, hello, Peers)
 
     def status(self) -> dict[str, Any]:

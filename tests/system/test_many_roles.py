@@ -32,7 +32,8 @@ def test_after_2000_hellos_over_few_connections_good_roles_are_still_answered(
             socket = connect_dealer(visitor.context, address, routing_id=b"c%d" % connection)
             sockets.append(socket)
             for number in range(500):
-                hello = Hello("predictor", number + 500 * connection, "box", 1, endpoints)
+                name = number + 500 * connection
+                hello = Hello("predictor", name, "box", 1, endpoints, forced=True)
                 frames = encode(
                     hello, run="r", incarnation=f"{connection}-{number}", sequence=number
                 )

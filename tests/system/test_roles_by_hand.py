@@ -124,3 +124,22 @@ def test_a_role_refuses_the_folder_of_another_run_and_tells_what_has_changed(
     assert "keys=optimiser.learning_rate\n" in again.output
     assert "event=run_continued" in again.output
     again.check_account()
+
+
+def test_a_role_of_another_environment_is_refused_by_key_unless_forced(system: System) -> None:
+    config = system.config(CARTPOLE, actors={"processes": 1})
+    address = f"tcp://127.0.0.1:{free_port()}"
+    run = system.role("monitor", config, address)
+    trainer = system.role("trainer", config, address)
+    other = ("env.clip_rewards=true", "env.kwargs={sutton_barto_reward: true}")
+    actor = system.role("actor", config, address, *other)
+    assert actor.wait(within_s=30.0) == 1
+    told = "it differs from the run in env.kwargs, env.clip_rewards; start it with the run's own"
+    assert f'event=refused_by_the_run reason="{told}' in actor.output, actor.output
+    assert run.last()["env_steps"] == 0 and run.last()["episodes"] == 0
+    forced = system.role("actor", config, address, *other, "--force")
+    run.wait_until_learning(beyond=300)
+    assert "although it differs in env.kwargs, env.clip_rewards" in run.output
+    for each in (forced, trainer):
+        _left_in_order(each, signal.SIGTERM)
+    _left_in_order(run, signal.SIGTERM, is_monitor=True)

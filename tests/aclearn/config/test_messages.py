@@ -335,6 +335,34 @@ def test_a_file_that_is_nested_thousands_deep_or_within_itself_gets_its_line(pat
     assert message == f"{path}: line 4: the alias *k refers to a part of itself"
 
 
+def _doubled(times: int) -> str:
+    """Lists of which each has the one before twice: 2^times + … values behind aliases."""
+    rows = [f"    a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, times + 1)]
+    return "\n".join(["env:", "  id: a", "  kwargs:", "    a0: &a0 [1]", *rows])
+
+
+def test_aliases_may_repeat_some_values_but_not_double_them_without_end(path: Path) -> None:
+    # size of a list: 2, 5, 11, …: 3 · 2^n − 1; of each one but the last there are two aliases more
+    assert sum(2 * (3 * 2**n - 1) for n in range(10)) < 10_000
+    assert sum(2 * (3 * 2**n - 1) for n in range(11)) > 10_000
+    path.write_text(_doubled(10))
+    assert load_config(path).env.kwargs["a1"] == [[1], [1]]
+    for times in (11, 18, 5000):
+        message = message_of(_doubled(times), path=path)
+        assert message == (
+            f"{path}: line 15: the aliases up to *a10 repeat more than 10000 values; "
+            "write fewer of them"
+        )
+
+
+def test_nesting_through_aliases_is_bounded_too(path: Path) -> None:
+    rows = [f"    a{i}: &a{i} {'[' * 9}*a{i - 1}{']' * 9}" for i in range(1, 9)]
+    message = message_of(
+        "\n".join(["env:", "  id: a", "  kwargs:", "    a0: &a0 1", *rows]), path=path
+    )
+    assert message == f"{path}: line 10: nested more than 50 deep"  # a6: 3 sections, 54 lists
+
+
 @pytest.mark.parametrize("text", ["", "env:", "env: {}", "run: {seed: 2}"])
 def test_a_configuration_without_an_environment_says_what_goes_there(text: str, path: Path) -> None:
     assert message_of(text, path=path) == f"{path}: env.id is missing: {ENV_ID_MEANING}"
