@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 
+from aclearn.files import open_to_write
 from aclearn.launch.role_command import RoleCommand
 
 _LOGGER = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class RoleProcess:
 
     def __init__(self, command: RoleCommand, restarts: int) -> None:
         command.log_path.parent.mkdir(parents=True, exist_ok=True)
-        with command.log_path.open("ab") as log:
+        with os.fdopen(open_to_write(command.log_path, os.O_APPEND), "ab") as log:
             self.log_start = log.tell()
             self._process = subprocess.Popen(
                 command.argv,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from collections import Counter
@@ -18,6 +19,9 @@ from aclearn.launch.role_process import REAP_WITHIN_S, RoleProcess, describe_exi
 from aclearn.launch.role_status import Event, EventKind, RoleStatus, State
 
 _LOGGER = logging.getLogger(__name__)
+
+#: Errors of a program or log file that a restart cannot help.
+_LASTING = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP)
 
 
 @dataclass
@@ -229,11 +233,10 @@ class Supervisor:
         try:
             slot.log_start = None
             slot.process = RoleProcess(slot.command, self._starts[slot.command.name])
-        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-            self._fail(slot, f"cannot be started: {error}")
-            return
-        except OSError as error:  # out of processes, memory or disk: may be temporary
-            self._died(slot, f"cannot be started: {error}")
+        except OSError as error:
+            # out of processes, memory or disk: may be temporary
+            tell = self._fail if error.errno in _LASTING else self._died
+            tell(slot, f"cannot be started: {error}")
             return
         self._starts[slot.command.name] += 1
         slot.state, slot.log_start = "running", slot.process.log_start

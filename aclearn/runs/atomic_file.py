@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from aclearn.errors import ConfigError
+from aclearn.files import open_to_write
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 
@@ -19,19 +20,37 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
     Raises:
         OSError: the disk is full, the folder is missing, …
     """
-    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    temporary = write_aside(path, data)
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        try:
-            write_all(descriptor, data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def write_aside(path: Path, data: bytes | memoryview) -> Path:
+    """Write `data` durably to `temporary_of(path)`, which is returned; `path` stays.
+
+    Raises:
+        OSError: as of `write_atomically`; nothing is left then.
+    """
+    temporary = temporary_of(path)
+    descriptor = open_to_write(temporary, os.O_TRUNC)
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+    return temporary
+
+
+def temporary_of(path: Path) -> Path:
+    """The file in which the content of `path` waits for its renaming."""
+    return path.with_name(path.name + TEMPORARY_SUFFIX)
 
 
 def check_file(path: Path, option: str, *, force: bool = False) -> None:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
 from aclearn.errors import CheckpointError
-from aclearn.runs.atomic_file import TEMPORARY_SUFFIX, sync_folder, write_atomically
+from aclearn.runs.atomic_file import (
+    sync_folder,
+    temporary_of,
+    write_aside,
+    write_atomically,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -56,9 +62,10 @@ def save_checkpoint(
 ) -> Path:
     """Write a checkpoint durably and return its path. It is now the newest, whatever its label.
 
-    `<number>-<label>.safetensors` is written first, then `.json` with the digests, which commits
-    it. Then older ones are removed, except the last `keep` and the last best one. Only one process
-    may write to a folder.
+    `<number>-<label>.json`, with the digests, is written beside its place, then `.safetensors`; the
+    renaming of the JSON commits both. Then older ones are removed, except the last `keep` and the
+    last best one. Only one process may write to a folder. It removes nothing but whole checkpoints
+    and the rest of a killed save or removal: see `look_into`.
 
     Args:
         dir: folder of the checkpoints, made if missing.
@@ -78,17 +85,18 @@ def save_checkpoint(
     blob = _tensor_bytes(tensors)
     try:
         dir.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(dir)
-        numbers = [number for number, _ in _committed(dir)]
-        name = f"{max(numbers, default=0) + 1:06d}-{label}{'-best' if best else ''}"
+        for torn in look_into(dir).torn:
+            remove_checkpoint(torn)
+        name = f"{_next_number(dir):06d}-{label}{'-best' if best else ''}"
         document = _document_bytes(name, label, state, blob)
-        tensors_path, path = dir / f"{name}.safetensors", dir / f"{name}.json"
+        path = dir / f"{name}.json"
         try:
-            write_atomically(tensors_path, blob)
-            write_atomically(path, document)
+            aside = write_aside(path, document)
+            write_atomically(path.with_suffix(".safetensors"), blob)
+            os.replace(aside, path)
+            sync_folder(dir)
         except BaseException:
-            path.unlink(missing_ok=True)
-            tensors_path.unlink(missing_ok=True)
+            remove_checkpoint(path)
             raise
     except OSError as exc:
         raise CheckpointError(
@@ -103,7 +111,7 @@ def save_checkpoint(
 
 
 def load_newest(dir: Path, *, expect_architecture: str | None = None) -> Checkpoint | None:
-    """The newest undamaged checkpoint in `dir`; None if there is no checkpoint.
+    """The newest undamaged checkpoint in `dir`; None if there is nothing of a checkpoint.
 
     Damaged ones are skipped with a warning in the log.
 
@@ -112,9 +120,10 @@ def load_newest(dir: Path, *, expect_architecture: str | None = None) -> Checkpo
         expect_architecture: required value of `state["architecture"]`; None accepts any.
 
     Raises:
-        CheckpointError: every checkpoint is damaged, or the newest undamaged one has another
-            architecture.
+        CheckpointError: there are only damaged checkpoints or parts of some, or the newest
+            undamaged one has another architecture.
     """
+    check_parts(dir)
     return _load_first_whole(dir, list_checkpoints(dir), expect_architecture)
 
 
@@ -130,6 +139,90 @@ def load_best(dir: Path, *, expect_architecture: str | None = None) -> Checkpoin
 def list_checkpoints(dir: Path) -> list[Path]:
     """The JSON files of the checkpoints in `dir`, newest first, not verified."""
     return [path for _, path in sorted(_committed(dir), reverse=True)]
+
+
+class CheckpointFiles(NamedTuple):
+    """What is in a folder of checkpoints; hidden files aside.
+
+    Attributes:
+        whole: JSON files of checkpoints whose JSON is undamaged and whose weights have its size,
+            newest first.
+        torn: JSON paths of checkpoints of which a killed save or removal left a rest.
+        strange: all other files: damaged ones, parts of a copy, files of other versions or of
+            others.
+    """
+
+    whole: list[Path]
+    torn: list[Path]
+    strange: list[Path]
+
+
+def look_into(dir: Path) -> CheckpointFiles:
+    """Tell the files in `dir` apart: only what is whole or torn may be removed.
+
+    While a checkpoint is written or removed, its JSON stands beside its place: weights without a
+    JSON there are not the rest of a kill, but perhaps all that is left of a run.
+    """
+    paths = {path for path in dir.iterdir() if not path.name.startswith(".")}
+    whole = [path for path in list_checkpoints(dir) if _is_whole(path)]
+    jsons = [
+        path.with_suffix("")
+        for path in paths
+        if path.name.endswith(temporary_of(Path(".json")).name)
+    ]
+    torn = [path for path in jsons if _NAME.fullmatch(path.stem) and path not in paths]
+    known = {file for path in (*whole, *torn) for file in _files_of(path)}
+    return CheckpointFiles(whole, torn, sorted(paths - known))
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Remove the checkpoint of the JSON file `path`, or the rest of one.
+
+    A kill meanwhile leaves a rest that `look_into` knows.
+    """
+    if path.exists():
+        os.replace(path, temporary_of(path))
+    for file in _files_of(path):
+        file.unlink(missing_ok=True)
+
+
+def check_parts(dir: Path) -> None:
+    """Raise `CheckpointError` if there is no checkpoint in `dir`, but something that may be of one.
+
+    It is what a partial copy of a run leaves.
+    """
+    if not dir.is_dir() or not (found := look_into(dir).strange) or list_checkpoints(dir):
+        return
+    names = ", ".join(path.name for path in found[:3]) + (", …" if len(found) > 3 else "")
+    raise CheckpointError(
+        f"{dir} has no checkpoint, but {names}: expected <number>-<label>.json beside each "
+        ".safetensors of that name. Copy the missing files there; to start anew instead, use "
+        "--overwrite or another run.name"
+    )
+
+
+def _files_of(path: Path) -> list[Path]:
+    """The files of a checkpoint, also while it is written or removed; last the JSON set aside."""
+    tensors = path.with_suffix(".safetensors")
+    return [path, tensors, temporary_of(tensors), temporary_of(path)]
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether it is a checkpoint that this version wrote, as far as the JSON and sizes tell."""
+    tensors = path.with_suffix(".safetensors")
+    if path.is_symlink() or tensors.is_symlink():
+        return False
+    try:
+        body = _verified_body(path, path.read_bytes())
+        return bool(tensors.stat().st_size == body["tensors_bytes"])
+    except (OSError, CheckpointError):
+        return False
+
+
+def _next_number(dir: Path) -> int:
+    """A number above those of all files, whole or not."""
+    matches = (_NAME.fullmatch(path.name.partition(".")[0]) for path in dir.iterdir())
+    return max((int(match["number"]) for match in matches if match), default=0) + 1
 
 
 def saved_labels(dir: Path) -> list[int]:
@@ -248,23 +341,11 @@ def _committed(dir: Path) -> list[tuple[int, Path]]:
     return [(int(match["number"]), path) for match, path in found if match]
 
 
-def _remove_leftovers(dir: Path) -> None:
-    """Remove the files that a process left when it was killed during a save or a removal."""
-    committed = {path.stem for _, path in _committed(dir)}
-    for path in dir.iterdir():
-        torn = path.suffix == TEMPORARY_SUFFIX
-        orphan = path.suffix == ".safetensors" and path.stem not in committed
-        if torn or (orphan and _NAME.fullmatch(path.stem)):
-            path.unlink()
-
-
 def _prune(dir: Path, keep: int) -> None:
-    newest_first = list_checkpoints(dir)
-    kept = newest_first[:keep] + [p for p in newest_first if p.stem.endswith("-best")][:1]
-    removed = [path for path in newest_first if path not in kept]
+    whole = look_into(dir).whole
+    kept = whole[:keep] + [path for path in whole if path.stem.endswith("-best")][:1]
+    removed = [path for path in whole if path not in kept]
     for path in removed:
-        # JSON first: after a kill in between, the next save removes the tensors
-        path.unlink()
-        path.with_suffix(".safetensors").unlink(missing_ok=True)
+        remove_checkpoint(path)
     if removed:
         sync_folder(dir)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from aclearn.errors import RunFolderError
+from aclearn.files import open_to_write
 
 _RUN: Final = ".lock"
 _LOOK_EVERY_S: Final = 0.05
@@ -145,11 +146,11 @@ def _of(role: str) -> str:
 
 def _try_lock(path: Path, *, shared: bool) -> int | None:
     """A descriptor that holds the lock; None if another process does."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = open_to_write(path, 0)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         # the folder may have been moved since the file was opened
-        if os.path.samestat(os.fstat(descriptor), path.stat()):
+        if os.path.samestat(os.fstat(descriptor), path.lstat()):
             return descriptor
     except (BlockingIOError, FileNotFoundError):
         pass
@@ -175,7 +176,7 @@ def _holders(folder: Path, *, without: Container[str]) -> list[str]:
     for name in (_RUN, *sorted(path.name for path in folder.glob(_of("*")))):
         if name in without:
             continue
-        descriptor = os.open(folder / name, os.O_RDONLY | os.O_CREAT, 0o644)
+        descriptor = open_to_write(folder / name, 0)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

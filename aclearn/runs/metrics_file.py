@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aclearn.errors import RunFolderError
+from aclearn.files import open_to_write
 from aclearn.runs.atomic_file import write_all
 from aclearn.types.bounds import LARGEST_FIGURE
 
@@ -30,7 +31,8 @@ _MOST_COUNT: Final = 2**63
 class MetricsWriter:
     """Appends lines to a `metrics.jsonl`, unbuffered.
 
-    An unfinished line at the end of an existing file is removed first. Only one process may write.
+    An unfinished line at the end of an existing file is removed first, if it begins as ours do;
+    any other text stays, and is left out by readers. Only one process may write.
 
     Raises:
         RunFolderError: the file cannot be opened or repaired.
@@ -39,9 +41,7 @@ class MetricsWriter:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._descriptor: int | None = os.open(
-                path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644
-            )
+            self._descriptor: int | None = open_to_write(path, os.O_APPEND)
             self.last_line: dict[str, Any] | None = self._repair(self._descriptor)
         except OSError as exc:
             raise RunFolderError(f"{path} cannot be written ({exc.strerror})") from exc
@@ -82,12 +82,16 @@ class MetricsWriter:
         self.close()
 
     def _repair(self, descriptor: int) -> dict[str, Any] | None:
-        """Remove the text after the last whole line; returns that line, or None."""
+        """Remove an unfinished line of ours, end one of another; returns our last whole line."""
         size = os.fstat(descriptor).st_size
         line, end = _last_whole_line(descriptor, size)
         if end < size:
-            _log.warning("event=metrics_repaired path=%s cut_bytes=%d", self._path, size - end)
-            os.ftruncate(descriptor, end)
+            _log.warning("event=metrics_repaired path=%s torn_bytes=%d", self._path, size - end)
+            # a machine that lost its power leaves zeros
+            if os.pread(descriptor, 1, end) in (b"{", b"\0"):
+                os.ftruncate(descriptor, end)
+            else:
+                write_all(descriptor, b"\n")
         return line
 
 
@@ -178,22 +182,23 @@ def _holds_numbers(value: Any, levels: int) -> bool:
 
 
 def _last_whole_line(descriptor: int, size: int) -> tuple[dict[str, Any] | None, int]:
-    """The last line that ends and is a JSON object, and the offset behind it."""
-    tail_bytes = min(_TAIL_BYTES, size)
+    """The last line that ends and is a JSON object, and the offset behind the last newline."""
+    tail_bytes, last = min(_TAIL_BYTES, size), 0
     while True:
         offset = size - tail_bytes
         tail = os.pread(descriptor, tail_bytes, offset)
         end = tail.rfind(b"\n") + 1
+        last = max(last, offset + end if end else 0)
         while end:
             begin = tail.rfind(b"\n", 0, end - 1) + 1
             if begin == 0 and offset > 0:
                 break
             line = _parse_line(tail[begin : end - 1])
             if line is not None:
-                return line, offset + end
+                return line, last
             end = begin
         if offset == 0:
-            return None, 0
+            return None, last
         tail_bytes = min(tail_bytes * 2, size)
 
 

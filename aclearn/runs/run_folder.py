@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from aclearn.errors import RunFolderError
+from aclearn.errors import CheckpointError, RunFolderError
 from aclearn.runs.atomic_file import write_atomically
-from aclearn.runs.checkpoint import saved_labels
+from aclearn.runs.checkpoint import check_parts, look_into, remove_checkpoint, saved_labels
 from aclearn.runs.lock import FolderLock, lock_run
 from aclearn.runs.metrics_file import read_metrics
 from aclearn.runs.summary import read_summary
@@ -22,9 +22,9 @@ _log = logging.getLogger(__name__)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _RESERVED_BYTES: Final = 100_000
 _SUBFOLDERS: Final = ("checkpoints", "logs")
-#: All files of a run, except locks. The configuration is last: it makes the folder a run.
+#: All files of a run, except checkpoints and locks. The configuration is last: it makes the folder
+#: a run.
 _FILES: Final = (
-    "checkpoints/*",
     "logs/*.log",
     "events.out.tfevents.*",
     ".reserved",
@@ -138,8 +138,7 @@ class RunFolder:
         try:
             if not new:
                 _remove_files_of_failed_start(path)
-            for subfolder in _SUBFOLDERS:
-                (path / subfolder).mkdir(exist_ok=True)
+            _make_subfolders(path)
             # Last: it makes the folder a run.
             write_atomically(folder.config_path, config_yaml.encode())
         except OSError as exc:
@@ -174,8 +173,8 @@ class RunFolder:
             )
         folder = cls(path, lock(path) if lock else None)
         try:
-            for subfolder in _SUBFOLDERS if lock else ():
-                (path / subfolder).mkdir(exist_ok=True)
+            if lock:
+                _make_subfolders(path)
         except OSError as exc:
             folder.close()
             raise RunFolderError(
@@ -192,6 +191,25 @@ class RunFolder:
     def has_learned(self) -> bool:
         """Whether the run has learned anything; otherwise `create` reuses the folder."""
         return _has_learned(self.path)
+
+    def check_resumable(self) -> None:
+        """Check that the run can be continued; one that has learned nothing begins again.
+
+        A file among the checkpoints that is of none is named in the log.
+
+        Raises:
+            CheckpointError: it has learned, and there is no checkpoint; says what was found.
+        """
+        check_parts(self.checkpoints_dir)
+        if strange := look_into(self.checkpoints_dir).strange:
+            names = ", ".join(path.name for path in strange)
+            _log.warning("%s: no whole checkpoint, and left alone: %s", self.checkpoints_dir, names)
+        if self.has_learned and not saved_labels(self.checkpoints_dir):
+            raise CheckpointError(
+                f"the run in {self.path} has learned ({self.metrics_path.name} says so), and "
+                f"{self.checkpoints_dir} has no checkpoint; copy its checkpoints there. To start "
+                "anew instead, use --overwrite or another run.name"
+            )
 
     def log_path(self, role: str, identifier: str) -> Path:
         """The log file of one process: `logs/<role>-<identifier>.log`."""
@@ -249,6 +267,20 @@ class RunFolder:
         self.close()
 
 
+def _make_subfolders(path: Path) -> None:
+    """Make the missing folders of a run.
+
+    Raises:
+        OSError: of the disk, or one is a symbolic link out of the run.
+    """
+    for name in _SUBFOLDERS:
+        folder = path / name
+        if folder.is_symlink() and not folder.resolve().is_relative_to(path.resolve()):
+            words = f"{name} is a symbolic link out of it to {folder.readlink()}; make it a folder"
+            raise OSError(errno.ELOOP, words)
+        folder.mkdir(exist_ok=True)
+
+
 def _cannot_be_made(path: Path, why: str | None) -> str:
     return f"the run folder {path} cannot be made ({why}); choose another run.dir"
 
@@ -266,7 +298,11 @@ def _already_there(path: Path) -> str:
 
 
 def _has_learned(path: Path) -> bool:
-    if any(label > 0 for label in saved_labels(path / "checkpoints")):
+    """Whether there are traces of learning, or files among the checkpoints that may be of some."""
+    checkpoints = path / "checkpoints"
+    if any(label > 0 for label in saved_labels(checkpoints)):
+        return True
+    if checkpoints.is_dir() and look_into(checkpoints).strange:
         return True
     metrics = path / "metrics.jsonl"
     return metrics.exists() and any(line.get("learned_steps") for line in read_metrics(metrics))
@@ -276,6 +312,10 @@ def _remove_files_of_failed_start(path: Path) -> None:
     """Remove the files of a run that learned nothing; its locks are ours."""
     if _has_learned(path):  # another command was faster
         raise FileExistsError(errno.EEXIST, "a run has begun there meanwhile")
+    if (checkpoints := path / "checkpoints").is_dir():
+        whole, torn, _ = look_into(checkpoints)
+        for checkpoint in (*whole, *torn):
+            remove_checkpoint(checkpoint)
     for pattern in _FILES:
         for file in path.glob(pattern):
             file.unlink()

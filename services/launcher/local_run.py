@@ -32,6 +32,7 @@ def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
     Raises:
         ConfigError: the existing run has another environment or policy.
         RunFolderError: it exists already (or, to resume, does not), or another process writes it.
+        CheckpointError: the existing run has learned, and has no checkpoint.
     """
     name = config.run.name
     assert name is not None  # resolved when the configuration is loaded
@@ -42,6 +43,7 @@ def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
     folder = RunFolder.open(Path(config.run.dir) / name, lock=lock)
     try:
         check_same_run(config, folder)
+        folder.check_resumable()
         folder.write_config_yaml(config.to_yaml())
     except BaseException:
         folder.close()

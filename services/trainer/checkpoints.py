@@ -41,7 +41,8 @@ class TrainerCheckpoints:
         start: Callable[[], dict[str, NDArray[Any]]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._trainer, self._dir, self._clock = trainer, folder.checkpoints_dir, clock
+        self._trainer, self._folder, self._clock = trainer, folder, clock
+        self._dir = folder.checkpoints_dir
         self._kept, self._start = run.checkpoints_kept, start
         now = clock()
         self._record = CheckpointRecord(run.checkpoint_every_s, tried_at=now, saved_at=now)
@@ -52,11 +53,13 @@ class TrainerCheckpoints:
         """Restore the newest whole checkpoint; False if there is none, and `start` is saved.
 
         Raises:
-            CheckpointError: there are checkpoints, but none can be used, or a disk error.
+            CheckpointError: there are checkpoints or signs of some, but none can be used, or a disk
+                error.
         """
         digest = self._trainer.architecture.digest()
         checkpoint = load_newest(self._dir, expect_architecture=digest)
         if checkpoint is None:
+            self._folder.check_resumable()
             if start := self._start():
                 self._trainer.learner.load_state_tensors(start)
                 _LOGGER.info("event=warm_start tensors=%d", len(start))

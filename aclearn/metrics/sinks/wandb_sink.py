@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from aclearn.metrics.names import CHAIN_STEPS, PART_SECONDS
 from aclearn.metrics.sinks.sink import MetricsSink, SinkRun
+from aclearn.runs import write_atomically
 
 #: In the run's folder: the id of the run at Weights & Biases.
 ID_FILE: Final = "wandb_id"
@@ -52,7 +53,7 @@ class WandbSink(MetricsSink):
 
         id_path = run.path / ID_FILE
         if not (run.resumed and id_path.exists()):
-            id_path.write_text(secrets.token_hex(8), encoding="utf-8")
+            write_atomically(id_path, secrets.token_hex(8).encode())
         config = dict(run.config)
         config["env"] = {key: value for key, value in config["env"].items() if key != "kwargs"}
         self._run = wandb.init(

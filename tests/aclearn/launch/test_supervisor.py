@@ -282,6 +282,17 @@ def test_a_role_is_added_and_removed_while_the_others_run(stage: Stage) -> None:
     assert [s.name for s in supervisor.roles()] == ["actor-0", "actor-1"]
 
 
+def test_a_role_that_is_added_again_is_told_of_its_earlier_starts(stage: Stage) -> None:
+    source = "import os; print('earlier', os.environ['ACLEARN_RESTARTS'], flush=True)\n" + _WAITS
+    supervisor = stage.supervise(stage.role("actor-0", _ORDERLY))
+    supervisor.start()
+    for start in range(3):
+        supervisor.add(stage.role("actor-1", source))
+        stage.wait_for_log("actor-1", f"earlier {start}")
+        supervisor.remove("actor-1")
+        stage.collect(supervisor, lambda: len(supervisor.roles()) == 1, "it has left")
+
+
 def test_an_optional_role_that_dies_too_often_ends_no_other(stage: Stage) -> None:
     supervisor = stage.supervise(stage.role("actor-0", _ORDERLY), max_restarts=1)
     supervisor.start()
@@ -340,6 +351,17 @@ def test_a_program_that_does_not_exist_fails_at_once_by_name(stage: Stage) -> No
     supervisor = stage.supervise(role)
     with pytest.raises(RoleFailure, match=r"actor-0: cannot be started: .*/nowhere/python"):
         supervisor.start()
+
+
+def test_a_log_that_is_a_symbolic_link_fails_at_once_and_stays(stage: Stage) -> None:
+    role = stage.role("actor-0", _WAITS)
+    (stage.folder / "elsewhere").write_text("mine\n")
+    role.log_path.parent.mkdir()
+    role.log_path.symlink_to(stage.folder / "elsewhere")
+    supervisor = stage.supervise(role)
+    with pytest.raises(RoleFailure, match=r"cannot be started: .*is a symbolic link"):
+        supervisor.start()
+    assert (stage.folder / "elsewhere").read_text() == "mine\n"
 
 
 def test_a_child_gets_its_environment_no_input_and_a_session_of_its_own(stage: Stage) -> None:

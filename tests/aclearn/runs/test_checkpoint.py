@@ -183,7 +183,7 @@ def test_after_a_damaged_newest_the_next_save_is_the_newest(tmp_path: Path) -> N
     _save(tmp_path, 10, keep=1)
     _save(tmp_path, 50, keep=2).write_bytes(b"damaged")
     _save(tmp_path, 11, keep=1)
-    assert [path.stem for path in list_checkpoints(tmp_path)] == ["000003-11"]
+    assert [path.stem for path in list_checkpoints(tmp_path)] == ["000003-11", "000002-50"]
     assert _is(load_newest(tmp_path), 11)
 
 

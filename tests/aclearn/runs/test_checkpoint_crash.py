@@ -140,10 +140,10 @@ for call in range(1, 100):
     assert done.stderr == ""
     unharmed = int(done.stdout)
     newest = [_newest_label(tmp_path / str(call)) for call in range(1, unharmed + 1)]
-    # Six calls a file (open, write, fsync, rename, open and fsync of the folder): the fourth of the
-    # JSON commits; then the oldest goes: two removals and an open and fsync of the folder.
-    assert unharmed == 6 + 6 + 4 + 1
-    assert newest == [2] * 10 + [3] * 7
+    # The JSON is set aside (open, write, fsync), the tensors are written (these and rename, open,
+    # fsync of the folder), the JSON's rename commits. Then the oldest goes: rename, four removals.
+    assert unharmed == 3 + 6 + 3 + 1 + 4 + 2 + 1
+    assert newest == [2] * 10 + [3] * 10
     for call in range(1, unharmed + 1):
         dir = tmp_path / str(call)
         for path in list_checkpoints(dir):

@@ -50,34 +50,31 @@ def test_a_line_torn_at_any_place_is_cut_off(tmp_path: Path, cut: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rest", "kept"),
+    ("before", "last", "after"),
     [
-        (b"\0\0\0\0", b'{"n": 1}\n'),
-        (b"\0\0\n\0\n", b'{"n": 1}\n'),
-        (b"7\n[1]\n\n", b'{"n": 1}\n'),
-        (b"\xff\xfe\n", b'{"n": 1}\n'),
-        (b"x" * 200_000 + b"\n", b'{"n": 1}\n'),
+        (b'{"n": 1}\n\0\0\0\0', {"n": 1}, b'{"n": 1}\n'),
+        (b'{"n": 1}\n{"n": ', {"n": 1}, b'{"n": 1}\n'),
+        (b'{"n": 1}\n\0\0\n\0\n', {"n": 1}, None),
+        (b'{"n": 1}\n7\n[1]\n\n', {"n": 1}, None),
+        (b'{"n": 1}\n' + b"x" * 200_000 + b"\n", {"n": 1}, None),
+        (b'{"n": 1}\nsteps,return', {"n": 1}, b'{"n": 1}\nsteps,return\n'),
+        (b"", None, None),
+        (b"\n", None, None),
+        (b"steps,return\n1,2\n", None, None),
+        (b"x" * 100_000, None, b"x" * 100_000 + b"\n"),
+        (b'{"n"' + b"x" * 100_000, None, b""),
     ],
 )
-def test_what_is_no_line_at_the_end_is_cut_off_with_a_warning(
-    tmp_path: Path, rest: bytes, kept: bytes, caplog: pytest.LogCaptureFixture
+def test_only_an_unfinished_line_of_ours_is_cut_off(
+    tmp_path: Path, before: bytes, last: object, after: bytes | None
 ) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(kept + rest)
-    with caplog.at_level(logging.WARNING), MetricsWriter(path) as writer:
-        assert writer.last_line == {"n": 1}
-    assert path.read_bytes() == kept
-    assert f"cut_bytes={len(rest)}" in caplog.text
-
-
-@pytest.mark.parametrize("content", [b"", b"torn", b"\n", b"x" * 100_000])
-def test_a_file_without_a_whole_line_starts_again(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_bytes(content)
+    path.write_bytes(before)
     with MetricsWriter(path) as writer:
-        assert writer.last_line is None
-        writer.write({"n": 1})
-    assert path.read_bytes() == b'{"n": 1}\n'
+        assert writer.last_line == last
+        writer.write({"n": 2})
+    assert path.read_bytes() == (before if after is None else after) + b'{"n": 2}\n'
+    assert read_metrics(path) == [*([last] if last else []), {"n": 2}]
 
 
 def test_a_last_line_longer_than_the_first_look_is_found_whole(tmp_path: Path) -> None:
