@@ -32,7 +32,7 @@ from aclearn.config import config_from_yaml
 from aclearn.distributions import distribution_of
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
-from aclearn.rollout import PolicySnapshot, UnrollCounter
+from aclearn.rollout import EpisodeCohorts, PolicySnapshot, UnrollCounter
 from aclearn.telemetry import WaitMeter
 from aclearn.types import OBSERVATION, PolicyId, PolicyVersion, Unroll, Visited
 from aclearn.wire import Envelope, Message, UnrollReply, encode
@@ -179,6 +179,7 @@ class Measured:
                 self._meter,
             ),
             counter=UnrollCounter(),
+            cohorts=EpisodeCohorts(time.monotonic),
             sender=UnrollSender(
                 trainer,
                 membership,

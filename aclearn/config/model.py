@@ -51,7 +51,7 @@ class RunConfig(Group):
     )
     target_return: float | None = Field(
         default=None,
-        description="target: mean return of the last 100 episodes, in points of the game",
+        description="target: mean return of the newest 100 episodes, in points of the game",
     )
     stop_at_target: bool = Field(
         default=True,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from aclearn.metrics.episode_means import EpisodeMeans
 from aclearn.metrics.names import (
     CHAIN_STEPS,
     EPISODES_FOR_TARGET,
@@ -18,7 +18,6 @@ from aclearn.metrics.names import (
 from aclearn.metrics.step_totals import StepTotals
 from aclearn.metrics.wait_shares import WaitShares
 from aclearn.telemetry import CounterRate, SlidingRate, add_up
-from aclearn.types.bounds import LARGEST_FIGURE
 
 if TYPE_CHECKING:  # the wire imports sockets
     from aclearn.wire import Heartbeat
@@ -74,14 +73,10 @@ class MetricsAggregator:
         self._time_base_s = float(previous.get("time_s") or 0.0)
         self._episodes = int(previous.get("episodes") or 0)
         self._episodes_of: dict[str, int] = {}
-        self._returns: deque[float] = deque(maxlen=EPISODES_FOR_TARGET)
-        self._totals = StepTotals()
+        self._means, self._totals = EpisodeMeans(), StepTotals()
         if state is not None:
-            returns = [float(value) for value in state.get("returns", ())]
-            if not all(abs(value) <= LARGEST_FIGURE for value in returns):
-                raise ValueError(f"a return is not a number up to {LARGEST_FIGURE:g}")
-            self._returns.extend(returns)
             self._totals = StepTotals.from_state(state.get("totals", {}))
+            self._means = EpisodeMeans(state.get("episodes", []))
         self._processes: dict[str, _Process] = {}
         self._trainer: str | None = None
         self._superseded: set[str] = set()
@@ -124,20 +119,32 @@ class MetricsAggregator:
 
     @property
     def mean_of_100(self) -> float | None:
-        """Mean true return of the last 100 episodes; None before 100 have ended."""
-        return self._return_mean() if len(self._returns) == EPISODES_FOR_TARGET else None
-
-    def _return_mean(self) -> float | None:
-        return math.fsum(self._returns) / len(self._returns) if self._returns else None
+        """Mean true return of the newest 100 episodes or more; None while there are fewer."""
+        means = self._means
+        return means.return_mean if means.episodes >= EPISODES_FOR_TARGET else None
 
     def state(self) -> dict[str, Any]:
         """The JSON-able state from which, with the last line, an aggregator continues exactly."""
-        return {"totals": self._totals.state(), "returns": list(self._returns)}
+        return {"totals": self._totals.state(), "episodes": self._means.state()}
 
     def observe_heartbeat(
-        self, role: str, incarnation: str, heartbeat: Heartbeat, now: float
+        self,
+        role: str,
+        incarnation: str,
+        heartbeat: Heartbeat,
+        now: float,
+        *,
+        clock_s: float | None = None,
     ) -> None:
-        """Add a heartbeat received at `now`; those of replaced trainers are ignored."""
+        """Add a heartbeat received at `now`; those of replaced trainers are ignored.
+
+        Args:
+            role: of the sender.
+            incarnation: of the sender.
+            heartbeat: of it.
+            now: seconds of the run's own time.
+            clock_s: seconds of the roles' clock, by which episodes began; None: as `now`.
+        """
         if incarnation in self._superseded:
             return
         first = incarnation not in self._processes
@@ -155,6 +162,12 @@ class MetricsAggregator:
         elif role == "actor":
             self._totals.observe_actor(incarnation, heartbeat.counters.get("env_steps", 0))
         self._observe_episodes(incarnation, heartbeat)
+        self._means.observe(
+            incarnation,
+            heartbeat,
+            now if clock_s is None else clock_s,
+            settles=role == "actor",
+        )
         self._observe_env_steps(first, now)
 
     def observe_own_waits(self, role: str, waits: Mapping[str, float], now: float) -> None:
@@ -171,6 +184,7 @@ class MetricsAggregator:
             return
         if process.role == "actor":
             self._totals.actor_gone(incarnation)
+        self._means.forget(incarnation)
         self._waits.forget(incarnation)
         for rate in self._rates.values():
             rate.forget(incarnation)
@@ -196,9 +210,10 @@ class MetricsAggregator:
             "learned_steps_per_s": self._rates["learned_steps"].per_s(now),
             "pps": self._rates["predictions"].per_s(now),
             "tps": self._rates["batches"].per_s(now),
-            "return_mean_100": self._return_mean(),
+            "return_mean_100": self._means.return_mean,
             "best_return": self.best_return,
-            "episodes_in_mean": len(self._returns),
+            "episode_length_mean": self._means.length_mean,
+            "episodes_in_mean": self._means.episodes,
             "episodes": self._episodes,
             "lag_mean": self._trainer_gauges.get("lag_mean", 0.0),
             "lag_max": self._trainer_gauges.get("lag_max", 0.0),
@@ -255,9 +270,6 @@ class MetricsAggregator:
 
     def _observe_episodes(self, incarnation: str, heartbeat: Heartbeat) -> None:
         ended = len(heartbeat.episode_returns)
-        self._returns.extend(
-            float(value) for value in heartbeat.episode_returns if math.isfinite(value)
-        )
         # Kept after the process is gone, so that nothing is counted again. An aggregator that
         # continues another's state has counted what a process did before its first heartbeat here.
         known = self._episodes_of.pop(incarnation, None)

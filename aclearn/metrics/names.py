@@ -11,7 +11,7 @@ from aclearn.errors import ConfigError, did_you_mean
 if TYPE_CHECKING:
     from aclearn.config import Config
 
-#: `return_mean_100` counts as the run's after this many episodes.
+#: Least number of episodes of a `return_mean_100` that decides anything.
 EPISODES_FOR_TARGET = 100
 
 #: Counts of the trainer that a line has under the same names.
@@ -40,6 +40,7 @@ METRIC_NAMES: Final = (
     "tps",
     "return_mean_100",
     "best_return",
+    "episode_length_mean",
     "episodes_in_mean",
     "episodes",
     "lag_mean",

@@ -17,6 +17,7 @@ _TAGS: Final = {
     "target_return": "return/target",
     "reached_target_at_s": "return/reached_target_at_s",
     **{name: f"return/{name.removeprefix('return_')}" for name in (*SLOPE_FIGURES, *GAP_FIGURES)},
+    "episode_length_mean": "return/episode_length_mean",
     "episodes": "return/episodes",
     "episodes_in_mean": "return/episodes_in_mean",
     **{

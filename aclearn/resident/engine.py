@@ -19,6 +19,7 @@ from aclearn.resident.environment import ResidentEnv
 from aclearn.resident.sampling import sampler_of
 from aclearn.resident.slices import Slice, Slices
 from aclearn.resident.warp_setup import wp
+from aclearn.types import EpisodeCohort
 from aclearn.types.bounds import LARGEST_NUMBER
 
 #: Bytes of an environment besides its state: length, return and end of its episode, number of
@@ -112,6 +113,12 @@ class ResidentEnvs:
         self._statistics = torch.zeros(
             rows, kernels.STATISTICS, dtype=torch.float64, device=self.device
         )
+        # an episode of the longest length, and a rollout, are within the ring
+        self._cohort_steps = max(steps, -(-(env.time_limit + steps) // (kernels.COHORTS - 4)))
+        self._cohorts = torch.zeros(
+            rows, kernels.COHORTS, kernels.COHORT_SUMS, dtype=torch.float64, device=self.device
+        )
+        self._next_cohort = 0  # the first that was not taken
         self._out_of_range_at = torch.zeros(1, dtype=torch.int64, device=self.device)
         # seed and `steps` for kernels: in memory, since a captured launch keeps its other arguments
         self._seed = torch.full((1,), seed, dtype=torch.int32, device=self.device)
@@ -131,6 +138,8 @@ class ResidentEnvs:
             self._seed.fill_(seed)
         for tensor in self._running.values():
             tensor.zero_()
+        self._cohorts.zero_()
+        self._next_cohort = -(-self.steps // self._cohort_steps)
         self._observe(begins=True)
         return self.buffers.observations[-1]
 
@@ -208,6 +217,28 @@ class ResidentEnvs:
                 return f": {name} {float(wrong[0]):g}"
         return ""  # not recorded, or clipped
 
+    def take_cohorts(self) -> list[EpisodeCohort]:
+        """The episodes by their first steps, as far as all have ended; waits for the device.
+
+        `begun_s` is the number of a step. Call it after every rollout, which has at most T steps.
+        """
+        running = self._running["lengths"].masked_fill(self._running["ended"], 0)
+        until = (self.steps - int(running.max())) // self._cohort_steps
+        numbers = range(self._next_cohort, until)
+        if not numbers:
+            return []
+        places = [number % kernels.COHORTS for number in numbers]
+        sums = self._cohorts[:, places].sum(0).cpu().numpy()
+        self._cohorts[:, places] = 0.0
+        self._next_cohort = until
+        return [
+            EpisodeCohort(
+                float(number * self._cohort_steps), int(ended), float(returns), int(steps)
+            )
+            for number, (ended, returns, steps) in zip(numbers, sums, strict=True)
+            if ended
+        ]
+
     def broken(self) -> Tensor:
         """`[]` bool: whether the next `take_sums` raises; without a wait for the device."""
         return (self._statistics[:, kernels.OUT_OF_RANGE] > 0.0).any()
@@ -238,8 +269,14 @@ class ResidentEnvs:
         """All that a later `restore` continues from, by name."""
         state = np.frombuffer(self.state().tobytes(), np.uint8)
         running = {name: tensor.cpu().numpy().copy() for name, tensor in self._running.items()}
-        counted = {"steps": np.array(self.steps, np.int64), "seed": self._seed.cpu().numpy().copy()}
-        return {"state": state, **running, **counted}
+        return {
+            "state": state,
+            **running,
+            "steps": np.array(self.steps, np.int64),
+            "seed": self._seed.cpu().numpy().copy(),
+            "cohorts": self._cohorts.sum(0).cpu().numpy(),
+            "cohort_steps": np.array([self._cohort_steps, self._next_cohort], np.int64),
+        }
 
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a `snapshot` of as many environments.
@@ -256,6 +293,12 @@ class ResidentEnvs:
         self.steps = int(saved["steps"])
         self._clock.fill_(self.steps)
         self._seed.copy_(torch.from_numpy(np.array(saved["seed"])))
+        self._cohorts.zero_()
+        steps, self._next_cohort = (int(number) for number in saved["cohort_steps"])
+        if steps == self._cohort_steps:
+            self._cohorts[0] = torch.from_numpy(np.array(saved["cohorts"]))
+        else:  # of another rollout: episodes count that begin later
+            self._next_cohort = -(-self.steps // self._cohort_steps)
         self._observe(begins=False)
 
     def close(self) -> None:
@@ -307,7 +350,8 @@ class Rollout:
             kernels.rollout_kernel(envs.env, envs.sampler, chooser, recorded=recorded)
         )
         arrays = [wp.from_torch(tensor) for tensor in envs._running.values()]
-        sums = [wp.from_torch(envs._statistics), wp.from_torch(envs._out_of_range_at)]
+        cohorts = [wp.from_torch(envs._cohorts), envs._cohort_steps]
+        sums = [wp.from_torch(envs._statistics), *cohorts, wp.from_torch(envs._out_of_range_at)]
         fixed = [envs._states, *arrays, *sums, envs.params, source]
         fixed += [*envs._arrays, wp.from_torch(envs._seed), wp.from_torch(envs._clock)]
         self._varying = len(fixed)

@@ -20,6 +20,9 @@ EPISODES, RETURNS, SQUARES, LENGTHS, RESETS, OUT_OF_RANGE = range(6)
 STATISTICS = 6
 #: Rows of statistics of a slice, by environment: a GPU's threads would wait for each other at one.
 SPREAD = 64
+#: Groups of episodes by their first step, in a ring; columns: episodes, the sums of their returns
+#: and of their lengths.
+COHORTS, COHORT_SUMS = 64, 3
 #: A place where a number was out of range: step · 2^this + environment.
 STEP_BITS = 32
 
@@ -90,11 +93,12 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
     """A kernel of K steps, the state in registers.
 
     Arguments: state, steps and returns of the running episodes, whether the last step ended one,
-    number of ended episodes and return of the last (each `[N]`); statistics `[slices · 64, 6]`; a
-    place `[1]` where a number was out of range; params; source; observations `[T+1, N]`, actions,
-    log-probabilities, rewards, terminated, truncated and valid `[T, N]`; seed and number of steps
-    since the start, both `[1]`, and how many more before the first step; K; its row; the slice's
-    first environment and number.
+    number of ended episodes and return of the last (each `[N]`); statistics `[slices · 64, 6]`;
+    cohorts `[slices · 64, 64, 3]`, and the number of steps in which one begins; a place `[1]` where
+    a number was out of range; params; source; observations `[T+1, N]`, actions, log-probabilities,
+    rewards, terminated, truncated and valid `[T, N]`; seed and number of steps since the start,
+    both `[1]`, and how many more before the first step; K; its row; the slice's first environment
+    and number.
     """
     observation = env.observation_type
     env_reset, env_step, env_observe, limit = env.reset, env.step, env.observe, env.time_limit
@@ -117,6 +121,8 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         episodes: wp.array(dtype=wp.int32),
         last_returns: wp.array(dtype=wp.float32),
         statistics: wp.array2d(dtype=wp.float64),
+        cohorts: wp.array3d(dtype=wp.float64),
+        cohort_steps: wp.int32,
         out_of_range_at: wp.array(dtype=wp.int64),
         params: params_type,
         source: source_type,
@@ -144,6 +150,7 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         step0 = clock[0] + ahead
         seen = observation(env_observe(state, params))
         # summed in registers: additions of all threads to one place would take longer than steps
+        sums = part * SPREAD + i % SPREAD
         ends = wp.int32(0)
         resets = wp.int32(0)
         broken = wp.int32(0)
@@ -181,6 +188,10 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
                 lengths_sum += wp.float64(length)
                 returns_sum += wp.float64(total)
                 squares += wp.float64(total) * wp.float64(total)
+                cohort = ((now - length + 1) / cohort_steps) % COHORTS
+                wp.atomic_add(cohorts, sums, cohort, 0, wp.float64(1.0))
+                wp.atomic_add(cohorts, sums, cohort, 1, wp.float64(total))
+                wp.atomic_add(cohorts, sums, cohort, 2, wp.float64(length))
             if wp.static(recorded):
                 observations[row + k + 1, i] = seen
                 actions[row + k, i] = action
@@ -193,7 +204,6 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         lengths[i] = length
         returns[i] = total
         ended[i] = over
-        sums = part * SPREAD + i % SPREAD
         if ends > 0:
             episodes[i] = episodes[i] + ends
             wp.atomic_add(statistics, sums, EPISODES, wp.float64(ends))

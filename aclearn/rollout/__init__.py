@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from aclearn.rollout.acting import Executable, PolicySnapshot, act, act_in_parts
+from aclearn.rollout.episode_cohorts import EpisodeCohorts
 from aclearn.rollout.episode_statistics import EpisodeTracker, FinishedEpisode
 from aclearn.rollout.unroll_builder import UnrollBuilder
 from aclearn.rollout.unroll_counter import UnrollCounter
 
 __all__ = [
+    "EpisodeCohorts",
     "EpisodeTracker",
     "Executable",
     "FinishedEpisode",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aclearn.rollout.episode_cohorts import EpisodeCohorts
 from aclearn.types import EnvStep
 
 
@@ -19,17 +20,27 @@ class FinishedEpisode:
         return_: sum of its true rewards, neither clipped nor discounted.
         length: agent steps.
         chain: id of the chain whose policies played all of it; "" for several.
+        info: figures of `env.info_metrics` that the environment gave at its end.
     """
 
     return_: float
     length: int
     chain: str = "none"
+    info: Mapping[str, float] = field(default_factory=dict)
 
 
 class EpisodeTracker:
-    """Sums the running episode of each of `num_envs` environments."""
+    """Sums the running episode of each of `num_envs` environments.
 
-    def __init__(self, num_envs: int) -> None:
+    Args:
+        num_envs: B.
+        cohorts: gets every episode; None where nobody asks for means.
+    """
+
+    def __init__(self, num_envs: int, cohorts: EpisodeCohorts | None = None) -> None:
+        self._cohorts = cohorts
+        #: Number of each running episode's cohort; -1 before its first step.
+        self._cohort = np.full(num_envs, -1, np.int64)
         self._returns = np.zeros(num_envs, np.float64)
         self._lengths = np.zeros(num_envs, np.int64)
         self._chains: dict[str, int] = {}
@@ -57,14 +68,34 @@ class EpisodeTracker:
         self._returns += step.rewards
         self._lengths += 1
         self._observe_chains(chains, chain_index)
-        ended = step.terminated | step.truncated
-        if not ended.any():
+        self._observe_begins(step)
+        ended = np.flatnonzero(step.terminated | step.truncated)
+        if not ended.size:
             return []
         names = [*self._chains, ""]  # -1 is the last one
-        return [
-            FinishedEpisode(float(self._returns[b]), int(self._lengths[b]), names[self._played[b]])
-            for b in np.flatnonzero(ended)
-        ]
+        finished = []
+        for b in ended:
+            episode = FinishedEpisode(
+                float(self._returns[b]), int(self._lengths[b]), names[self._played[b]]
+            )
+            finished.append(episode)
+            if self._cohorts is not None:
+                number = int(self._cohort[b])
+                self._cohorts.end(number, episode.return_, episode.length, episode.info)
+                self._cohort[b] = -1
+        return finished
+
+    def _observe_begins(self, step: EnvStep) -> None:
+        if self._cohorts is None:
+            return
+        faulted = step.reset & (self._cohort >= 0)
+        if faulted.any():
+            for number in self._cohort[faulted]:
+                self._cohorts.drop(int(number))
+            self._cohort[faulted] = -1
+        begun = self._lengths == 1
+        if begun.any():
+            self._cohort[begun] = self._cohorts.begin(int(np.count_nonzero(begun)))
 
     def _observe_chains(self, chains: Sequence[str], chain_index: NDArray[np.int32] | None) -> None:
         numbers = [self._chains.setdefault(id_, len(self._chains)) for id_ in chains]

@@ -13,6 +13,7 @@ from aclearn.types.architectures import (
 )
 from aclearn.types.chain_ids import is_compressed
 from aclearn.types.env_spec import EnvSpec, EnvStep
+from aclearn.types.episode_cohort import MOST_COHORTS, EpisodeCohort, bounded_cohorts
 from aclearn.types.flat_parameters import Shapes, flat_size, split_flat
 from aclearn.types.observation_spec import OBSERVATION, LeafSpec, ObservationSpec
 from aclearn.types.policy_output import PolicyOutput, State, zeroed
@@ -23,12 +24,14 @@ from aclearn.types.visited import Visited
 __all__ = [
     "ACTIVATIONS",
     "ARCHITECTURES",
+    "MOST_COHORTS",
     "OBSERVATION",
     "ActionBatch",
     "ActionSpec",
     "Convolution",
     "EnvSpec",
     "EnvStep",
+    "EpisodeCohort",
     "LeafSpec",
     "ObservationSpec",
     "PolicyId",
@@ -40,6 +43,7 @@ __all__ = [
     "Unroll",
     "UnrollSpec",
     "Visited",
+    "bounded_cohorts",
     "flat_size",
     "is_compressed",
     "refuse_recurrence",

@@ -32,7 +32,7 @@ class Curve:
         name: of the run.
         time_s: seconds since the run's start, one for each point.
         env_steps: agent steps, one for each point.
-        returns: mean return of the last 100 episodes.
+        returns: mean return of the newest 100 episodes.
         target: the run's `target_return`; None without one.
         marks: where strategies changed the compression.
     """
@@ -152,7 +152,7 @@ def _draw(curves: Sequence[Curve], labels: Sequence[str]) -> Figure:
             label = f"target {target:g}"
             axes.axhline(target, label=label, zorder=1, **DASHED)
     over_time.set_xlabel(f"wall time ({unit})")
-    over_time.set_ylabel("mean return of the last 100 episodes")
+    over_time.set_ylabel("mean return of the newest 100 episodes")
     over_steps.set_xlabel("environment steps (agent steps)")
     over_steps.xaxis.set_major_formatter(EngFormatter(sep=" "))
     for axes in (over_time, over_steps):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from aclearn.types import EpisodeCohort
 from aclearn.types.array_rules import Count, Text
 
 
@@ -68,8 +69,10 @@ class Heartbeat:
     of all threads by part of the work, including waits and the total) are cumulative over the
     incarnation. `episode_returns` are those of the episodes finished since the previous heartbeat.
     `episode_policies` names the policy that played each: "original" (the uncompressed one),
-    "compressed", or "mixed". `note` is a present problem of the role, "" without one: of a trainer,
-    why the last checkpoint failed.
+    "compressed", or "mixed". `cohorts` are those that became whole since then, in the order of
+    their begins; of an actor, none will follow that began before `settled_s`. `clock_s` is the time
+    of this heartbeat on the same clock, 0 without episodes. `note` is a present problem of the
+    role, "" without one: of a trainer, why the last checkpoint failed.
     """
 
     counters: dict[str, Count] = field(default_factory=dict)
@@ -79,6 +82,9 @@ class Heartbeat:
     parts: dict[str, float] = field(default_factory=dict)
     episode_returns: list[float] = field(default_factory=list)
     episode_policies: list[str] = field(default_factory=list)
+    cohorts: list[EpisodeCohort] = field(default_factory=list)
+    settled_s: float = 0.0
+    clock_s: float = 0.0
     note: Text = ""
     final: bool = False
 

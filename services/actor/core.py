@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aclearn.rollout import FinishedEpisode, UnrollCounter
+from aclearn.rollout import EpisodeCohorts, FinishedEpisode, UnrollCounter
 from aclearn.telemetry import WaitMeter
 from aclearn.types import Unroll, is_compressed, zeroed
 from aclearn.wire import Heartbeat
@@ -28,6 +28,7 @@ class Actor:
         groups: their environments are not reset yet.
         actions: source of actions.
         counter: numbers the unrolls.
+        cohorts: gets the episodes of all groups.
         sender: sends them.
         meter: measures the time of each part.
     """
@@ -38,6 +39,7 @@ class Actor:
         *,
         actions: ActionSource,
         counter: UnrollCounter,
+        cohorts: EpisodeCohorts,
         sender: UnrollSender,
         meter: WaitMeter,
     ) -> None:
@@ -49,7 +51,7 @@ class Actor:
         self._turn: int | None = None  # index of the group; None before the reset
         self._unsent: Unroll | None = None
         self._ended: deque[FinishedEpisode] = deque(maxlen=MOST_EPISODES)
-        self._episodes = 0
+        self._episodes, self._cohorts = 0, cohorts
         self._numbers = self._clipped = 0
 
     @property
@@ -148,6 +150,7 @@ class Actor:
         """The actor's numbers and the episodes that ended since the last heartbeat."""
         ended = list(self._ended)
         self._ended.clear()
+        cohorts, settled_s, clock_s = self._cohorts.take()
         counters = {
             "env_steps": self.env_steps,
             "episodes": self._episodes,
@@ -168,6 +171,9 @@ class Actor:
             dropped=self._counter.dropped,
             episode_returns=[episode.return_ for episode in ended],
             episode_policies=[_policy_of(episode.chain) for episode in ended],
+            cohorts=cohorts,
+            settled_s=settled_s,
+            clock_s=clock_s,
         )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from aclearn.config import ActorsConfig
 from aclearn.distributions import distribution_of
 from aclearn.policies import Architecture
-from aclearn.rollout import UnrollCounter
+from aclearn.rollout import EpisodeCohorts, UnrollCounter
 from aclearn.telemetry import WaitMeter
 from aclearn.wire import Heartbeat
 from services.actor.action_sources import ActionSource, LocalActions
@@ -97,7 +97,8 @@ def make_actor(context: RoleContext) -> Role:
         EnvironmentFailure: the environments cannot be made.
     """
     config = context.config
-    groups = make_groups(config)
+    cohorts = EpisodeCohorts(context.clock)
+    groups = make_groups(config, cohorts)
     meter = WaitMeter()
     unrolls = unroll_spec_of(config, groups[0].env.spec)
     architecture = architecture_of(config, unrolls.env)
@@ -126,8 +127,14 @@ def make_actor(context: RoleContext) -> Role:
             meter=meter,
             clock=context.clock,
         )
-        counter = UnrollCounter()
-        return Actor(groups, actions=actions, counter=counter, sender=sender, meter=meter)
+        return Actor(
+            groups,
+            actions=actions,
+            counter=UnrollCounter(),
+            cohorts=cohorts,
+            sender=sender,
+            meter=meter,
+        )
 
     def work(timeout_s: float) -> None:
         nonlocal actor

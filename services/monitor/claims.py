@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from aclearn.types import MOST_COHORTS, EpisodeCohort
 from aclearn.types.bounds import LARGEST_FIGURE
 from aclearn.wire import Heartbeat, Hello
 from services.roles import ROLES
@@ -20,6 +21,8 @@ MOST_GAUGES, MOST_LABELS = 64, 72
 _MOST_DIGESTS = 64
 #: Largest count of a heartbeat, which JSON readers carry exactly.
 _MOST_COUNT = 2**53
+#: Most figures of `env.info_metrics` in a cohort.
+MOST_INFO_METRICS = 32
 #: Counts that never fall while a process lives.
 _GROWING: Final[tuple[str, ...]] = ("env_steps", "learned_steps", "episodes", "updates")
 #: Most agent steps in the first heartbeat of a process, which may be years old, and between two
@@ -99,6 +102,11 @@ class HeartbeatClaims:
             return f"a gauge, a time or a return is beyond {LARGEST_FIGURE:g}"
         if len(heartbeat.episode_policies) not in (0, len(heartbeat.episode_returns)):
             return "episode_policies has not one entry for each of episode_returns"
+        if len(heartbeat.cohorts) > MOST_COHORTS:
+            return f"it has more than {MOST_COHORTS} cohorts"
+        for cohort in heartbeat.cohorts:
+            if (fault := _cohort_fault(cohort, heartbeat.clock_s)) is not None:
+                return fault
         before = self._before.get(incarnation)
         now = {name: heartbeat.counters[name] for name in _GROWING if name in heartbeat.counters}
         if before is not None:
@@ -116,6 +124,20 @@ class HeartbeatClaims:
     def forget(self, incarnation: str) -> None:
         """Drop the counts of a process that has left."""
         self._before.pop(incarnation, None)
+
+
+def _cohort_fault(cohort: EpisodeCohort, clock_s: float) -> str | None:
+    counts = (cohort.episodes, cohort.length_sum, *cohort.info_counts.values())
+    sums = (cohort.return_sum, cohort.begun_s, clock_s, *cohort.info_sums.values())
+    if cohort.episodes < 1 or max(counts) > _MOST_COUNT or max(map(abs, sums)) > LARGEST_FIGURE:
+        return f"a cohort has no episode, a count above 2^53 or a sum beyond {LARGEST_FIGURE:g}"
+    names = cohort.info_sums.keys()
+    long = any(len(name.encode()) > MOST_LABEL_BYTES for name in names)
+    if long or len(names) > MOST_INFO_METRICS or names != cohort.info_counts.keys():
+        return f"a cohort has more than {MOST_INFO_METRICS} figures of info, or ones without count"
+    if cohort.begun_s > clock_s:
+        return "a cohort began after the heartbeat"
+    return None
 
 
 def _bounded(values: Mapping[str, Any], most: int) -> dict[str, Any]:

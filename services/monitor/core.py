@@ -292,10 +292,11 @@ class MonitorState:
                 f"{MOST_LABELS} labels of {MOST_LABEL_BYTES} bytes are allowed",
             )
         if (fault := self._claims.fault(incarnation, fitting)) is None:
-            self._metrics.observe_heartbeat(member.role, incarnation, fitting, self._wall(now))
+            wall = self._wall(now)
+            self._metrics.observe_heartbeat(member.role, incarnation, fitting, wall, clock_s=now)
             self._lines.observe_episodes(fitting)
             if self._plugins:
-                self._indicators.take(member, fitting, self._metrics.time_s(self._wall(now)))
+                self._indicators.take(member, fitting, self._metrics.time_s(wall))
         else:
             self.refused_heartbeats += 1
             words = f"{member.name} reports implausible values: {fault}"

@@ -10,6 +10,7 @@ from itertools import repeat
 
 from aclearn.launch import StopFlag
 from aclearn.telemetry import WaitMeter
+from aclearn.types import EpisodeCohort, bounded_cohorts
 from aclearn.wire import (
     Client,
     DirectiveAck,
@@ -133,6 +134,8 @@ class MonitorClient:
         #: Return and policy of episodes that no heartbeat has carried, or no answered one.
         self._unsent_episodes: list[tuple[float, str]] = []
         self._unanswered_episodes: list[tuple[float, str]] = []
+        self._unsent_cohorts: list[EpisodeCohort] = []
+        self._unanswered_cohorts: list[EpisodeCohort] = []
         self._left = False
         self.peers: tuple[Peer, ...] = ()
         self.revision = -1
@@ -249,16 +252,20 @@ class MonitorClient:
         # episodes of an unsent heartbeat must not be lost; counter `episodes` has them already
         ended = zip(made.episode_returns, made.episode_policies or repeat(""), strict=False)
         episodes = [*self._unsent_episodes, *ended][-MOST_EPISODES:]
+        cohorts = bounded_cohorts([*self._unsent_cohorts, *made.cohorts])
         heartbeat = replace(
             made,
+            cohorts=cohorts,
             episode_returns=[return_ for return_, _ in episodes],
             episode_policies=[policy for _, policy in episodes],
             final=final,
         )
         sent = self._client.send(heartbeat, timeout_s=timeout_s)
-        self._unsent_episodes = [] if sent else episodes
+        self._unsent_episodes, self._unsent_cohorts = ([], []) if sent else (episodes, cohorts)
         if sent:
             self._unanswered_episodes = [*self._unanswered_episodes, *episodes][-MOST_EPISODES:]
+            unanswered = [*self._unanswered_cohorts, *cohorts]
+            self._unanswered_cohorts = bounded_cohorts(unanswered)
 
     def _take(self, message: Message) -> None:
         self._answered_at = self._clock()
@@ -267,7 +274,7 @@ class MonitorClient:
             self._unanswered.answered()
             self.peers, self.revision = tuple(message.peers), message.revision
         elif isinstance(message, HeartbeatReply):
-            self._unanswered_episodes = []
+            self._unanswered_episodes, self._unanswered_cohorts = [], []
             if message.revision != self.revision and _HELLO not in self._requests:
                 self._say_hello()  # requests the newer list of peers
         elif isinstance(message, MembershipReply):
@@ -281,7 +288,8 @@ class MonitorClient:
             elif message.action == "hello":
                 # a monitor that does not know this process did not use its heartbeat
                 self._unsent_episodes = [*self._unanswered_episodes, *self._unsent_episodes]
-                self._unanswered_episodes = []
+                self._unsent_cohorts = [*self._unanswered_cohorts, *self._unsent_cohorts]
+                self._unanswered_episodes, self._unanswered_cohorts = [], []
                 self._say_hello()
         elif isinstance(message, RoleDirective):
             # a lost directive is sent again, and so is its acknowledgement

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aclearn.telemetry import BusyShare, WaitMeter, add_up
+from aclearn.types import EpisodeCohort
 from aclearn.wire import Heartbeat, Server
 from services.runtime.worker_pool import WantedWorkers
 
@@ -37,6 +38,9 @@ class RoleMetrics:
         dropped: Mapping[str, int] | None = None,
         episode_returns: Sequence[float] = (),
         episode_policies: Sequence[str] = (),
+        cohorts: Sequence[EpisodeCohort] = (),
+        settled_s: float = 0.0,
+        clock_s: float = 0.0,
         note: str = "",
     ) -> Heartbeat:
         """A heartbeat; the arguments are the role's own fields."""
@@ -65,5 +69,8 @@ class RoleMetrics:
             parts=parts,
             episode_returns=list(episode_returns),
             episode_policies=list(episode_policies),
+            cohorts=list(cohorts),
+            settled_s=settled_s,
+            clock_s=clock_s,
             note=note,
         )

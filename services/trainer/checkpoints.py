@@ -86,7 +86,7 @@ class TrainerCheckpoints:
         It is written with the next checkpoint.
 
         Args:
-            return_mean: of the run's last 100 episodes.
+            return_mean: of the run's newest 100 episodes.
         """
         if self.best_return is None or return_mean > self.best_return:
             try:

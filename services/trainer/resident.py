@@ -32,7 +32,7 @@ from aclearn.policies.cuda_stream import CudaStream
 from aclearn.resident import ResidentEnvs, resident_env_of
 from aclearn.resident.policy_rollout import PolicyRollout
 from aclearn.telemetry import part
-from aclearn.types import OBSERVATION, EnvSpec
+from aclearn.types import OBSERVATION, EnvSpec, EpisodeCohort, bounded_cohorts
 from services.runtime.policy_factory import acting_chain
 from services.runtime.seeds import Seeds, Use
 from services.trainer.acting_copy import ActingCopy
@@ -136,7 +136,8 @@ class ResidentTrainer(Trainer):
         self._worker = self.learner.make_worker(cores if on_cpu else 1)
         self._incarnation, self._batches, self._produced = incarnation, 0, 0
         self.episodes = 0
-        self._reported, _ = self.envs.last_returns()
+        self._ended, self._ended_return = 0, 0.0  # since the last heartbeat
+        self._cohorts: list[EpisodeCohort] = []
         self._at_begin: dict[str, Any] | None = None
 
     def _make_rollout(self, acting: Architecture, dtype: torch.dtype) -> PolicyRollout:
@@ -248,7 +249,11 @@ class ResidentTrainer(Trainer):
         self._end_batch(applied, lags, batch_steps, {self._chain_id: new_steps}, ended=ended)
 
     def _take_sums(self) -> None:
-        self.episodes += self.envs.take_sums().episodes
+        sums = self.envs.take_sums()
+        self.episodes += sums.episodes
+        self._ended += sums.episodes
+        self._ended_return += sums.returns
+        self._cohorts = bounded_cohorts([*self._cohorts, *self.envs.take_cohorts()])
 
     def _produce(self, steps: int) -> None:
         """Admit the steps of one more batch."""
@@ -284,22 +289,22 @@ class ResidentTrainer(Trainer):
             valid_on_host=valid,
         )
 
-    def new_returns(self) -> list[float]:
-        """Returns of at most 100 of the environments in which episodes ended since the last call.
+    def take_episodes(self) -> dict[str, Any]:
+        """Fields of a heartbeat about the episodes since the last call.
 
-        None within a batch, in which environments are written.
-
-        They are each environment's last return, so that short episodes do not count more than long
-        ones, and evenly spaced quantiles, so that their mean is that of all environments.
+        The returns are the mean of those that ended, at most 100 times. Within a batch there are
+        none, as in `heartbeat_fields`.
         """
         if self._at_begin is not None:
-            return []
-        ended, returns = self.envs.last_returns()
-        changed = np.flatnonzero(ended != self._reported)
-        self._reported = ended
-        count = min(len(changed), EPISODES_FOR_TARGET)
-        middles = (2 * np.arange(count) + 1) * len(changed) // max(1, 2 * count)
-        return [float(value) for value in np.sort(returns[changed])[middles]]
+            return {}
+        ended, total, cohorts = self._ended, self._ended_return, self._cohorts
+        self._ended, self._ended_return, self._cohorts = 0, 0.0, []
+        returns = [total / max(1, ended)] * min(ended, EPISODES_FOR_TARGET)
+        return {
+            "episode_returns": returns,
+            "cohorts": cohorts,
+            "clock_s": float(self.envs.steps),
+        }
 
     def heartbeat_fields(self) -> dict[str, Any]:
         """As `Trainer.heartbeat_fields`; within a batch those of its begin.
@@ -338,4 +343,3 @@ class ResidentTrainer(Trainer):
         }
         if len(saved.get("lengths", ())) == self.envs.num_envs:
             self.envs.restore(saved)
-            self._reported, _ = self.envs.last_returns()

@@ -116,6 +116,4 @@ class ResidentRole:
         fields = self._checkpoints.heartbeat_fields()
         counters = fields.pop("counters")
         counters["predictions"] = counters["env_steps"]
-        return self._metrics.heartbeat(
-            counters=counters, episode_returns=self._trainer.new_returns(), **fields
-        )
+        return self._metrics.heartbeat(counters=counters, **self._trainer.take_episodes(), **fields)

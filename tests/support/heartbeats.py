@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from aclearn.metrics import MetricsAggregator
+from aclearn.types import EpisodeCohort
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,23 @@ class Heartbeat:
     parts: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
     episode_returns: tuple[float, ...] = ()
+    cohorts: tuple[EpisodeCohort, ...] = ()
+    settled_s: float = 0.0
+    clock_s: float = 0.0
+
+
+def ended_episodes(returns: Sequence[float], length: int = 1, **info: float) -> dict[str, Any]:
+    """Fields of an actor's heartbeat: one cohort of these episodes, and no running one."""
+    count = len(returns)
+    cohort = EpisodeCohort(
+        0.0,
+        count,
+        sum(returns),
+        count * length,
+        {name: value * count for name, value in info.items()},
+        dict.fromkeys(info, count),
+    )
+    return {"cohorts": [cohort], "settled_s": 1.0, "clock_s": 1.0}
 
 
 def actor_heartbeat(view: MetricsAggregator, incarnation: str, now: float, **counters: int) -> None:

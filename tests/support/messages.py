@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from aclearn.types import Unroll
+from aclearn.types import EpisodeCohort, Unroll
 from aclearn.wire import (
     ActCancel,
     ActReply,
@@ -98,6 +98,9 @@ def samples_of_messages() -> dict[str, Any]:
             waits={"actions": 0.25},
             episode_returns=[21.0, -3.5],
             episode_policies=["original", "mixed"],
+            cohorts=[EpisodeCohort(1.5, 2, 17.5, 30, {"success": 1.0}, {"success": 2})],
+            settled_s=2.0,
+            clock_s=2.5,
             final=False,
             note="two\nlines",
             parts={"inference": 0.5, "total": 2.0},

@@ -152,3 +152,16 @@ class Scales(Match):
     def shown(self) -> Any:
         scaled = super().shown() * [1e-3, 1e3, 1.0, 1e3, 1e-3] + [0.0, 5e3, 0.0, -2e3, 1.0]
         return np.append(scaled, 7.0).astype(np.float32)
+
+
+class LongOrShort(Match):
+    """Episodes of 5 or of 155 steps, as likely, that the actions do not change; -1 a step."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = super().reset(seed=seed)
+        self.last = int(self.np_random.choice([5, 155]))
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return self._next(), -1.0, self.steps == self.last, False, self.info()

@@ -8,7 +8,12 @@ import math
 import pytest
 
 from aclearn.metrics import METRIC_NAMES, MetricsAggregator
-from tests.support.heartbeats import Heartbeat, actor_heartbeat, trainer_heartbeat
+from tests.support.heartbeats import (
+    Heartbeat,
+    actor_heartbeat,
+    ended_episodes,
+    trainer_heartbeat,
+)
 
 
 def test_a_line_before_any_heartbeat_has_every_name_and_no_episode() -> None:
@@ -23,7 +28,7 @@ def test_a_line_before_any_heartbeat_has_every_name_and_no_episode() -> None:
 def test_a_line_is_json_without_nan_whatever_the_gauges_are() -> None:
     view = MetricsAggregator(0.0)
     gauges = {"loss_policy": math.nan, "loss_value": math.inf, "entropy": 1.5, "lag_max": 3.0}
-    heartbeat = Heartbeat(gauges=gauges, episode_returns=(math.nan, 7.0))
+    heartbeat = Heartbeat(gauges=gauges, **ended_episodes([7.0]))
     view.observe_heartbeat("trainer", "t", heartbeat, 1.0)
     line = json.loads(json.dumps(view.line(1.0), allow_nan=False))
     assert "loss_policy" not in line
@@ -170,10 +175,10 @@ def test_a_monitor_that_starts_in_mid_run_reports_no_burst() -> None:
     assert line["tps"] == 0.0
 
 
-def test_the_return_is_the_mean_of_the_last_hundred_episodes() -> None:
+def test_the_return_is_the_mean_of_the_newest_hundred_episodes() -> None:
     view = MetricsAggregator(0.0)
     for number in range(130):
-        heartbeat = Heartbeat({"episodes": number + 1}, episode_returns=(float(number),))
+        heartbeat = Heartbeat({"episodes": number + 1}, **ended_episodes([float(number)]))
         view.observe_heartbeat("actor", "a", heartbeat, 1.0)
         if number == 3:
             assert view.line(1.0)["return_mean_100"] == 1.5

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from aclearn.metrics import MetricsAggregator
 from aclearn.wire import Heartbeat
+from tests.support.heartbeats import ended_episodes
 
 
 def _heartbeat(
@@ -20,7 +22,8 @@ def _heartbeat(
 def _first_view() -> MetricsAggregator:
     """An actor of 130 steps that died, one of 70 that lives; the trainer knows 150 of 200."""
     view = MetricsAggregator(0.0)
-    view.observe_heartbeat("actor", "dead", _heartbeat([5.0], env_steps=130, episodes=1), 1.0)
+    ended = _heartbeat([5.0], env_steps=130, episodes=1)
+    view.observe_heartbeat("actor", "dead", replace(ended, **ended_episodes([5.0])), 1.0)
     view.observe_heartbeat("actor", "alive", _heartbeat([], env_steps=70, episodes=0), 1.0)
     account = {"env_steps": 150, "learned_steps": 140, "in_flight_steps": 6, "updates": 9}
     seen = {"seen_dead": 100, "seen_alive": 50}

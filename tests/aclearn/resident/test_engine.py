@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -108,3 +110,44 @@ def test_a_restored_snapshot_continues_bit_for_bit() -> None:
     assert torch.equal(continued["observations"][1:], record["observations"][1:])
     with pytest.raises(ValueError, match="envs: expected 4, got 9"):
         _made("Pendulum", envs=4).restore(saved)
+
+
+@pytest.mark.parametrize("restored_after", [None, 2])
+def test_cohorts_are_whole_and_hold_every_episode_by_its_first_step(restored_after) -> None:
+    # episodes of 8 to 40 steps: more than the ring's 64 cohorts begin in 40 rollouts
+    env, envs = replace(resident.find_env("CartPole"), time_limit=40), 2500
+
+    def make():
+        return resident.ResidentEnvs(env, envs=envs, threads=2, steps=5, seed=3, device="cpu")
+
+    made = make()
+    made.reset()
+    rollout = made.uniform_rollout()
+    begun, lengths = np.zeros(envs, int), np.zeros(envs, int)
+    expected: dict[int, list[int]] = {}
+    told = []
+    for turn in range(80):
+        record = _recorded(made, rollout, 5)
+        for t in range(5):
+            now, valid = 5 * turn + t, record["valid"][t].numpy()
+            lengths = np.where(valid, lengths + 1, 0)
+            begun = np.where(lengths == 1, now, begun)
+            ends = (record["terminated"][t] | record["truncated"][t]).numpy()
+            for first, length in zip(begun[ends], lengths[ends], strict=True):
+                expected.setdefault(int(first) // 5, []).append(int(length))
+        told += made.take_cohorts()
+        oldest = begun[(lengths > 0) & ~ends].min()
+        assert told[-1].begun_s + 5 <= oldest if told else oldest < 5  # whole
+        if turn == restored_after:
+            saved = made.snapshot()
+            made.close()
+            made = make()
+            made.restore(saved)
+            rollout = made.uniform_rollout()
+    assert len(told) > 64
+    assert [each.begun_s for each in told] == [5.0 * number for number in range(len(told))]
+    for each in told:
+        episodes = expected[int(each.begun_s) // 5]
+        assert (each.episodes, each.length_sum) == (len(episodes), sum(episodes))
+        assert each.return_sum == each.length_sum  # CartPole: 1 a step
+    made.close()

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from aclearn.types import EpisodeCohort
 from aclearn.wire import (
     MAX_FRAME_BYTES,
     MAX_FRAMES,
@@ -141,6 +142,7 @@ def test_peers_come_back_as_they_were(message):
         dropped=st.dictionaries(short, count, max_size=5),
         waits=st.dictionaries(short, finite, max_size=5),
         episode_returns=st.lists(finite, max_size=5),
+        cohorts=st.lists(st.builds(EpisodeCohort, finite, count, finite, count), max_size=5),
         final=st.booleans(),
         note=text,
         parts=st.dictionaries(short, finite, max_size=5),

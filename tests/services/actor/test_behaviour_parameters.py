@@ -10,7 +10,7 @@ from aclearn.config import ActorsConfig, Config, EnvConfig, PolicyConfig
 from aclearn.distributions import distribution_of
 from aclearn.learning.unroll_check import check_unroll
 from aclearn.policies.network import PolicyNetwork, tensors_of
-from aclearn.rollout import PolicySnapshot, UnrollCounter
+from aclearn.rollout import EpisodeCohorts, PolicySnapshot, UnrollCounter
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion, Unroll
 from aclearn.wire import ActCancel, ActRequest, Peer
@@ -51,7 +51,12 @@ def test_an_unroll_has_the_same_parameters_from_a_predictor_as_from_the_actor_s_
         )
         groups = make_groups(config)
         actor = Actor(
-            groups, actions=actions, counter=UnrollCounter(), sender=sender, meter=WaitMeter()
+            groups,
+            actions=actions,
+            counter=UnrollCounter(),
+            cohorts=EpisodeCohorts(lambda: 0.0),
+            sender=sender,
+            meter=WaitMeter(),
         )
 
         def step() -> bool:

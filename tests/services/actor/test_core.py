@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from aclearn.rollout import EpisodeTracker, UnrollBuilder, UnrollCounter
+from aclearn.rollout import EpisodeCohorts, EpisodeTracker, UnrollBuilder, UnrollCounter
 from aclearn.telemetry import WaitMeter
 from aclearn.types import OBSERVATION, ActionBatch, EnvStep, PolicyVersion, UnrollSpec
 from services.actor.core import Actor
@@ -43,6 +43,7 @@ class Scripted:
         self.original: list[np.ndarray | None] = []
         self.held: list[bool] = []
         self.ends = ends or {}
+        self.cohorts = EpisodeCohorts(lambda: float(len(self.sent)))
         self.groups = [self._group(g) for g in range(groups)]
         self.actions = SimpleNamespace(
             request=self._request,
@@ -57,6 +58,7 @@ class Scripted:
             self.groups,
             actions=self.actions,
             counter=UnrollCounter(),
+            cohorts=self.cohorts,
             sender=self.sender,
             meter=WaitMeter(),
         )
@@ -94,7 +96,7 @@ class Scripted:
         builder = UnrollBuilder(
             UnrollSpec(SPEC, T), num_envs=B, clip_rewards=False, life_loss_ends=False
         )
-        return Group(env, builder, EpisodeTracker(B))
+        return Group(env, builder, EpisodeTracker(B, self.cohorts))
 
     def _request(self, group, observations, state, original, masks) -> None:
         self.original.append(original)
@@ -168,7 +170,7 @@ def test_an_unroll_that_waits_for_room_is_sent_once_and_the_environments_wait_me
 def test_steps_and_episodes_are_counted_when_they_are_taken_and_told_once() -> None:
     scripted = Scripted(ends={0: {2, 7}})
     scripted.room = False
-    steps, told = [], []
+    steps, told, cohorts = [], [], []
     for turn in range(2 * 9 + 3):
         scripted.room = turn > 8
         scripted.steps(1)
@@ -176,12 +178,15 @@ def test_steps_and_episodes_are_counted_when_they_are_taken_and_told_once() -> N
         assert heartbeat.counters["env_steps"] == scripted.actor.env_steps
         steps.append(scripted.actor.env_steps)
         told += zip(heartbeat.episode_returns, heartbeat.episode_policies, strict=True)
+        cohorts += heartbeat.cohorts
     # two for a step, one where the first environment was reset in it; from the sixth turn to the
     # ninth the first unroll waits
     expected = [0, 2, 2, 4, 4] + [5] * 4 + [5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 14, 14]
     assert steps == expected
     assert told == [(1 + 2, "original"), (4 + 5 + 6 + 7, "original")]
     assert heartbeat.counters["episodes"] == 2
+    # the second environment's episode began with the first one's, and goes on
+    assert cohorts == []
     assert "predictions" not in heartbeat.counters  # the predictor reports them
 
 
@@ -193,6 +198,7 @@ def test_the_share_of_unrolls_is_followed_from_the_next_unroll_and_told(caplog) 
         [replace(scripted.groups[0], mix=mix)],
         actions=scripted.actions,
         counter=UnrollCounter(),
+        cohorts=scripted.cohorts,
         sender=scripted.sender,
         meter=WaitMeter(),
     )

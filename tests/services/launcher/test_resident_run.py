@@ -195,16 +195,16 @@ def test_a_batch_ends_where_the_run_does(loss: str, after: int) -> None:
     trainer = _trainer(threads=2, **groups)
     trainer.play_and_learn()
     before, told = trainer.heartbeat_fields()["counters"], []
-    assert before["updates"] == 4 and trainer.new_returns()
+    assert before["updates"] == 4 and trainer.take_episodes()["episode_returns"]
 
     def goes_on() -> bool:
-        told.append((trainer.heartbeat_fields()["counters"], trainer.new_returns()))
+        told.append((trainer.heartbeat_fields()["counters"], trainer.take_episodes()))
         produced = trainer.admission.counters()[0]["env_steps"]
         return produced == before["env_steps"] or trainer.counters.updates < 4 + after
 
     trainer.play_and_learn(goes_on)
     # meanwhile the monitor is told of the batch before
-    assert len(told) > 8 and all(fields == (before, []) for fields in told)
+    assert len(told) > 8 and all(fields == (before, {}) for fields in told)
     fields = trainer.heartbeat_fields()
     after_it, dropped = fields["counters"], fields["dropped"]
     assert after_it["updates"] == 4 + after
@@ -214,7 +214,7 @@ def test_a_batch_ends_where_the_run_does(loss: str, after: int) -> None:
     # both halves are learned in the first pass
     assert learned == pytest.approx(new * min(after, 2) / 2, abs=500)
     assert dropped.get("shutdown", 0) == new - learned and after_it["in_flight_steps"] == 0
-    assert trainer.new_returns()
+    assert trainer.take_episodes()["episode_returns"]
 
     # stopped before, a batch leaves no trace
     state = {n: t.copy() for n, t in trainer.snapshot().tensors.items()}

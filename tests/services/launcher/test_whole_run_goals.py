@@ -87,7 +87,7 @@ def test_the_best_checkpoint_has_the_highest_mean_of_the_whole_run(start) -> Non
         summary = finished(run)
         assert run.lines()[0]["best_return"] is None
         # the last line too: the final policy may be the best
-        highest = max(n["return_mean_100"] for n in run.lines() if n["episodes"] >= 100)
+        highest = max(n["return_mean_100"] for n in run.lines() if n["episodes_in_mean"] >= 100)
         assert summary["best_return"] == highest
         best = load_best(run.path / "checkpoints")
         assert best is not None and best.state["return_mean_100"] == highest
@@ -97,3 +97,18 @@ def test_the_best_checkpoint_has_the_highest_mean_of_the_whole_run(start) -> Non
     assert summary["return_mean_100"] < highest and best.label <= 60
     played = aclearn("evaluate", str(run.path), "--episodes", "3", "--best")
     assert f"after {best.label} updates" in played and f"a mean of {highest:.2f}" in played
+
+
+def test_short_episodes_that_end_first_meet_no_target_and_make_no_best(start) -> None:
+    # as likely 5 as 155 steps of -1; the first hundred to end are the short ones
+    long_or_short = {"env": {"id": "tests.support.space_envs:LongOrShort"}}
+    bounds = {"target_return": -50, "max_env_steps": 16_000}
+    run = start(run=bounds, **long_or_short | _LARGE)
+    summary = finished(run)
+    early = [line for line in run.lines() if line["episodes"] >= 100]
+    assert early and early[0]["episodes_in_mean"] < 100
+    assert summary["reason"] == "max_env_steps"
+    assert summary["episodes_in_mean"] >= 100
+    for mean in (summary["return_mean_100"], summary["best_return"]):
+        assert -80 - 3 * 75 / 10 < mean < -80 + 3 * 75 / 10
+    assert summary["episode_length_mean"] == -summary["return_mean_100"]

@@ -241,5 +241,5 @@ def test_the_reward_gap_is_that_of_the_episodes_in_heartbeats(monitor, policies,
     for _ in range(10):
         monitor.heartbeat("a", episode_returns=[10.0, 1.0], episode_policies=policies)
     line = monitor.state.make_line(1.0)
-    assert (line["reward_gap"], line["return_mean_100"]) == (gap, 5.5)
+    assert line["reward_gap"] == gap
     assert monitor.state.make_line(2.0)["reward_gap"] == gap  # counted once

@@ -13,6 +13,7 @@ from aclearn.wire import (
 )
 from services.monitor.ending import Phase
 from services.monitor.registry import OutgoingMessage
+from tests.support.heartbeats import ended_episodes
 from tests.support.monitor import Monitor
 
 
@@ -129,7 +130,7 @@ def test_a_bound_of_the_run_ends_it(tools) -> None:
 
 
 def _play_episodes(monitor, returns: list[float]) -> None:
-    monitor.heartbeat("a", episode_returns=returns)
+    monitor.heartbeat("a", **ended_episodes(returns))
     monitor.state.make_line(monitor.now)
 
 
@@ -151,7 +152,7 @@ def test_the_trainer_is_told_of_each_mean_above_that_of_its_best_checkpoint(moni
     assert _told_of_the_best(monitor) == [(b"t", 5.0)]
     assert _told_of_the_best(monitor) == []  # once for each line
     monitor.heartbeat("t", gauges={"best_return": 5.0})
-    _play_episodes(monitor, [4.0])
+    _play_episodes(monitor, [4.0] * 100)
     assert _told_of_the_best(monitor) == []
     assert monitor.state.line["best_return"] == 5.0
     for mean in (9.0, 10.0):
@@ -172,6 +173,6 @@ def test_the_last_episodes_count_before_the_trainer_is_told_to_stop(monitor) -> 
     monitor.heartbeat("t", gauges={"best_return": 5.0})
     monitor.state.stop("max_updates", monitor.now)
     monitor.tick()
-    monitor.heartbeat("a", episode_returns=[7.0] * 100, final=True)
+    monitor.heartbeat("a", **ended_episodes([7.0] * 100), final=True)
     messages = [message.message for message in monitor.tick() if message.routing_id == b"t"]
     assert messages[-2:] == [SaveBest(7.0, 2), StopRole("max_updates", 3)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from aclearn.config import RunConfig
 from aclearn.control import StopCondition
 from aclearn.metrics import MetricsAggregator, TensorBoardWriter
 from aclearn.runs import MetricsWriter, RunFolder, is_metrics_line
+from aclearn.types import EpisodeCohort
 from aclearn.wire import (
     Envelope,
     ErrorReply,
@@ -89,6 +91,14 @@ def test_any_messages_leave_a_monitor_that_answers_and_files_that_a_successor_re
     _state(again).make_line(now + 1.0)
 
 
+_TOO_MUCH = {"begun_s": 0.0, "episodes": 1, "return_sum": 1e308, "length_sum": 1}
+
+
+def _cohorts(*, count: int = 1, **changes: Any) -> Heartbeat:
+    fields = {"begun_s": 0.0, "episodes": 1, "return_sum": 1.0, "length_sum": 1, **changes}
+    return Heartbeat(cohorts=[EpisodeCohort(**fields)] * count, clock_s=1.0)
+
+
 def _heartbeat(counters: dict[str, int], returns: list[float] = []) -> Heartbeat:  # noqa: B006
     return Heartbeat(counters, episode_returns=returns)
 
@@ -104,6 +114,12 @@ def _heartbeat(counters: dict[str, int], returns: list[float] = []) -> Heartbeat
             "episode_policies has not one entry for each",
         ),
         (_heartbeat({}, [1.7e308]), "a gauge, a time or a return is beyond 1e+100"),
+        (_cohorts(episodes=0), "a cohort has no episode"),
+        (_cohorts(return_sum=1e308), "a sum beyond 1e+100"),
+        (_cohorts(length_sum=2**60), "a count above 2^53"),
+        (_cohorts(begun_s=9.0), "a cohort began after the heartbeat"),
+        (_cohorts(info_sums={"won": 1.0}), "figures of info, or ones without count"),
+        (_cohorts(count=65), "more than 64 cohorts"),
     ],
 )
 def test_a_claim_that_cannot_be_is_refused_counted_and_said_once(heartbeat, words) -> None:
@@ -145,8 +161,9 @@ def test_an_actors_claim_ends_no_run_but_the_trainers_account_does() -> None:
     [
         ({"time_s": 1e300, "episodes": 3}, "{}"),
         ({"time_s": "soon", "episodes": {}}, "{}"),
-        ({"time_s": 7.0, "episodes": 3}, '{"returns": [1e308], "totals": {}}'),
-        ({"time_s": 7.0, "episodes": 3}, '{"returns": ["x"]}'),
+        ({"time_s": 7.0, "episodes": 3}, json.dumps({"episodes": [_TOO_MUCH], "totals": {}})),
+        ({"time_s": 7.0, "episodes": 3}, '{"episodes": ["x"]}'),
+        ({"time_s": 7.0, "episodes": 3}, '{"totals": {}}'),
         ({"time_s": 7.0, "episodes": 3}, "[]"),
     ],
 )

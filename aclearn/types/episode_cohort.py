@@ -1,0 +1,57 @@
+"""Episodes that began together, as sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from aclearn.types.array_rules import Count
+
+#: Cohorts in a heartbeat, whose header has a bound; more are joined.
+MOST_COHORTS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeCohort:
+    """All episodes that began in one interval, once the last of them has ended.
+
+    Means over whole cohorts are not biased by length: of the episodes that *end* in an interval,
+    the short ones are the first.
+
+    Attributes:
+        begun_s: when the first of them began, on the clock of the process that played them.
+        episodes: their number, without those that an environment's fault cut.
+        return_sum: of their true returns.
+        length_sum: of their lengths, in agent steps.
+        info_sums: name of a figure of `env.info_metrics` → its sum.
+        info_counts: name → number of episodes that have it.
+    """
+
+    begun_s: float
+    episodes: Count
+    return_sum: float
+    length_sum: Count
+    info_sums: dict[str, float] = field(default_factory=dict)
+    info_counts: dict[str, Count] = field(default_factory=dict)
+
+    @classmethod
+    def joined(cls, cohorts: Sequence[EpisodeCohort]) -> EpisodeCohort:
+        """All of these, at least one, as one cohort."""
+        names = {name for each in cohorts for name in each.info_sums}
+        return cls(
+            min(each.begun_s for each in cohorts),
+            sum(each.episodes for each in cohorts),
+            math.fsum(each.return_sum for each in cohorts),
+            sum(each.length_sum for each in cohorts),
+            {name: math.fsum(each.info_sums.get(name, 0.0) for each in cohorts) for name in names},
+            {name: sum(each.info_counts.get(name, 0) for each in cohorts) for name in names},
+        )
+
+
+def bounded_cohorts(cohorts: Sequence[EpisodeCohort]) -> list[EpisodeCohort]:
+    """The same episodes as at most `MOST_COHORTS` cohorts: neighbours are joined."""
+    size = -(-len(cohorts) // MOST_COHORTS) or 1
+    groups = (cohorts[at : at + size] for at in range(0, len(cohorts), size))
+    return [EpisodeCohort.joined(group) if len(group) > 1 else group[0] for group in groups]

@@ -1,0 +1,129 @@
+"""Means over the newest episodes do not depend on which of them end first."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+
+import numpy as np
+import pytest
+
+from aclearn.metrics.episode_means import EpisodeMeans
+from aclearn.rollout import EpisodeCohorts, EpisodeTracker
+from aclearn.types import EnvStep, EpisodeCohort
+from aclearn.wire import Heartbeat
+from tests.support.clock import Clock
+
+SHORT, LONG = 5, 1000
+#: Of one episode: -1 a step, each length as likely.
+MEAN, DEVIATION = -(SHORT + LONG) / 2, (LONG - SHORT) / 2
+
+
+class Actor:
+    """Environments whose episodes have 5 or 1000 steps of reward -1, on a clock of its own."""
+
+    def __init__(self, name: str, envs: int, rng: np.random.Generator, clock_ahead_s: float):
+        self.name, self._rng, self._ahead_s = name, rng, clock_ahead_s
+        self._clock = Clock()
+        self.cohorts = EpisodeCohorts(self._clock)
+        self._tracker = EpisodeTracker(envs, self.cohorts)
+        self._left, self._over = self._lengths(envs), np.zeros(envs, np.bool_)
+
+    def _lengths(self, count: int) -> np.ndarray:
+        return self._rng.choice([SHORT, LONG], count)
+
+    def step(self, now: float) -> list[float]:
+        """The returns of the episodes that end."""
+        self._clock.now = now + self._ahead_s
+        reset = self._over
+        self._left = np.where(reset, self._lengths(len(reset)), self._left - 1)
+        self._over = ~reset & (self._left == 0)
+        none = np.zeros(len(reset), np.bool_)
+        rewards = np.where(reset, 0.0, -1.0).astype(np.float32)
+        step = EnvStep({}, rewards, self._over, none, none, reset, none)
+        return [episode.return_ for episode in self._tracker.update(step)]
+
+    def heartbeat(self) -> Heartbeat:
+        cohorts, settled_s, clock_s = self.cohorts.take()
+        return Heartbeat(cohorts=cohorts, settled_s=settled_s, clock_s=clock_s)
+
+
+@pytest.mark.parametrize(("actors", "envs"), [(1, 128), (4, 32), (128, 1)])
+def test_short_episodes_do_not_count_more_than_long_ones(actors: int, envs: int) -> None:
+    rng = np.random.default_rng(3)
+    players = [Actor(f"a{i}", envs, rng, 1e5 * i) for i in range(actors)]
+    means, found, ended_first = EpisodeMeans(), [], deque(maxlen=100)
+    for t in range(4000):
+        for player in players:
+            ended_first.extend(player.step(float(t)))
+            if (t + 7 * len(player.name)) % 20 == 0:
+                means.observe(player.name, player.heartbeat(), float(t), settles=True)
+        if t < 900 and means.episodes:
+            assert means.episodes < 100
+        if means.episodes >= 100:
+            found.append(means.return_mean)
+        if t == 50:
+            assert np.mean(ended_first) == -SHORT  # what these means are for
+    assert len(found) > 1500
+    # some means are far from the truth by chance, most are near: five deviations of one of 100
+    assert np.abs(np.array(found) - MEAN).max() < 5 * DEVIATION / 10
+    assert np.mean(found) == pytest.approx(MEAN, abs=2 * DEVIATION / 10)
+    assert means.length_mean == -means.return_mean
+
+
+def _cohort(begun_s: float, episodes: int, return_: float, **info: float) -> EpisodeCohort:
+    count = dict.fromkeys(info, 1)
+    return EpisodeCohort(begun_s, episodes, episodes * return_, episodes, info, count)
+
+
+def _observe(means, name, cohorts, settled_s, now) -> None:
+    heartbeat = Heartbeat(cohorts=cohorts, settled_s=settled_s, clock_s=now)
+    means.observe(name, heartbeat, now, settles=True)
+
+
+def test_episodes_wait_for_those_of_other_actors_that_began_before() -> None:
+    means = EpisodeMeans()
+    _observe(means, "slow", [], 1.0, 3.0)
+    _observe(means, "fast", [_cohort(0.5, 10, 4.0), _cohort(2.0, 90, 6.0)], 3.0, 3.0)
+    assert (means.episodes, means.return_mean) == (10, 4.0)
+    _observe(means, "slow", [_cohort(1.0, 100, -1.0)], 4.0, 4.0)
+    assert (means.episodes, means.return_mean) == (190, pytest.approx((540 - 100) / 190))
+
+
+def test_where_an_actor_leaves_in_mid_episode_the_shorter_ones_of_others_do_not_count() -> None:
+    means = EpisodeMeans()
+    _observe(means, "slow", [], 1.0, 3.0)
+    _observe(means, "fast", [_cohort(0.5, 100, 4.0), _cohort(2.0, 100, 6.0)], 2.5, 3.0)
+    means.forget("slow")
+    assert means.return_mean == 4.0
+    _observe(means, "fast", [_cohort(2.5, 100, 9.0)], 3.5, 4.0)
+    assert means.return_mean == 4.0
+    _observe(means, "fast", [_cohort(3.5, 100, 8.0)], 5.0, 5.0)
+    assert means.return_mean == 8.0
+
+
+def test_a_heartbeat_before_the_environments_does_not_set_the_clock() -> None:
+    means = EpisodeMeans()
+    means.observe("a", Heartbeat(), 5.0, settles=True)
+    _observe(means, "b", [_cohort(5.5, 100, 4.0)], 6.0, 6.0)
+    assert means.return_mean == 4.0
+    _observe(means, "a", [_cohort(6.5, 100, 3.0)], 7.0, 7.0)
+    _observe(means, "b", [], 7.0, 7.0)
+    assert means.return_mean == 3.0
+
+
+def test_means_of_info_are_over_the_episodes_that_have_the_figure() -> None:
+    means = EpisodeMeans()
+    _observe(means, "a", [_cohort(0.0, 4, 1.0, won=1.0), _cohort(1.0, 2, 1.0, won=0.0)], 2.0, 2.0)
+    assert means.info_means == {"won": 0.5}
+
+
+def test_a_successor_continues_the_means_and_leaves_out_what_it_may_know_in_part() -> None:
+    first = EpisodeMeans()
+    _observe(first, "a", [_cohort(0.0, 100, 4.0)], 1.0, 2.0)
+    successor = EpisodeMeans(json.loads(json.dumps(first.state())))
+    assert (successor.episodes, successor.return_mean) == (100, 4.0)
+    _observe(successor, "a", [_cohort(9.5, 100, 1.0)], 9.9, 10.0)
+    assert successor.return_mean == 4.0
+    _observe(successor, "a", [_cohort(10.0, 100, 2.0)], 11.0, 11.0)
+    assert successor.return_mean == 2.0
