@@ -1,28 +1,33 @@
-"""The contract of an environment, tried on one: what to mend before it is trained on."""
+"""The contract of an environment, tried on one: what to mend before it is trained on.
+
+What must be mended is what a run counts as a fault, by the same functions; all else is advice.
+"""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from numbers import Real
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
-from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline
+from aclearn.distributions import distribution_of
+from aclearn.envs import contract
+from aclearn.envs.contract import ContractError
+from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
+from aclearn.envs.env_advice import Seen, advice_on_actions, advice_on_numbers, same
+from aclearn.envs.observation_layout import ObservationLayout, ObservationOptions
+from aclearn.envs.spaces import mask_row, read_actions
 from aclearn.errors import words_of
 from aclearn.extensions import users_line
 
 _SEED = 7
 #: Steps with the same seed and actions that are compared.
 _COMPARED = 50
-#: Reward beyond which its size matters for learning.
-_LARGE_REWARD = 100.0
+#: Exceptions after which no more steps are tried.
+_MOST_RAISED = 3
 
 
 class _Ended(Exception):
@@ -35,8 +40,8 @@ class EnvReport:
 
     Attributes:
         fine: what keeps the contract, one sentence each.
-        advice: what is allowed and may be meant otherwise.
-        mend: what breaks the contract, and how to mend it.
+        advice: what a run takes, and what may be meant otherwise.
+        mend: what a run counts as a fault, and how to mend it.
     """
 
     fine: list[str] = field(default_factory=list)
@@ -47,193 +52,266 @@ class EnvReport:
 def check_env(
     make: Callable[[], Any],
     *,
+    options: ObservationOptions | None = None,
+    masked_by_info: bool = False,
     steps: int = 1000,
     seconds: float = 5.0,
     step_timeout_s: float = 30.0,
 ) -> EnvReport:
-    """Check a `gymnasium.Env` with random actions: spaces, dtypes, ends, seeds, speed.
+    """Check a `gymnasium.Env` with random actions: results, numbers, ends, seeds, speed.
 
     Args:
         make: makes one.
+        options: of its observations.
+        masked_by_info: its infos have action masks.
         steps: most steps with random actions.
         seconds: most seconds for them.
         step_timeout_s: time limit of each call of the environment.
+
+    Raises:
+        EnvironmentFailure: its spaces are not supported.
     """
-    report, deadline, made = EnvReport(), StepDeadline(step_timeout_s), []
+    report, deadline, made = EnvReport(), StepDeadline(step_timeout_s), list[_Trial]()
+    options, said = options or ObservationOptions(), set[tuple[str, str, str]]()
     try:
-        env = _call("make", deadline, report, make)
-        made.append(env)
-        _play(env, report, deadline, steps, seconds)
-        if not report.mend:
-            other = _call("make", deadline, report, make)
-            made.append(other)
-            _compare_seeds(env, other, report, deadline)
+        for _ in range(2):
+            with _within("make", deadline, report):
+                env = make()
+            made.append(_Trial(env, report, deadline, options, masked_by_info, said))
+        made[0].play(steps, seconds)
+        _compare_seeds(*made)
     except _Ended:
         pass
     finally:
-        for env in made:
-            with _within("close", deadline, report, ends=False):
-                env.close()
+        for trial in made:
+            trial.close()
         deadline.close()
-    report.mend = list(dict.fromkeys(report.mend))
     return report
 
 
 @contextmanager
-def _within(
-    call: str, deadline: StepDeadline, report: EnvReport, *, ends: bool = True
-) -> Iterator[None]:
-    """A call of the environment; its fault is reported and ends the check."""
+def _within(call: str, deadline: StepDeadline, report: EnvReport) -> Iterator[None]:
+    """A call of the environment; what it raises is reported and ends the check."""
     try:
         with deadline:
             yield
     except ENVIRONMENT_FAULTS as error:
         deadline.disarm()
         report.mend.append(f"{call}: raises {words_of(error)}{users_line(error)}")
-        if ends:
-            raise _Ended from error
+        raise _Ended from error
 
 
-def _call(name: str, deadline: StepDeadline, report: EnvReport, function: Callable[[], Any]) -> Any:
-    with _within(name, deadline, report):
-        return function()
+class _Trial:
+    """One environment under check.
 
+    Args:
+        env: the environment.
+        report: to write into.
+        deadline: of each call.
+        options: of its observations.
+        masked_by_info: its infos have action masks.
+        said: calls, reasons and names of the faults in the report.
+    """
 
-def _play(env: Any, report: EnvReport, deadline: StepDeadline, steps: int, seconds: float) -> None:
-    """Reset and step with random actions; check everything that comes back."""
-    env.action_space.seed(_SEED)
-    terminated = truncated = taken = 0
-    largest, in_env_s, lengths = 0.0, 0.0, [0]
-    _reset(env, report, deadline, _SEED)
-    while taken < steps and in_env_s < seconds:
-        begun = time.perf_counter()
-        action = env.action_space.sample()
-        result = _call("step", deadline, report, partial(env.step, action))
-        in_env_s += time.perf_counter() - begun
-        taken += 1
-        lengths[-1] += 1
-        if not isinstance(result, tuple) or len(result) != 5:
-            report.mend.append(
-                "step: expected (observation, reward, terminated, truncated, info), got "
-                f"{_kind(result)}"
+    def __init__(
+        self,
+        env: Any,
+        report: EnvReport,
+        deadline: StepDeadline,
+        options: ObservationOptions,
+        masked_by_info: bool,
+        said: set[tuple[str, str, str]],
+    ) -> None:
+        self.env, self._report, self._deadline = env, report, deadline
+        self._layout = ObservationLayout(env.observation_space, "", num_envs=1, options=options)
+        self._action = read_actions(env.action_space, "")
+        self._masked_by_info = masked_by_info
+        self._masked = masked_by_info or options.mask is not None
+        self._mask: Any = None
+        self._said = said
+        self._seen = Seen(env.observation_space, bool(self._masked_by_info))
+        self.rng = np.random.default_rng(_SEED)
+        self._raised = 0
+
+    def play(self, steps: int, seconds: float) -> None:
+        """Reset and step with random actions; check everything that comes back."""
+        seen, taken, in_env_s, lengths = self._seen, 0, 0.0, [0]
+        terminated = truncated = 0
+        self.reset(_SEED)
+        while taken < steps and in_env_s < seconds and self._raised < _MOST_RAISED:
+            action = self.action()
+            begun = time.perf_counter()
+            result = self.step(action)
+            in_env_s += time.perf_counter() - begun
+            taken += 1
+            lengths[-1] += 1
+            if result is None:
+                self.reset(None)
+                continue
+            _, _, ends, cut = result
+            terminated, truncated = terminated + ends, truncated + cut
+            if ends or cut:
+                lengths.append(0)
+                self.reset(None)
+        report = self._report
+        if not report.mend:
+            report.fine.append(
+                f"reset and step keep the contract in {taken} steps with random actions"
             )
-            raise _Ended
-        observation, reward, ends, cut, info = result
-        _check_observation("step", observation, env.observation_space, report)
-        _check_rest(reward, ends, cut, info, report)
-        if report.mend:
-            raise _Ended
-        largest = max(largest, abs(float(reward)))
-        terminated, truncated = terminated + bool(ends), truncated + bool(cut)
-        if ends or cut:
-            lengths.append(0)
-            _reset(env, report, deadline, None)
-    report.fine.append(f"reset and step keep the spaces in {taken} steps with random actions")
-    report.fine.append(f"{taken / max(in_env_s, 1e-9):,.0f} steps/s in one environment")
-    if terminated + truncated == 0:
+        report.fine.append(f"{taken / max(in_env_s, 1e-9):,.0f} steps/s in one environment")
+        if len(lengths) > 1:
+            mean = sum(lengths[:-1]) / len(lengths[:-1])
+            report.fine.append(
+                f"{terminated} episodes terminated, {truncated} were truncated, mean length "
+                f"{mean:.0f}"
+            )
+        else:
+            report.advice.append(
+                f"no episode ended in {taken} steps: returns are reported at ends; if none comes "
+                "by itself, add a limit (gymnasium.wrappers.TimeLimit)"
+            )
+        report.advice += [*seen.sentences(), *advice_on_numbers(seen)]
+        report.advice += advice_on_actions(self._action)
+
+    def action(self) -> Any:
+        """A random action, as a new policy chooses it, in the form that a run gives."""
+        distribution = distribution_of(self._action)
+        parameters = np.zeros((1, distribution.parameter_count), np.float32)
+        if self._mask is not None:
+            parameters = distribution.mask(parameters, self._mask[None])
+        return self._action.to_env(distribution.sample(parameters, self.rng)[0])[0]
+
+    def reset(self, seed: int | None) -> Any:
+        """The first observation of an episode, in whatever form it is given."""
+        try:
+            with self._deadline:
+                shown, info = contract.begin_episode(self.env, seed)
+        except ContractError as error:
+            self._mend("reset", error)
+            shown, info = self._old_reset(), {}
+        except ENVIRONMENT_FAULTS as error:
+            self._raises("reset", error)
+            raise _Ended from error
+        self._check("reset", shown, info, terminal=False)
+        return shown
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool] | None:
+        """Observation, reward and flags, in whatever form they are given; None if it raised."""
+        try:
+            with self._deadline:
+                result = self.env.step(action)
+        except ENVIRONMENT_FAULTS as error:
+            self._raises("step", error)
+            if isinstance(error, StepHungError):
+                raise _Ended from error
+            self._raised += 1
+            return None
+        try:
+            shown, reward, ends, cut, info = contract.step_result(result)
+        except ContractError as error:
+            self._mend("step", error)
+            if not isinstance(result, tuple | list) or len(result) not in (4, 5):
+                raise _Ended from error
+            # gym's (observation, reward, done, info), or five with another info
+            (shown, reward, ends), cut, info = result[:3], False, {}
+        number, over, limited = self._checked_rest(reward, ends, cut)
+        self._check("step", shown, info, terminal=over)
+        return shown, number, over, limited
+
+    def close(self) -> None:
+        """Close the environment; a failure is advice, since a run goes on."""
+        try:
+            with self._deadline:
+                self.env.close()
+        except ENVIRONMENT_FAULTS as error:
+            self._deadline.disarm()
+            self._report.advice.append(f"close: raises {words_of(error)}{users_line(error)}")
+
+    def _old_reset(self) -> Any:
+        """What a reset gives that keeps no form of gymnasium's."""
+        with _within("reset", self._deadline, self._report):
+            try:
+                result = self.env.reset(seed=_SEED)
+            except TypeError:
+                result = self.env.reset()
+        return result[0] if isinstance(result, tuple) and len(result) == 2 else result
+
+    def _check(self, call: str, shown: Any, info: dict[str, Any], *, terminal: bool) -> None:
+        """Check an observation, and its mask."""
+        self._layout.begin()
+        errors = [*self._layout.errors(0, shown), *self._layout.out_of_range().values()]
+        for error in errors:
+            self._mend(call, error)
+        self._seen.observation(call, shown)
+        self._seen.info(info)
+        if errors or not self._masked:
+            return
+        try:
+            given = info.get("action_mask") if self._masked_by_info else self._layout.mask_of(shown)
+            self._mask = mask_row(given, self._action, where="its action mask", terminal=terminal)
+        except ContractError as error:
+            self._mend(call, error)
+            self._mask = None
+
+    def _checked_rest(self, reward: Any, ends: Any, cut: Any) -> tuple[float, bool, bool]:
+        """Reward and flags; 0 and False in place of what a run does not take."""
+        number, flags = 0.0, [False, False]
+        try:
+            number = contract.reward_of(reward)
+            if not contract.in_range(np.array(number)):
+                raise contract.range_error(number, "reward", "reward")
+            self._seen.reward(number)
+        except ContractError as error:
+            self._mend("step", error)
+            number = 0.0
+        for place, (name, given) in enumerate({"terminated": ends, "truncated": cut}.items()):
+            try:
+                flags[place] = contract.flag_of(given, name)
+            except ContractError as error:
+                self._mend("step", error)
+        self._seen.forms(reward, ends, cut)
+        return number, flags[0], flags[1]
+
+    def _mend(self, call: str, error: ContractError) -> None:
+        """Say a fault once, however often it comes with other values."""
+        text = str(error)
+        key = call, error.reason, text.partition(" ")[0]
+        if key not in self._said:
+            self._said.add(key)
+            self._report.mend.append(text if text.startswith(call) else f"{call}: {text}")
+
+    def _raises(self, call: str, error: BaseException) -> None:
+        self._deadline.disarm()
+        text = f"{call}: raises {words_of(error)}{users_line(error)}"
+        if text not in self._report.mend:
+            self._report.mend.append(text)
+
+
+def _compare_seeds(one: _Trial, other: _Trial) -> None:
+    """The same seed and actions should give the same episode, in any instance."""
+    report = one._report
+    one.rng = np.random.default_rng(_SEED)
+    firsts = [trial.reset(_SEED) for trial in (one, other)]
+    if not same(*firsts):
         report.advice.append(
-            f"no episode ended in {taken} steps: returns are reported at ends; if none comes by "
-            "itself, add a limit (gymnasium.wrappers.TimeLimit)"
-        )
-    else:
-        mean = sum(lengths[:-1]) / len(lengths[:-1])
-        report.fine.append(
-            f"{terminated} episodes terminated, {truncated} were truncated, mean length {mean:.0f}"
-        )
-    if largest > _LARGE_REWARD:
-        report.advice.append(
-            f"rewards reach {largest:.3g}; set loss.normalise_returns, or clip or scale them"
-        )
-    elif largest == 0.0:
-        report.advice.append("every reward was 0 with random actions: nothing to learn from yet")
-
-
-def _reset(env: Any, report: EnvReport, deadline: StepDeadline, seed: int | None) -> Any:
-    result = _call("reset", deadline, report, lambda: env.reset(seed=seed))
-    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
-        report.mend.append(f"reset: expected (observation, info dict), got {_kind(result)}")
-        raise _Ended
-    _check_observation("reset", result[0], env.observation_space, report)
-    if report.mend:
-        raise _Ended
-    return result[0]
-
-
-def _check_observation(call: str, observation: Any, space: Any, report: EnvReport) -> None:
-    if space.contains(observation):
-        return
-    if not isinstance(space, spaces.Box):
-        report.mend.append(f"{call}: the observation {observation!r:.100} is not in {space}")
-        return
-    array = np.asarray(observation)
-    if array.shape != space.shape:
-        found = f"shape {array.shape}, its space says {space.shape}"
-    elif array.dtype != space.dtype:
-        found = (
-            f"dtype {array.dtype}, its space says {space.dtype}; return "
-            f"np.asarray(observation, np.{space.dtype})"
-        )
-    elif not np.isfinite(array).all():
-        found = "NaN or infinite numbers"
-    elif not isinstance(observation, np.ndarray):
-        found = f"the type {_kind(observation)}; return np.asarray(observation, np.{space.dtype})"
-    else:
-        outside = np.flatnonzero((array < space.low) | (array > space.high))
-        i = int(outside[0])
-        low, high = space.low.flat[i], space.high.flat[i]
-        found = f"{array.flat[i]:.4g} at {i}, its space says {low:.4g} to {high:.4g}"
-    report.mend.append(f"{call}: the observation has {found}")
-
-
-def _check_rest(reward: Any, ends: Any, cut: Any, info: Any, report: EnvReport) -> None:
-    if not isinstance(reward, Real) and np.shape(reward) != (1,):
-        report.mend.append(f"step: the reward is {_kind(reward)}; return a float")
-    elif not math.isfinite(float(reward)):
-        report.mend.append(f"step: the reward is {float(reward)}; return a finite number")
-    for name, value in (("terminated", ends), ("truncated", cut)):
-        if not isinstance(value, bool | np.bool_):
-            report.mend.append(f"step: {name} is {_kind(value)}; return a bool")
-    if not isinstance(info, dict):
-        report.mend.append(f"step: info is {_kind(info)}; return a dict")
-
-
-def _compare_seeds(env: Any, other: Any, report: EnvReport, deadline: StepDeadline) -> None:
-    """The same seed and actions must give the same episode, in any instance."""
-    firsts = [_reset(each, report, deadline, _SEED) for each in (env, other)]
-    if not _equal(*firsts):
-        report.mend.append(
-            "reset: one seed gave two different observations; call super().reset(seed=seed) and "
-            "draw all random numbers from self.np_random"
+            "reset: one seed gave two different observations, so that no run can be repeated; call "
+            "super().reset(seed=seed) and draw all random numbers from self.np_random"
         )
         return
-    env.action_space.seed(_SEED)
     for step in range(_COMPARED):
-        action = env.action_space.sample()
-        results = [
-            _call("step", deadline, report, partial(each.step, action)) for each in (env, other)
-        ]
-        if not all(_equal(a, b) for a, b in zip(results[0][:4], results[1][:4], strict=True)):
-            report.mend.append(
+        action = one.action()
+        result, again = (trial.step(action) for trial in (one, other))
+        if result is None or again is None:
+            return
+        if not same(result, again):
+            report.advice.append(
                 f"step: the same seed and actions differ after {step + 1} steps; draw all random "
                 "numbers from self.np_random, and keep no state outside the instance"
             )
             return
-        if results[0][2] or results[0][3]:
+        if result[2] or result[3]:
             break
-    report.fine.append("one seed gives one episode")
-    if _equal(_reset(env, report, deadline, _SEED + 1), firsts[0]):
+    if not report.mend:
+        report.fine.append("one seed gives one episode")
+    if same(one.reset(_SEED + 1), firsts[0]):
         report.advice.append("two seeds gave the same first observation; is every start equal?")
-
-
-def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
-    if isinstance(a, tuple):
-        return len(a) == len(b) and all(map(_equal, a, b))
-    return bool(np.array_equal(a, b))
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"a tuple of {len(value)}"
-    return f"{value!r:.60} ({type(value).__name__})"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from aclearn.config import EnvConfig
 
 _LOGGER = logging.getLogger(__name__)
-#: Least time limit of `read_spec`, in seconds.
-_SPEC_TIMEOUT_S = 60.0
 
 
 def make_vector_env(
@@ -91,17 +89,16 @@ def options_of(env: EnvConfig) -> ObservationOptions:
     return ObservationOptions(env.frame_stack, env.channels, tuple(env.ignore), mask)
 
 
-def read_spec(env: EnvConfig, *, timeout_s: float = _SPEC_TIMEOUT_S) -> EnvSpec:
+def read_spec(env: EnvConfig, *, timeout_s: float = 30.0) -> EnvSpec:
     """The specification of an environment, which is made and closed again.
 
     Args:
         env: names the environment.
-        timeout_s: time limit for making it; at least a minute.
+        timeout_s: time limit for making it.
 
     Raises:
         EnvironmentFailure: it cannot be made or is of an unsupported kind.
     """
-    timeout_s = max(_SPEC_TIMEOUT_S, timeout_s)
     made = make_vector_env(env, num_envs=1, seed=0, step_timeout_s=timeout_s, max_faults=0)
     try:
         if made.spec.warning:

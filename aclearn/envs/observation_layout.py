@@ -126,6 +126,10 @@ class ObservationLayout:
         """Write environment b's first observation of an episode; errors as of `write`."""
         _write(self._root, b, observation, first=True)
 
+    def errors(self, b: int, observation: Any) -> list[ContractError]:
+        """As `write_first`, with the errors of all parts, for a report."""
+        return list(_errors(self._root, b, observation))
+
     def mask_of(self, observation: Any) -> Any:
         """The mask in an observation of the space."""
         for key in self._paths[self._options.mask or ""]:
@@ -252,6 +256,19 @@ def _write(part: _Container | LeafLayout, b: int, shown: Any, *, first: bool) ->
     part.check(shown)
     for key, inner in part.parts.items():
         _write(inner, b, shown[key], first=first)
+
+
+def _errors(part: _Container | LeafLayout, b: int, shown: Any) -> Iterator[ContractError]:
+    try:
+        if isinstance(part, LeafLayout):
+            part.write_first(b, shown)
+            return
+        part.check(shown)
+    except ContractError as error:
+        yield error
+        return
+    for key, inner in part.parts.items():
+        yield from _errors(inner, b, shown[key])
 
 
 def _leaves_of(part: _Container | LeafLayout) -> Iterator[LeafLayout]:

@@ -40,6 +40,7 @@ class RestartingEnvs:
         envs: the present ones.
         deadline: limits every call of the environments' code.
         faults: reason → number of failures.
+        fault_details: reason → what the first of them was.
         between_attempts: called between any two calls that may each take `step_timeout_s`.
 
     Raises:
@@ -61,6 +62,7 @@ class RestartingEnvs:
         self.envs: list[Any] = []
         self.deadline = StepDeadline(step_timeout_s)
         self.faults: dict[str, int] = {}
+        self.fault_details: dict[str, str] = {}
         self.between_attempts: Callable[[], None] = lambda: None
         self._make, self._max_faults, self._clock = make, max_faults, clock
         self._recent_faults: deque[tuple[float, str]] = deque()
@@ -132,6 +134,7 @@ class RestartingEnvs:
     def _count(self, index: int, error: BaseException, step: int) -> None:
         reason, detail = _describe(error)
         self.faults[reason] = self.faults.get(reason, 0) + 1
+        self.fault_details.setdefault(reason, detail)
         total = sum(self.faults.values())
         recent = self._recent_faults
         recent.append((self._clock(), reason))

@@ -89,7 +89,7 @@ class SyncVectorEnv:
         warning = _warning(name, group.envs[0], observation)
         self.spec = EnvSpec(observation, action, warning, masked, agents)
         self.masks = np.ones((B, action.mask_width), np.bool_) if masked else None
-        self.faults = group.faults
+        self.faults, self.fault_details = group.faults, group.fault_details
         self._seeded = False
         #: Where the next action is ignored.
         self._idle = np.zeros(B, np.bool_)

@@ -1,4 +1,4 @@
-"""Makes, resets, steps and closes one environment in its own process, before a run begins.
+"""Tries an environment in its own process: before a run begins, and for `aclearn check-env`.
 
 The user's code may hang, crash, print, change the directory or end the interpreter; the process
 isolates the caller from all that. It is `python -m services.runtime.probe`, which never loads
@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,10 @@ import numpy as np
 from aclearn.config import Config, config_from_yaml
 from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env
+from aclearn.envs.env_check import EnvReport, check_env
+from aclearn.envs.factory import options_of
+from aclearn.envs.lookup import maker
+from aclearn.envs.sync_vector_env import SyncVectorEnv
 from aclearn.errors import EnvironmentFailure
 from aclearn.extensions import users_line
 from aclearn.launch import PARENT_PID_VARIABLE, StopFlag, describe_exit, die_with_parent
@@ -30,8 +35,6 @@ from aclearn.types import EnvSpec
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Least time limit for making, resetting or stepping an environment, in seconds: it may load files.
-_LEAST_TIMEOUT_S = 60.0
 #: Additional seconds for the start of the process.
 _START_WITHIN_S = 30.0
 #: Longest wait before the clock and the signals are checked, in seconds.
@@ -42,6 +45,8 @@ _PIPE_BYTES = 65_536
 _PRINTED_BYTES = 4096
 #: Most characters of an exception's text.
 _MOST_CHARACTERS = 1000
+#: Of a check: seconds of random actions; environments in a group, and faults that it survives.
+_CHECK_S, _GROUP, _MOST_FAULTS = 5.0, 8, 20
 
 
 def probe_environment(
@@ -52,17 +57,43 @@ def probe_environment(
     Args:
         config: names the environment.
         stop: set by signals; ends the wait.
-        within_s: time limit of the whole probe; by default `actors.step_timeout_s`, or a minute
-            each, for making, resetting and stepping.
+        within_s: time limit of the whole probe; by default `actors.step_timeout_s` each for making,
+            resetting and stepping.
 
     Raises:
         EnvironmentFailure: it cannot be made, reset or stepped, or is of an unsupported kind; gives
             the reason and the place in one line.
     """
-    within_s = within_s or _START_WITHIN_S + 3 * _timeout_s(config)
+    within_s = within_s or _START_WITHIN_S + 3 * config.actors.step_timeout_s
+    said = _ask(config, "first steps", within_s, stop)
+    if said is None:
+        return None
+    spec = EnvSpec.from_dict(said["spec"])
+    if spec.warning:
+        _LOGGER.warning(spec.warning)
+    return spec
+
+
+def check_environment(config: Config) -> tuple[EnvSpec, EnvReport]:
+    """The spec of the configured environment, and the report of its check.
+
+    Raises:
+        EnvironmentFailure: it cannot be made, is of an unsupported kind, or ended its process.
+    """
+    # every limit of the environment's own is in the report
+    within_s = _START_WITHIN_S + 10 * config.actors.step_timeout_s
+    said = _ask(config, "check", within_s, None)
+    assert said is not None  # nothing stops it
+    return EnvSpec.from_dict(said["spec"]), EnvReport(**said["report"])
+
+
+def _ask(
+    config: Config, what: str, within_s: float, stop: StopFlag | None
+) -> dict[str, Any] | None:
+    """What the process says; None if `stop` was set meanwhile."""
     process = subprocess.Popen(
         # -P: a folder named services in the current directory must not shadow ours
-        [sys.executable, "-P", "-m", "services.runtime.probe"],
+        [sys.executable, "-P", "-m", "services.runtime.probe", what],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -82,10 +113,7 @@ def probe_environment(
     for line in answer.decode().splitlines():
         said |= json.loads(line)
     if "spec" in said:
-        spec = EnvSpec.from_dict(said["spec"])
-        if spec.warning:
-            _LOGGER.warning(spec.warning)
-        return spec
+        return said
     if stop:
         return None
     if "failure" in said:
@@ -136,10 +164,6 @@ def _listen(
                 return False
 
 
-def _timeout_s(config: Config) -> float:
-    return max(_LEAST_TIMEOUT_S, config.actors.step_timeout_s)
-
-
 def main() -> None:
     """Read a configuration from standard input and answer on standard output, in lines of JSON.
 
@@ -154,25 +178,84 @@ def main() -> None:
 
     die_with_parent()
     config = config_from_yaml(sys.stdin.read())
-    env: VectorEnv | None = None
     phase = "made"
     try:
         env = make_vector_env(
-            config.env, num_envs=1, seed=0, step_timeout_s=_timeout_s(config), max_faults=0
+            config.env,
+            num_envs=1,
+            seed=0,
+            step_timeout_s=config.actors.step_timeout_s,
+            max_faults=0,
         )
-        say(phase=(phase := "reset"))
-        env.reset()
-        say(phase=(phase := "stepped"))
-        distribution = distribution_of(env.spec.action)
-        parameters = np.zeros((env.num_envs, distribution.parameter_count), np.float32)
-        some = distribution.mask(parameters, env.masks)
-        env.send(distribution.sample(some, np.random.default_rng(0))[0])
-        env.recv()
-        say(spec=env.spec.to_dict())
+        if sys.argv[1:] == ["check"]:
+            say(phase=(phase := "checked"))
+            report = _checked(config, env)
+            say(spec=env.spec.to_dict(), report=asdict(report))
+        else:
+            say(phase=(phase := "reset"))
+            env.reset()
+            say(phase=(phase := "stepped"))
+            _step(env, np.random.default_rng(0))
+            say(spec=env.spec.to_dict())
         env.close()
     except BaseException as error:  # SystemExit included
         say(failure=_in_one_line(error, config.env.id, phase))
     os._exit(0)  # the environment may have left threads running
+
+
+def _step(env: VectorEnv, rng: np.random.Generator) -> None:
+    """One step with random actions that are allowed."""
+    distribution = distribution_of(env.spec.action)
+    parameters = np.zeros((env.num_envs, distribution.parameter_count), np.float32)
+    env.send(distribution.sample(distribution.mask(parameters, env.masks), rng)[0])
+    env.recv()
+
+
+def _checked(config: Config, env: VectorEnv) -> EnvReport:
+    """The report on an environment, of which one is made."""
+    if type(env) is SyncVectorEnv:
+        report = check_env(
+            maker(config.env),
+            options=options_of(config.env),
+            masked_by_info=config.env.action_mask == "info",
+            seconds=_CHECK_S,
+            step_timeout_s=config.actors.step_timeout_s,
+        )
+    else:
+        report = _checked_group(config)
+    report.advice += [env.spec.warning] if env.spec.warning else []
+    return report
+
+
+def _checked_group(config: Config) -> EnvReport:
+    """The report on Atari, resident and PettingZoo environments: their groups check each step."""
+    report, rng = EnvReport(), np.random.default_rng(1)
+    group = make_vector_env(
+        config.env,
+        num_envs=_GROUP,
+        seed=1,
+        step_timeout_s=config.actors.step_timeout_s,
+        max_faults=_MOST_FAULTS,
+    )
+    steps, begun = 0, time.monotonic()
+    try:
+        group.reset()
+        while time.monotonic() - begun < _CHECK_S and steps < 1000 * group.num_envs:
+            _step(group, rng)
+            steps += group.num_envs
+    except EnvironmentFailure as error:
+        report.mend.append(str(error).partition("\n")[0])
+    finally:
+        if isinstance(group, SyncVectorEnv):
+            report.mend += [f"{why}: {detail}" for why, detail in group.fault_details.items()]
+        group.close()
+    if not report.mend:
+        took_s = time.monotonic() - begun
+        report.fine.append(
+            f"{steps} steps with random actions, {steps / took_s:,.0f} steps/s in a group of "
+            f"{group.num_envs}"
+        )
+    return report
 
 
 def _in_one_line(error: BaseException, name: str, phase: str) -> str:

@@ -97,6 +97,14 @@ class Relay(ParallelEnv[str, Any, Any]):
         return self._fault == fault and self._step == self._at and self._episode == 0
 
 
+class Faulty(Relay):
+    """`Relay` of which every instance fails."""
+
+    def __init__(self, *, fault: str, at: int) -> None:
+        super().__init__(fault=fault, at=at)
+        self._fault = fault
+
+
 class Pairs(ParallelEnv[str, Any, Any]):
     """Each of two agents is shown its own number of 3 and gets 1 for repeating it.
 

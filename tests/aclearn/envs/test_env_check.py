@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from aclearn.config import EnvConfig
+from aclearn.envs import make_vector_env
 from aclearn.envs.env_check import check_env
+from aclearn.errors import EnvironmentFailure
+from tests.support import space_envs
 
 
 class Good(gymnasium.Env):
@@ -60,37 +64,178 @@ def _raises(self, action):
     raise KeyError("nothing")
 
 
+def _raises_at_end(self):
+    raise KeyError("nothing")
+
+
 def _hangs(self, action):
     while True:
         pass
 
 
+_WRONG = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.Discrete(3)})
+
+
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        (made(seen=lambda self: np.zeros(2)), "reset: the observation has dtype float64, its"),
-        (made(seen=lambda self: np.zeros(3, np.float32)), r"reset: the .* has shape \(3,\)"),
-        (made(seen=lambda self: np.full(2, 1.5, np.float32)), "has 1.5 at 0, its space says -1 to"),
-        (made(seen=lambda self: np.full(2, np.nan, np.float32)), "NaN or infinite"),
-        (made(reward=None), "step: the reward is None"),
-        (made(reward=float("inf")), "step: the reward is inf; return a finite"),
-        (made(step=lambda self, a: (self.seen(), 0.0, 0, False, {})), "terminated is 0 .int.; ret"),
-        (made(step=lambda self, a: (self.seen(), 0.0, False, {})), "info.*got a tuple of 4"),
-        (made(reset=lambda self, seed=None, options=None: np.zeros(2)), r"reset: expected \(obse"),
-        (made(step=_raises), r"step: raises KeyError: .nothing. \[line \d+ of .*test_env_check.py"),
-        (made(step=_hangs), "step: raises StepHungError: no answer within 0.3 s"),
-        (ByClass, "reset: one seed gave two different observations"),
-        (made(step=_random_steps), "step: the same seed and actions differ after 1 steps"),
+        (
+            made(seen=lambda self: np.zeros(3, np.float32)),
+            [r"reset: .* the shape \(3,\)", "step: "],
+        ),
+        (made(seen=lambda self: np.full(2, np.nan, np.float32)), ["reset: .* nan at", "step: "]),
+        (made(reward=None), ["step: reward is None .NoneType., expected a number"]),
+        (made(reward=float("inf")), ["step: reward is inf, expected a number from"]),
+        (
+            made(step=lambda self, a: (self.seen(), 0.0, None, False, {})),
+            ["step: terminated is None .NoneType., expected True or False"],
+        ),
+        (
+            made(step=lambda self, a: (self.seen(), [1, 2], False, {})),
+            ["step returned a tuple of 4: this is the API of gym before 0.26", "step: reward has"],
+        ),
+        (made(step=lambda self, a: 7), ["step returned 7 .int.: expected a step that returns"]),
+        (
+            made(step=lambda self, a: (self.seen(), 0.0, False, False, None)),
+            ["step: info is None .NoneType., expected a dict"],
+        ),
+        (
+            made(reset=lambda self, seed=None, options=None: Good.reset(self)[0]),
+            ["reset returned array.*: this is the API of gym before 0.26"],
+        ),
+        (
+            made(reset=lambda self: Good.reset(self)[0]),
+            ["reset takes no seed: this is the API of gym"],
+        ),
+        (
+            made(observation_space=_WRONG, seen=lambda self: {"a": np.zeros(3), "b": 3}, reward=""),
+            [
+                r"reset: a has .*\(3,\)",
+                "reset: b is 3",
+                "step: reward",
+                "step: a has",
+                "step: b is",
+            ],
+        ),
+        (
+            made(step=_raises),
+            [r"step: raises KeyError: .nothing. \[line \d+ of .*/test_env_check"],
+        ),
+        (made(step=_hangs), ["step: raises StepHungError: no answer within 0.3 s"]),
     ],
 )
-def test_what_breaks_the_contract_is_named_with_its_mending(env: type[Good], said: str) -> None:
-    [found] = check_env(env, steps=50, step_timeout_s=0.3).mend
-    assert re.search(said, found), found
+def test_what_a_run_counts_as_faults_is_named_all_of_it(env: type[Good], said: list[str]) -> None:
+    found = check_env(env, steps=50, step_timeout_s=0.3).mend
+    assert len(found) == len(said), found
+    for sentence, expected in zip(found, said, strict=True):
+        assert re.match(expected, sentence), found
 
 
-def test_large_rewards_and_missing_ends_are_pointed_at() -> None:
-    endless = made(step=lambda self, a: (self.seen(), 500.0, False, False, {}))
-    report = check_env(endless, steps=30)
+_PICTURE = spaces.Box(0.0, 1.0, (84, 84, 3), np.float32)
+_LIST = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1.0, 1.0, (1,), np.float32)])
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        (
+            made(seen=lambda self: Good.seen(self).astype(float)),
+            "reset: the observation has the dtype float64, its space says float32; a run converts",
+        ),
+        (
+            made(seen=lambda self: Good.seen(self) + 2),
+            r"reset: the observation is \S+ at \[\d\], its space says -1 to 1; a run takes it",
+        ),
+        (made(seen=lambda self: Good.seen(self) * 1e5), "bservations? reach .* set policy.normal"),
+        (
+            made(
+                observation_space=_PICTURE,
+                seen=lambda self: self.np_random.random((84, 84, 3), np.float32),
+            ),
+            r"is a Box of floats with the shape \(84, 84, 3\), which .* sees as 21168 numbers",
+        ),
+        (made(action_space=spaces.Box(-50, 50, (2,))), "actions reach from -50 to 50, over which"),
+        (made(action_space=spaces.Box(-np.inf, np.inf, (2,))), "some actions have no bounds"),
+        (
+            made(reward=np.array([1.0])),
+            r"the reward is an array of shape \(1,\); in gymnasium's API",
+        ),
+        (
+            made(step=lambda self, a: (*Good.step(self, a)[:2], 1, False, {})),
+            "terminated is 1 .int",
+        ),
+        (
+            made(step=lambda self, a: (self.seen(), 500.0, False, False, {})),
+            "rewards reach 500; set",
+        ),
+        (made(reward=0.0), "every reward was 0"),
+        (ByClass, "reset: one seed gave two different observations"),
+        (made(step=_random_steps), "step: the same seed and actions differ after 1 steps"),
+        (made(close=_raises_at_end), "close: raises KeyError"),
+    ],
+)
+def test_what_a_run_takes_is_at_most_advice(env: type[Good], said: str) -> None:
+    report = check_env(env, steps=50)
     assert report.mend == []
-    first, second = report.advice
-    assert "no episode ended in 30 steps" in first and "rewards reach 500; set loss" in second
+    assert any(re.search(said, sentence) for sentence in report.advice), report.advice
+
+
+def test_a_list_for_a_tuple_is_the_same_observation() -> None:
+    env = made(
+        observation_space=_LIST,
+        seen=lambda self: [int(self.np_random.integers(3)), np.float32(self.np_random.random(1))],
+    )
+    report = check_env(env, steps=50)
+    assert "one seed gives one episode" in report.fine and not report.mend
+
+
+def test_masks_are_checked_and_allowed_actions_are_taken() -> None:
+    report = check_env(space_envs.Gates, masked_by_info=True, steps=50)
+    assert (report.mend, report.advice) == ([], [])
+    closed = made(reset=lambda self, seed=None, options=None: (Good.reset(self)[0], {}))
+    [found] = check_env(closed, masked_by_info=True, steps=50).mend[:1]
+    assert found == "reset: its action mask: missing; only a terminal step needs none"
+
+
+def test_missing_ends_are_pointed_at() -> None:
+    endless = made(step=lambda self, a: (self.seen(), 1.0, False, False, {}))
+    [found] = check_env(endless, steps=30).advice
+    assert "no episode ended in 30 steps" in found
+
+
+_EVERY_FORM = [
+    {"seen": lambda self: np.zeros(2)},
+    {"seen": lambda self: np.zeros(3)},
+    {"seen": lambda self: [1e300, 0.0]},
+    {"reward": [2.0]},
+    {"reward": 1e13},
+    {
+        "observation_space": spaces.Box(0, 255, (2, 2), np.uint8),
+        "seen": lambda self: [[300] * 2] * 2,
+    },
+    {"observation_space": _LIST, "seen": lambda self: [1, [0.5]]},
+]
+
+
+class Chosen(Good):
+    """`Good` with some of `_EVERY_FORM`."""
+
+    def __new__(cls, form: int) -> Good:
+        return object.__new__(type("Formed", (Good,), _EVERY_FORM[form]))
+
+
+@pytest.mark.parametrize("form", range(len(_EVERY_FORM)))
+def test_the_verdict_is_that_of_a_run(form: int) -> None:
+    config = EnvConfig(id=f"{__name__}:Chosen", kwargs={"form": form})
+    group = make_vector_env(config, num_envs=1, seed=0, step_timeout_s=60.0, max_faults=0)
+    try:
+        fails = False
+        group.reset()
+        for _ in range(5):
+            group.send(np.zeros(1, np.int32))
+            group.recv()
+    except EnvironmentFailure:
+        fails = True
+    finally:
+        group.close()
+    assert bool(check_env(lambda: Chosen(form), steps=5).mend) == fails

@@ -19,7 +19,7 @@ from aclearn.wire import create_keys
 from compress.methods.quantizer import Quantizer
 from services.launcher.role_commands import monitor_addresses
 from services.runtime.preflight import check_role, check_run
-from services.runtime.probe import probe_environment
+from services.runtime.probe import check_environment, probe_environment
 from services.runtime.role_context import RoleContext
 from tests.support.env_specs import plain_spec
 from tests.support.waiting import patience, wait_for
@@ -94,7 +94,7 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "crashes": (_env("crashes", "step"), ["killed by SIGABRT", "while it was stepped"]),
     "other observations": (
         ("env.id=broken_envs:Promising",),
-        ["observation has shape (5,), its space says (3,)"],
+        ["observation has the shape (5,), its space says (3,)"],
     ),
     "images needed": (("policy.architecture=nature",), ["policy.architecture", "'nature'", "mlp"]),
     "images too small": (
@@ -245,7 +245,8 @@ def test_an_environment_that_prints_moves_and_leaves_a_process_is_no_trouble(
 
 
 def test_an_environment_that_hangs_is_given_up_and_a_signal_ends_the_wait(load) -> None:
-    config = load(*_env("hangs", "reset"))
+    limits = "actors.step_timeout_s=300", "monitor.silent_after_s=600"
+    config = load(*_env("hangs", "reset"), *limits)
     before = set(psutil.Process().children())  # of other tests, as torch's
     within_s = 3.0 * patience()  # it has to be imported and made before
     with pytest.raises(EnvironmentFailure, match=rf"within {within_s:g} s while it was reset"):
@@ -256,3 +257,23 @@ def test_an_environment_that_hangs_is_given_up_and_a_signal_ends_the_wait(load) 
     assert probe_environment(config, stop=stop) is None
     timer.join()
     assert set(psutil.Process().children()) <= before
+
+
+def test_a_check_reports_what_breaks_and_is_itself_protected(load) -> None:
+    spec, report = check_environment(load("env.id=broken_envs:Promising"))
+    assert spec == plain_spec((3,), "float32", 2, 1)
+    assert report.mend == ["reset: observation has the shape (5,), its space says (3,)"]
+    with pytest.raises(EnvironmentFailure, match=r"ended \(exit status 3\) while it was checked"):
+        check_environment(load(*_env("ends the process", "step")))
+
+
+def test_making_an_environment_has_the_time_limit_of_a_run(load) -> None:
+    said = r"no answer within 0\.5 s \(actors\.step_timeout_s\)"
+    with pytest.raises(EnvironmentFailure, match=said):
+        probe_environment(load(*_env("hangs", "made"), "actors.step_timeout_s=0.5"))
+
+
+def test_a_check_of_several_agents_names_their_faults(load) -> None:
+    config = load("env.id=tests.support.agents_env:Faulty", "env.kwargs={fault: nan reward, at: 3}")
+    _, report = check_environment(config)
+    assert report.fine == [] and "reward_range: reward is nan, expected a number" in report.mend[-1]
