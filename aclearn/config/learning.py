@@ -19,8 +19,9 @@ class TrainerConfig(Group):
     )
     amp: Literal["auto", "off", "bf16", "fp16"] = Field(
         default="auto",
-        description="number format of forward and backward pass; auto: bf16 if the device has it, "
-        "else fp16 on a GPU and fp32 (off) on the CPU",
+        description="number format of forward and backward pass; auto: off, which is fp32, but for "
+        "images of 32 × 32 pixels and more bf16 if the device has it, else fp16 on a GPU; "
+        "config.yaml of the run has the format in place of auto",
     )
     channels_last: bool = Field(
         default=True, description="store images channels-last, which is faster for convolutions"

@@ -8,7 +8,7 @@ from pydantic import Field, Strict, field_validator
 
 from aclearn.config._fields import Group, Whole
 from aclearn.config._named import known
-from aclearn.types import ACTIVATIONS, ARCHITECTURES, refuse_recurrence
+from aclearn.types import ACTIVATIONS, ARCHITECTURES, AUTO, refuse_recurrence
 
 if TYPE_CHECKING:
     Activation = str
@@ -20,9 +20,9 @@ class PolicyConfig(Group):
     """The network."""
 
     architecture: str = Field(
-        default="nature",
-        description=f"network: {', '.join(ARCHITECTURES)}, or module:Class of yours "
-        "(docs/networks.md); mlp is for flat observations, the others are for images",
+        default=AUTO,
+        description="network: auto (one that fits the observations; config.yaml of the run names "
+        f"it), {', '.join(ARCHITECTURES)}, or module:Class of yours (docs/networks.md)",
     )
     arguments: dict[str, Any] = Field(
         default_factory=dict, description="keyword arguments of a network of yours"
@@ -78,4 +78,4 @@ class PolicyConfig(Group):
     def _is_known(cls, name: str) -> str:
         if ":" not in name and (refusal := refuse_recurrence(name)) is not None:
             raise ValueError(refusal)
-        return known(name, ARCHITECTURES)
+        return known(name, {AUTO: None, **ARCHITECTURES})

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from aclearn.policies.architecture import Architecture
+from aclearn.policies.choice import choose_architecture, halves_pay
 from aclearn.policies.layers import Layer
 from aclearn.policies.module_spec import ModuleSpec
 from aclearn.policies.presets import build_architecture, describe_architecture
@@ -29,7 +30,9 @@ __all__ = [
     "ResidualSection",
     "build_architecture",
     "check_policy",
+    "choose_architecture",
     "describe_architecture",
+    "halves_pay",
     "users_architecture",
 ]
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import Literal
 
 import torch
 
 from aclearn.errors import ConfigError
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def choose_device(name: str, *, key: str = "trainer.device") -> torch.device:
@@ -42,16 +45,21 @@ def cpu_has(half: Literal["bf16", "fp16"]) -> bool:
     return bool(capabilities.get(f"avx512_{half}") or capabilities.get(f"amx_{half}"))
 
 
-def choose_amp(name: str, device: torch.device) -> torch.dtype | None:
+def choose_amp(name: str, device: torch.device, *, pays: bool = True) -> torch.dtype | None:
     """The autocast dtype of `auto | off | bf16 | fp16` on a device, None for fp32.
 
-    auto is on if the hardware supports it: bf16 on a GPU that has bf16, else fp16; bf16 on a CPU
-    with AVX-512 BF16 or AMX.
+    auto is on if it pays and the hardware supports it: bf16 on a GPU that has bf16, else fp16; bf16
+    on a CPU with AVX-512 BF16 or AMX.
+
+    Args:
+        name: the configured value.
+        device: of the network.
+        pays: whether auto may be on, as `halves_pay` says.
 
     Raises:
         ConfigError: fp16 on a CPU.
     """
-    if name == "off":
+    if name == "off" or (name == "auto" and not pays):
         return None
     if device.type == "cuda":
         if name == "auto":
@@ -63,6 +71,8 @@ def choose_amp(name: str, device: torch.device) -> torch.dtype | None:
         return torch.bfloat16 if name == "bf16" else torch.float16
     if name == "fp16":
         raise ConfigError("trainer.amp: fp16 needs a GPU; use auto, off or bf16 on a CPU")
-    if name == "auto" and not cpu_has("bf16"):
-        return None
+    if not cpu_has("bf16"):
+        if name == "auto":
+            return None
+        _LOGGER.warning("trainer.amp: this CPU emulates bf16, ten times as slow as fp32 (off)")
     return torch.bfloat16

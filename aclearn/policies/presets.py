@@ -230,8 +230,8 @@ def describe_architecture(
     if preset.keys() & {"convolutions", "sections"} and not images:
         raise ConfigError(
             f"policy.architecture: {name!r} needs images (C, H, W), but the environment's "
-            f"observations are {observation}; use policy.architecture: mlp. (An image "
-            "is a Box of uint8 with two or three axes; everything else is flattened. Wrap an "
+            f"observations are {observation}; use policy.architecture: auto or mlp. (An "
+            "image is a Box of uint8 with two or three axes; everything else is flattened. Wrap an "
             "environment that shows pixels as floats so that it shows them as uint8.)"
         )
     preset |= {
@@ -252,7 +252,7 @@ def describe_architecture(
                 f"policy.architecture: {name!r} needs images of at least {least}×{least} pixels, "
                 f"but the environment's observations are {observation}: the layer {layer.name} "
                 f"would meet {size[0]}×{size[1]} pixels; use larger images, or "
-                "policy.architecture: minigrid, impala-resnet or mlp"
+                "policy.architecture: auto"
             )
     return architecture
 

@@ -7,6 +7,7 @@ from aclearn.types.action_spec import ActionSpec
 from aclearn.types.architectures import (
     ACTIVATIONS,
     ARCHITECTURES,
+    AUTO,
     Convolution,
     ResidualSection,
     refuse_recurrence,
@@ -24,6 +25,7 @@ from aclearn.types.visited import Visited
 __all__ = [
     "ACTIVATIONS",
     "ARCHITECTURES",
+    "AUTO",
     "MOST_COHORTS",
     "OBSERVATION",
     "ActionBatch",

@@ -33,7 +33,8 @@ class ResidualSection(NamedTuple):
 # nature: Mnih et al. 2015. accerl-*: AcceRL Table 6, which gives filters, kernels and the fully
 # connected width; the strides (4, 2, 1) are those of the Nature network on which it is based.
 # impala-resnet: Espeholt et al. 2018, figure 3 right, without its LSTM. minigrid: the convolutions
-# of MiniGrid's documentation; its images are codes from 0 to 10.
+# of MiniGrid's documentation; its images are codes from 0 to 10. small-cnn: for images that are too
+# small for nature, from 5 × 5; the first convolution is that of MinAtar (Young & Tian 2019).
 _NATURE = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "nature": {"convolutions": _NATURE, "hidden": (512,)},
@@ -56,9 +57,16 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
         "hidden": (64,),
         "pixel_range": 10.0,
     },
+    "small-cnn": {
+        "convolutions": (Convolution(16, 3, 1), Convolution(32, 3, 2)),
+        "hidden": (128,),
+    },
     "mlp": {"hidden": (64, 64), "activation": "tanh", "separate_value": True},
 }
 """Values of `policy.architecture` → arguments of `build_architecture`."""
+
+AUTO = "auto"
+"""Value of `policy.architecture` and of `trainer.amp` that stands for another one."""
 
 #: Functions after convolutions and hidden layers.
 ACTIVATIONS = ("tanh", "relu", "elu", "silu")

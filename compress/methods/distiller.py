@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, Strict, model_validator
 
 from aclearn.config import Group, Whole, got
 from aclearn.errors import ConfigError, did_you_mean
-from aclearn.policies import Architecture, describe_architecture
+from aclearn.policies import Architecture, describe_architecture, halves_pay
 from aclearn.types import ARCHITECTURES, refuse_recurrence
 from compress.errors import DeadStudent, DivergedTraining, RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
@@ -94,7 +94,8 @@ class DistillerSettings(Group):
     )
     amp: Literal["auto", "bf16", "off"] = Field(
         default="auto",
-        description="auto: bf16 if the CPU has it; bf16: always; off: fp32",
+        description="auto: bf16 for images of 32 × 32 pixels and more, if the CPU has it; bf16: "
+        "always; off: fp32",
     )
 
     @model_validator(mode="after")
@@ -199,7 +200,9 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         factor = _FIRST if new else 1
         calls = memory.get("calls", 0) + 1
         rng = np.random.default_rng((context.seed, calls))
-        data = self._distillation_data(factor * self.settings.observations, context, memory, rng)
+        data = self._distillation_data(
+            factor * self.settings.observations, graph.architecture, context, memory, rng
+        )
         memory["calls"] = calls
         if new:
             memory.setdefault("deaths", 0)
@@ -262,7 +265,12 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         return {name: float(memory[name]) for name in names if name in memory}
 
     def _distillation_data(
-        self, most: int, context: Context, memory: dict[str, Any], rng: np.random.Generator
+        self,
+        most: int,
+        architecture: Architecture,
+        context: Context,
+        memory: dict[str, Any],
+        rng: np.random.Generator,
     ) -> DistillationData:
         """The stored data, or new data of at most `most` observations where they are due."""
         # imported here, as below: reading and planning a chain needs no torch
@@ -273,7 +281,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         over = data is None or memory["served"] >= self.settings.renew_every
         if data is None or over or count >= 2 * len(data):
             visited = context.sample(self.id, count, rng)
-            data = DistillationData(visited, context.network, self._amp_dtype())
+            data = DistillationData(visited, context.network, self._amp_dtype(architecture))
             memory |= {"data": data, "served": 0}
         memory["served"] += 1
         return data
@@ -293,12 +301,13 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         from compress.methods.student import Student
 
         how = self.settings.model_dump(include=_TRAINING)
-        return Student(graph, tensors, **how, amp_dtype=self._amp_dtype())
+        return Student(graph, tensors, **how, amp_dtype=self._amp_dtype(graph.architecture))
 
-    def _amp_dtype(self) -> torch.dtype | None:
+    def _amp_dtype(self, architecture: Architecture) -> torch.dtype | None:
         from aclearn.policies.devices import choose_amp, choose_device
 
-        return choose_amp(self.settings.amp, choose_device("cpu"))
+        pays = halves_pay(architecture.observation)
+        return choose_amp(self.settings.amp, choose_device("cpu"), pays=pays)
 
     def _fall_back(self, graph: PolicyGraph, memory: dict[str, Any]) -> None:
         """Restore the last good student with a new Adam, or forget it if there is none."""

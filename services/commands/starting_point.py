@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from aclearn.config import Config, config_of_keys, override_keys
 from aclearn.errors import EnvironmentFailure
+from aclearn.policies import choose_architecture, halves_pay
 from aclearn.types import EnvSpec
 from services.runtime.probe import probe_environment
 
@@ -29,10 +30,10 @@ class Chosen(NamedTuple):
 
 
 def choose(env_id: str, spec: EnvSpec, target: float | None = None) -> list[Chosen]:
-    """The keys for an environment: PPO for images and Box actions, else a V-trace actor-critic.
+    """The keys for an environment: PPO, with the settings of pong for large images.
 
-    Their values are those of the shipped configurations pong (with more steps), cartpole and
-    lunarlander_continuous.
+    They are chosen for few agent steps, and for rewards and observations of any size
+    (benchmarks/sanity.py).
 
     Args:
         env_id: `env.id`.
@@ -44,52 +45,41 @@ def choose(env_id: str, spec: EnvSpec, target: float | None = None) -> list[Chos
 
 def _entries(env_id: str, spec: EnvSpec, target: float | None) -> Iterator[tuple[str, Any, str]]:
     atari = env_id.startswith("ALE/")
-    images = any(leaf.is_image for leaf in spec.observation.values())
-    numbers = bool(spec.action.numbers)
-    sizes = any(leaf.has_moments for leaf in spec.observation.values())
+    architecture, why = choose_architecture(spec.observation, env_id)
+    large = halves_pay(spec.observation)
     if target is not None:
         yield "run.target_return", target, "mean of 100 episodes that counts as solved"
-    bound = _STEPS_OF_IMAGES if images else 1_000_000
+    bound = _STEPS_OF_IMAGES if large else 1_000_000
     yield "run.max_env_steps", bound, "agent steps; null: until Ctrl-C"
     yield "env.id", env_id, "the environment"
     if atari:
         yield "env.clip_rewards", True, "learn from -1, 0 and 1; reported returns are unclipped"
         yield "policy.architecture", "accerl-net1", "Atari: two convolutions, 256 hidden units"
-    elif images:
-        yield "policy.architecture", "nature", "images: three convolutions"
     else:
-        yield "policy.architecture", "mlp", "flat observations: hidden layers only"
-        yield "policy.hidden", [64, 64], "units of each hidden layer"
-        yield "trainer.device", "cpu", "a network this small is slower on a GPU"
-        yield "trainer.amp", "off", "rounding to bf16 hurts small networks"
-    if numbers:
-        if sizes:
-            yield "policy.normalise_observations", True, "numbers may be of different sizes"
-        yield from _ppo()
-    elif images:
-        yield from _ppo_for_images()
-    else:
-        yield from _vtrace_for_flat()
+        yield "policy.architecture", architecture, why
+    if any(leaf.has_moments for leaf in spec.observation.values()):
+        yield "policy.normalise_observations", True, "numbers may be of different sizes"
+    yield "loss.kind", "ppo", "many small updates of each batch"
+    if not atari:
+        yield "loss.normalise_returns", True, "the size of rewards is not known"
+    yield "loss.discount", 0.99, "discount factor per agent step"
+    yield from _for_large_images() if large else _for_the_rest()
     yield "correctors", _CORRECTORS, "targets and advantages; weights of the policy gradient"
 
 
-def _ppo() -> Iterator[tuple[str, Any, str]]:
-    yield "loss.kind", "ppo", "numbers as actions (Box): small steps of the policy"
-    yield "loss.normalise_returns", True, "the size of rewards is not known"
-    yield "loss.discount", 0.99, "discount factor per agent step"
+def _for_the_rest() -> Iterator[tuple[str, Any, str]]:
     yield "actors.processes", 1, "actor processes"
     yield "actors.envs_per_group", 16, "environments in each"
     yield "actors.unroll_length", 128, "agent steps of each environment in one unroll"
     yield "actors.wait_for_weights", True, "on-policy: acting and learning take turns"
+    yield "trainer.device", "cpu", "a network this small is slower on a GPU"
     yield "trainer.unrolls_per_batch", 1, "a batch of 16 environments × 128 steps"
-    yield "trainer.minibatches", 16, "updates for a pass over the batch"
+    yield "trainer.minibatches", 32, "updates for a pass over the batch, 64 steps each"
     yield "trainer.epochs", 10, "passes over the batch"
-    yield "optimiser.learning_rate", 1e-3, "step size per update"
+    yield "optimiser.learning_rate", 3e-4, "step size per update"
 
 
-def _ppo_for_images() -> Iterator[tuple[str, Any, str]]:
-    yield "loss.kind", "ppo", "images: many small updates of each batch"
-    yield "loss.discount", 0.99, "discount factor per agent step"
+def _for_large_images() -> Iterator[tuple[str, Any, str]]:
     yield "loss.clip_range", 0.1, "small steps of the policy"
     yield "loss.entropy_cost", 0.01, "weight of the entropy bonus: more explores longer"
     yield "actors.processes", 2, "actor processes"
@@ -101,19 +91,6 @@ def _ppo_for_images() -> Iterator[tuple[str, Any, str]]:
     yield "optimiser.learning_rate", 5e-4, "first step size"
     yield "optimiser.schedule", "linear", "falls to 0"
     yield "optimiser.schedule_steps", _STEPS_OF_IMAGES, "over so many agent steps"
-
-
-def _vtrace_for_flat() -> Iterator[tuple[str, Any, str]]:
-    yield "loss.discount", 0.99, "discount factor per agent step"
-    yield "loss.normalise_advantages", True, "the size of rewards is not known"
-    yield "loss.entropy_cost", 0.006, "weight of the entropy bonus: more explores longer"
-    yield "actors.processes", 2, "actor processes"
-    yield "actors.envs_per_group", 16, "environments in each"
-    yield "actors.unroll_length", 20, "agent steps of each environment in one unroll"
-    yield "trainer.unrolls_per_batch", 2, "a batch of 2 × 16 environments × 20 steps"
-    yield "optimiser.learning_rate", 2e-3, "step size per update"
-    yield "optimiser.epsilon", 1e-3, "rare large gradients do not destroy the policy"
-    yield "optimiser.max_grad_norm", 0.5, "largest norm of the gradient"
 
 
 def start_from(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from services.launcher.run_ending import RunEnding
 from services.launcher.run_parent import RunParent
 from services.launcher.status_client import StatusClient
 from services.roles import ACTOR, WRITERS
+from services.runtime.automatic import settled
 from services.runtime.preflight import SPEC_VARIABLE, check_run
 from services.runtime.role_context import RoleContext
 from services.runtime.role_folder import check_same_run
@@ -74,6 +75,7 @@ def train(
         spec = check_run(config, bound, resume=resume, stop=stop)
         if spec is None or stop:
             return None
+        config, chosen = settled(config, spec)
         variables = {
             STARTED_AT_VARIABLE: started_at,
             SPEC_VARIABLE: json.dumps(spec.to_dict()),
@@ -87,6 +89,8 @@ def train(
                     from services.launcher.lockstep import run_lockstep
 
                     with console or open_console(config.run.bounds(), name=folder.name) as view:
+                        for text in chosen:
+                            view.note(text)
                         run_lockstep(config, folder, spec, stop=stop, console=view, ending=ending)
                 else:
                     supervisor = Supervisor(
@@ -100,7 +104,7 @@ def train(
                         role_command, config, folder, address, ACTOR, variables=variables
                     )
                     context = RoleContext("supervisor", 0, config, address, folder, stop)
-                    _supervise(context, supervisor, actor_command, ending, console)
+                    _supervise(context, supervisor, actor_command, ending, console, chosen)
             except BaseException as error:
                 if (lost := ending.lost()) is not None:
                     error.add_note(lost)
@@ -114,11 +118,14 @@ def _supervise(
     actor_command: Callable[[int], RoleCommand],
     ending: RunEnding,
     console: RunConsole | None,
+    chosen: Sequence[str],
 ) -> None:
     config = context.config
     try:
         line = StatusClient(context.connect(context.monitor))
         with console or open_console(config.run.bounds(), name=context.run) as view:
+            for text in chosen:
+                view.note(text)
             parent = RunParent(config, supervisor, line, view, context.stop, actor_command)
             try:
                 parent.run()

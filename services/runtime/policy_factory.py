@@ -12,8 +12,13 @@ from aclearn.config import CompressorConfig, Config, DDPGConfig
 from aclearn.distributions import distribution_of
 from aclearn.envs import read_spec
 from aclearn.errors import ConfigError
-from aclearn.policies import Architecture, describe_architecture, users_architecture
-from aclearn.types import EnvSpec, UnrollSpec
+from aclearn.policies import (
+    Architecture,
+    choose_architecture,
+    describe_architecture,
+    users_architecture,
+)
+from aclearn.types import AUTO, EnvSpec, UnrollSpec
 from aclearn.wire import Endpoint
 from compress import (
     ONNX,
@@ -64,8 +69,11 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
             "loss.kind: ddpg has a deterministic policy for Box actions, and the environment has "
             f"{spec.action}; take ppo or actor_critic"
         )
+    name = config.policy.architecture
+    if name == AUTO:
+        name, _ = choose_architecture(spec.observation, config.env.id)
     return describe_architecture(
-        config.policy.architecture,
+        name,
         observation=spec.observation,
         actions=spec.action,
         hidden=config.policy.hidden,

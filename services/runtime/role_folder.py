@@ -15,7 +15,9 @@ from aclearn.config import Config, config_from_yaml
 from aclearn.errors import ConfigError, RunFolderError
 from aclearn.launch import PARENT_PID_VARIABLE
 from aclearn.runs import FolderLock, RunFolder, lock_all, lock_role
+from aclearn.types import AUTO
 from services.roles import WRITERS
+from services.runtime.automatic import AUTOMATIC
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -105,6 +107,7 @@ def differences(there: Config, here: Config) -> list[tuple[str, Any, Any]]:
         found
         for found in _different_leaves(there.model_dump(), here.model_dump())
         if found[0] not in ("run.dir", "run.name")  # the same folder by another path
+        and not (found[0] in AUTOMATIC and AUTO in found[1:])  # settled on one side only
     ]
 
 

@@ -9,12 +9,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 from aclearn.config import Config, config_from_yaml
 from aclearn.errors import AclearnError, ConfigError
 from aclearn.launch import EXIT_GIVE_UP
 from services.roles import PREDICTOR
 
+if TYPE_CHECKING:
+    import torch
+
+#: Argument with which the other process says what `trainer.amp: auto` stands for.
+_AMP = "amp"
 #: Seconds for loading torch and the user's modules, and for finding the GPUs.
 _WITHIN_S = 120.0
 #: Environments of gymnasium that we have as resident ones: not checked, which saves seconds.
@@ -30,23 +36,52 @@ def check_learning(config: Config) -> None:
         ConfigError: names the key.
     """
     from aclearn.learning.objective import make_objective
-    from aclearn.policies.devices import choose_amp, choose_device
+    from aclearn.policies.devices import choose_amp
 
-    # as the trainer does
     if config.resident.envs is not None:
         from aclearn.resident import resident_env_of
 
         resident_env_of(config)
-        device = choose_device(config.resident.device, key="resident.device")
-    else:
-        device = choose_device("cpu" if config.run.deterministic else config.trainer.device)
-    choose_amp(config.trainer.amp, device)
+    choose_amp(config.trainer.amp, _trainer_device(config))
     make_objective(
         config.loss,
         config.correctors,
         behaviour_parameters=config.actors.behaviour_parameters,
         critic=config.policy.critic,
     )
+
+
+def amp_elsewhere(config: Config) -> str | None:
+    """What `trainer.amp: auto` stands for with large images; None if the answer takes too long."""
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-P", "-m", "services.runtime.torch_checks", _AMP],
+            input=config.to_yaml(),
+            capture_output=True,
+            text=True,
+            timeout=_WITHIN_S,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return asked.stdout if asked.returncode == 0 else None
+
+
+def _amp_of(config: Config) -> str:
+    import torch
+
+    from aclearn.policies.devices import choose_amp
+
+    names = {None: "off", torch.bfloat16: "bf16", torch.float16: "fp16"}
+    return names[choose_amp("auto", _trainer_device(config))]
+
+
+def _trainer_device(config: Config) -> torch.device:
+    """As the trainer chooses it."""
+    from aclearn.policies.devices import choose_device
+
+    if config.resident.envs is not None:
+        return choose_device(config.resident.device, key="resident.device")
+    return choose_device("cpu" if config.run.deterministic else config.trainer.device)
 
 
 def check_predictor_device(config: Config) -> None:
@@ -102,12 +137,18 @@ def predictor_computes_in_torch(config: Config) -> bool:
 
 
 def main() -> int:
-    """Check the configuration on standard input; returns the exit status and prints the reason."""
+    """Check the configuration on standard input; returns the exit status and prints the reason.
+
+    With the argument `amp`, print what `trainer.amp: auto` stands for instead.
+    """
     # the user's modules print to standard error
     answer = os.dup(1)
     os.dup2(2, 1)
     config = config_from_yaml(sys.stdin.read())
     try:
+        if sys.argv[1:] == [_AMP]:
+            os.write(answer, _amp_of(config).encode())
+            return 0
         check_learning(config)
         check_predictor_device(config)
     except AclearnError as error:

@@ -26,7 +26,7 @@ from aclearn.learning import (
     make_objective,
 )
 from aclearn.learning.gradient_worker import CHUNK_SAMPLES
-from aclearn.policies import Architecture
+from aclearn.policies import Architecture, halves_pay
 from aclearn.policies.devices import choose_amp, choose_device
 from aclearn.shared_weights import SeqlockBuffer
 from aclearn.telemetry import part
@@ -107,7 +107,9 @@ class Trainer:
             ),
             optimiser=config.optimiser,
             device=self.device,
-            amp_dtype=choose_amp(trainer.amp, self.device),
+            amp_dtype=choose_amp(
+                trainer.amp, self.device, pays=halves_pay(architecture.observation)
+            ),
             channels_last=trainer.channels_last,
             compiled=trainer.compile,
             chunk_samples=chunk_samples,

@@ -10,6 +10,7 @@ from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.runs import claim_generation
 from aclearn.telemetry import WaitMeter
 from aclearn.types import Unroll
+from services.runtime.automatic import settle_folder, settled
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
 from services.runtime.role_loop import Role
@@ -50,11 +51,23 @@ def make_step(
 
 def make_trainer(context: RoleContext) -> Role:
     """The trainer's role: with environments of its own, or with actors."""
+    _settle(context)
     if context.config.resident.envs is None:
         return TrainerRole(context)
     from services.trainer.resident_role import ResidentRole  # needs Warp
 
     return ResidentRole(context)
+
+
+def _settle(context: RoleContext) -> None:
+    """Settle what is `auto`, in the run's folder too; `aclearn train` has settled it before."""
+    if context.folder is None or context.env_spec is None:
+        return
+    context.config, chosen = settled(context.config, context.env_spec)
+    if chosen:
+        settle_folder(context.folder, context.config)
+    for text in chosen:
+        _LOGGER.info("event=chosen detail=%r", text)
 
 
 class TrainerRole:

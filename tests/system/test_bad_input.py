@@ -71,7 +71,7 @@ def test_an_environment_that_cannot_be_used_is_refused_before_anything_is_there(
 
 def test_a_network_that_cannot_read_the_observations_is_refused(system: System) -> None:
     config = system.config(CARTPOLE, policy={"architecture": "nature", "hidden": None})
-    words = ["policy.architecture: 'nature' needs images", "use policy.architecture: mlp"]
+    words = ["policy.architecture: 'nature' needs images", "use policy.architecture: auto"]
     _refused(system, system.command("profile", config), words)
 
 

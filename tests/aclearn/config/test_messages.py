@@ -157,7 +157,7 @@ def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
             "'impala-lstm' is recurrent, and recurrent policies are not supported: no layer "
             "keeps a state; expected one of nature, ",
         ),
-        ("policy.architecture", "resnet", "'resnet' is unknown; expected one of nature, accerl-"),
+        ("policy.architecture", "resnet", "'resnet' is unknown; expected one of auto, nature, a"),
         ("monitor.port", "70000", "expected whole number ≥ 1 and ≤ 65535 or null, got 70000 "),
         ("run.metrics_every_s", "6", "expected number > 0 and ≤ 5, got 6 (whole number);"),
         (

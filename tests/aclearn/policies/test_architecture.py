@@ -77,8 +77,8 @@ _COUNTS = {
 
 def test_the_presets_are_those_that_the_configuration_offers() -> None:
     described = PolicyConfig.model_fields["architecture"].description
-    assert f"network: {', '.join(ARCHITECTURES)}, or module:Class" in described
-    assert set(ARCHITECTURES) == {*_LAYERS, "impala-resnet", "minigrid", "mlp"}
+    assert f"{', '.join(ARCHITECTURES)}, or module:Class" in described
+    assert set(ARCHITECTURES) == {*_LAYERS, "impala-resnet", "minigrid", "small-cnn", "mlp"}
 
 
 @pytest.mark.parametrize("name", _LAYERS)
@@ -349,7 +349,8 @@ def test_recurrent_networks_are_refused_by_name_with_the_reason(name: str) -> No
 
 
 def test_convolutions_on_flat_observations_are_refused_with_the_way_out() -> None:
-    with pytest.raises(ConfigError, match=r"needs images .*\(17,\); use policy.architecture: mlp"):
+    said = r"needs images .*\(17,\); use policy.architecture: auto or mlp"
+    with pytest.raises(ConfigError, match=said):
         _image("nature", observation=ObservationSpec.plain((17,), "float32"))
 
 
@@ -357,7 +358,7 @@ def test_convolutions_on_flat_observations_are_refused_with_the_way_out() -> Non
     ("shape", "met"),
     [
         ((3, 7, 84), r"36×36 .*\(3, 7, 84\).* convolutions\.0 would meet 7×84"),
-        ((3, 16, 16), r"convolutions\.1 would meet 3×3 .*minigrid"),
+        ((3, 16, 16), r"convolutions\.1 would meet 3×3 .*policy.architecture: auto"),
     ],
 )
 def test_images_that_are_too_small_are_refused_with_the_layer_that_fails(

@@ -20,15 +20,17 @@ from tests.support.cli import aclearn
 
 _BOX = ActionSpec.of((ActionPart((), (1,), "float32", low=(-2.0,), high=(2.0,)),))
 _FLAT, _IMAGE = LeafSpec((3,), "float32"), LeafSpec((3, 64, 64), "uint8")
+_SMALL = LeafSpec((3, 8, 8), "uint8")
 
 
 @pytest.mark.parametrize(
     ("env_id", "leaves", "action", "expected"),
     [
-        ("a:b", {"observation": _FLAT}, ActionSpec.discrete(2), ("mlp", "actor_critic", False)),
+        ("a:b", {"observation": _FLAT}, ActionSpec.discrete(2), ("mlp", "ppo", False)),
         ("a:b", {"observation": _FLAT}, _BOX, ("mlp", "ppo", False)),
         ("a:b", {"observation": _IMAGE}, ActionSpec.discrete(2), ("nature", "ppo", False)),
         ("a:b", {"see": _IMAGE, "feel": _FLAT}, _BOX, ("nature", "ppo", False)),
+        ("a:b", {"observation": _SMALL}, ActionSpec.discrete(2), ("small-cnn", "ppo", False)),
         (
             "ALE/Pong-v5",
             {"observation": LeafSpec((4, 84, 84), "uint8", 4)},
@@ -90,10 +92,10 @@ def test_a_new_project_trains_as_it_is_written(tmp_path: Path, monkeypatch) -> N
     checked = aclearn("check-env", "my_env:make")
     assert "one seed gives one episode" in checked and "MEND" not in checked
     given = ["run.deterministic=true", "actors.processes=1", "run.name=r"]
-    aclearn("train", "config.yaml", *given, "run.max_updates=36")
+    aclearn("train", "config.yaml", *given, "run.max_updates=640")
     returns = metrics_columns(read_metrics(Path("runs/r/metrics.jsonl")))["return_mean_100"]
-    # random walks end at about -2; the deterministic run reaches -0.8
-    assert returns[-1] > -1.2
+    # random walks end at about -2; the deterministic run reaches -0.9
+    assert returns[-1] > -1.3
 
 
 def test_box_actions_are_trained_with_no_other_key_than_the_network(
