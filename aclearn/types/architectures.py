@@ -34,7 +34,8 @@ class ResidualSection(NamedTuple):
 # connected width; the strides (4, 2, 1) are those of the Nature network on which it is based.
 # impala-resnet: Espeholt et al. 2018, figure 3 right, without its LSTM. minigrid: the convolutions
 # of MiniGrid's documentation; its images are codes from 0 to 10. small-cnn: for images that are too
-# small for nature, from 5 × 5; the first convolution is that of MinAtar (Young & Tian 2019).
+# small for nature, from 5 × 5. Its first convolution is that of MinAtar (Young & Tian 2019). Both
+# have stride 1: without padding a longer one leaves out the last rows of some sizes.
 _NATURE = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "nature": {"convolutions": _NATURE, "hidden": (512,)},
@@ -58,7 +59,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
         "pixel_range": 10.0,
     },
     "small-cnn": {
-        "convolutions": (Convolution(16, 3, 1), Convolution(32, 3, 2)),
+        "convolutions": (Convolution(16, 3, 1), Convolution(32, 3, 1)),
         "hidden": (128,),
     },
     "mlp": {"hidden": (64, 64), "activation": "tanh", "separate_value": True},

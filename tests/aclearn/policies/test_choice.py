@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,3 +55,19 @@ def test_the_chosen_network_fits_whatever_the_images(
     observation = ObservationSpec(leaves)
     name, _ = choose_architecture(observation, env_id)
     assert describe_architecture(name, observation=observation, actions=4).parameters > 0
+
+
+@pytest.mark.parametrize(("height", "width"), [(5, 5), (8, 8), (10, 5), (35, 20)])
+def test_a_small_network_sees_every_pixel(height: int, width: int) -> None:
+    from aclearn.policies.network import PolicyNetwork
+
+    observation = ObservationSpec({"observation": _image(height, width)})
+    name, _ = choose_architecture(observation)
+    architecture = describe_architecture(
+        name, observation=observation, actions=4, activation="tanh"
+    )
+    network = PolicyNetwork(architecture, seed=1)
+    image = torch.full((1, 3, height, width), 0.5, requires_grad=True)
+    _, value = network(image)
+    value.sum().backward()
+    assert image.grad is not None and bool((image.grad != 0).all())

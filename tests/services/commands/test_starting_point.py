@@ -92,9 +92,9 @@ def test_a_new_project_trains_as_it_is_written(tmp_path: Path, monkeypatch) -> N
     checked = aclearn("check-env", "my_env:make")
     assert "one seed gives one episode" in checked and "MEND" not in checked
     given = ["run.deterministic=true", "actors.processes=1", "run.name=r"]
-    aclearn("train", "config.yaml", *given, "run.max_updates=640")
+    aclearn("train", "config.yaml", *given, "run.max_updates=960")
     returns = metrics_columns(read_metrics(Path("runs/r/metrics.jsonl")))["return_mean_100"]
-    # random walks end at about -2; the deterministic run reaches -0.9
+    # random walks end at about -2; three batches of the deterministic run reach -0.6
     assert returns[-1] > -1.3
 
 
