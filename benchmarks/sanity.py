@@ -48,6 +48,9 @@ def run(name: str, seed: int, folder: Path, more: Iterable[str] = ()) -> dict[st
         "run.target_return": case.solved,
         "run.max_env_steps": case.steps,
         "run.deterministic": "true",
+        # looks at the mean every few hundred steps; by default every few thousand in lock-step
+        "run.metrics_every_s": 0.1,
+        "monitor.heartbeat_every_s": 0.1,
     }
     words = [f"{key}={value}" for key, value in keys.items()]
     command = ["train", "--env", "sanity_envs:make", *words, *more]
