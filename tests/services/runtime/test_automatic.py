@@ -17,6 +17,7 @@ from services.runtime.automatic import settle_folder, settled
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_folder import check_same_run, differences
 from tests.support.cli import aclearn
+from tests.support.whole_run import WholeRun
 
 _FLAT = EnvSpec(ObservationSpec.plain((4,), "float32"), ActionSpec.discrete(2))
 _LARGE = EnvSpec(ObservationSpec.plain((3, 84, 84), "uint8"), ActionSpec.discrete(2))
@@ -89,3 +90,13 @@ def test_an_environment_alone_trains_and_its_file_says_what_auto_was(
         *("train", "bare.yaml", "--resume", "run.deterministic=true", "run.max_updates=4")
     )
     assert "architecture" not in again and "amp" not in again
+
+
+def test_the_trainer_settles_a_folder_that_others_made(tmp_path: Path) -> None:
+    run = WholeRun(tmp_path, policy={"architecture": "auto"})
+    try:
+        config = load_config(tmp_path / "r/config.yaml")
+    finally:
+        run.close()
+
+    assert (config.policy.architecture, config.trainer.amp) == ("mlp", "off")
