@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
+from math import isfinite
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,19 +14,30 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from aclearn.types import ActionSpec, EnvSpec
 from aclearn.types.observation_spec import Observations
 from compress.artifact import Artifact
 from compress.errors import ChainError
+from compress.graphs.onnx_action import MASK, add_action, output_name
 from compress.graphs.onnx_graph import build_onnx
 from compress.runtimes.exported_onnx import exported_model, needs_export
 from compress.runtimes.onnx_runtime import given_tensors
 
 
-def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -> bytes:
-    """A serialised ONNX model, leaves `[N, *shape]` → `parameters [N, P]`, with its weights.
+def export_onnx(
+    artifact: Artifact, metadata: Mapping[str, str] | None = None, *, spec: EnvSpec | None = None
+) -> bytes:
+    """A serialised ONNX model with its weights, which needs nothing of ours to play.
 
-    uint8 observations go in raw. The metadata has the artifact's version, generation, chain, digest
-    and fidelity, and the given entries.
+    Inputs are the leaves `[N, *shape]`, uint8 ones raw, and with action masks `action_mask [N, A]`.
+    Outputs are `parameters [N, P]` and the environment's `action [N, …]` (`add_action`). The
+    metadata have the artifact's version, generation, chain, digest and fidelity, the given entries,
+    and as JSON how observations become leaves, and the actions' parts with their bounds.
+
+    Args:
+        artifact: runs in ONNX Runtime.
+        metadata: more entries.
+        spec: of the environment; None: it shows the leaves, and has no masks.
 
     Raises:
         ChainError: the artifact does not run in ONNX Runtime.
@@ -39,12 +54,17 @@ def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -
             if initialiser.name in given:
                 tensor = given[initialiser.name]
                 initialiser.CopyFrom(numpy_helper.from_array(tensor, initialiser.name))
+    spec = spec or EnvSpec(graph.architecture.observation, graph.architecture.action_spec)
+    add_action(model, spec.action, masked=spec.masked)
     about = {
         "chain": artifact.chain,
         "generation": str(artifact.at.generation),
         "version": str(artifact.at.version),
         "architecture": graph.architecture.name,
         "digest": artifact.digest,
+        "observation": json.dumps(_observation_parts(spec)),
+        "action": json.dumps(_action_parts(spec.action)),
+        "masked": json.dumps(spec.masked),
         **{f"fidelity.{name}": str(value) for name, value in vars(artifact.fidelity).items()},
         **(metadata or {}),
     }
@@ -54,10 +74,46 @@ def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -
     return serialised
 
 
-def run_onnx(model: bytes, observations: Observations) -> NDArray[np.float32]:
-    """Parameters `[N, P]` of a self-contained model for leaf → `[N, *shape]`, in a new session."""
+def _observation_parts(spec: EnvSpec) -> list[dict[str, Any]]:
+    """How each part of an observation of the environment's space becomes an input of the model."""
+    leaves = spec.observation
+    return [
+        {
+            "input": part.leaf,
+            "input_shape": leaves[part.leaf].shape,
+            "input_dtype": leaves[part.leaf].dtype,
+            **{name: value for name, value in asdict(part).items() if name != "leaf"},
+        }
+        for part in spec.form.parts
+    ]
+
+
+def _action_parts(spec: ActionSpec) -> list[dict[str, Any]]:
+    """Where each part of an action comes from; a bound that there is not is null."""
+    return [
+        {
+            "output": output_name(part),
+            **asdict(part),
+            "low": [bound if isfinite(bound) else None for bound in part.low],
+            "high": [bound if isfinite(bound) else None for bound in part.high],
+        }
+        for part in spec.parts
+    ]
+
+
+def run_onnx(
+    model: bytes, observations: Observations, masks: NDArray[np.bool_] | None = None
+) -> dict[str, NDArray[Any]]:
+    """The outputs of a self-contained model by name, in a new session.
+
+    Args:
+        model: of `export_onnx`.
+        observations: leaf → `[N, *shape]`.
+        masks: `[N, A]`, of a model that has them.
+    """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    result: NDArray[np.float32] = session.run(None, dict(observations))[0]
-    return result
+    given = {**observations} if masks is None else {**observations, MASK: masks}
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, given), strict=True))

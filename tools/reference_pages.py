@@ -130,7 +130,12 @@ def reference_pages() -> dict[str, str]:
     Raises:
         KeyError: a public name does not exist.
     """
-    loader = griffe.GriffeLoader(search_paths=[ROOT], docstring_parser="google")
+    loader = griffe.GriffeLoader(
+        search_paths=[ROOT],
+        docstring_parser="google",
+        # one value: otherwise each of its lines is another one
+        docstring_options={"returns_multiple_items": False, "returns_named_value": False},
+    )
     for package in _PACKAGES:
         loader.load(package, submodules=True)
     loader.resolve_aliases(external=False)
@@ -225,7 +230,11 @@ def _docstring(item: Any) -> Iterator[str]:
                 yield f"* `{name}`: {_joined(element.description)}"
             yield ""
         elif kind == "returns":
-            yield from ("Returns: " + _joined(section.value[0].description), "")
+            (value,) = section.value
+            said = _joined(value.description)
+            if str(value.annotation) != str(item.annotation if item.is_attribute else item.returns):
+                said = f"{value.annotation}: {said}"  # a sentence with a colon is no type
+            yield from (f"Returns: {said}", "")
         else:
             raise ValueError(f"{item.path}: a section {kind!r} in its docstring; add it here")
 

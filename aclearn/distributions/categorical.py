@@ -74,6 +74,10 @@ class Categorical:
         actions: NDArray[np.int32] = parameters.argmax(axis=1).astype(np.int32)
         return actions
 
+    def named(self, parameters: Floats) -> dict[str, Any]:
+        """The probabilities `[B, A]`."""
+        return {"probabilities": np.exp(log_softmax(parameters))}
+
     def same_mode(self, parameters: Floats, other: Floats) -> NDArray[np.bool_]:
         """Whether both prefer the same action, `[B]`."""
         result: NDArray[np.bool_] = parameters.argmax(axis=1) == other.argmax(axis=1)

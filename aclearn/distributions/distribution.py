@@ -47,6 +47,9 @@ class Distribution(Protocol):
     def mode(self, parameters: Floats) -> NDArray[Any]:
         """The most probable action of each row, in the form of `sample`."""
 
+    def named(self, parameters: Floats) -> dict[str, Any]:
+        """`probabilities` of choices, `[B, A]` or one for each; `mean` and `std` `[B, n]`."""
+
     def same_mode(self, parameters: Floats, other: Floats) -> NDArray[np.bool_]:
         """Whether both prefer the same action, `[B]`."""
 

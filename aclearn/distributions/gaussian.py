@@ -62,6 +62,11 @@ class Gaussian:
         """The means `[B, n]`; with tanh they are the medians."""
         return _split(parameters)[0]
 
+    def named(self, parameters: Floats) -> dict[str, Any]:
+        """The means and the standard deviations `[B, n]` of samples."""
+        means, log_stds = _split(parameters)
+        return {"mean": means, "std": np.exp(log_stds)}
+
     def same_mode(self, parameters: Floats, other: Floats) -> NDArray[np.bool_]:
         """Whether the means differ by less than a tenth of the standard deviation."""
         (mine, log_stds), (others, _) = _split(parameters), _split(other)

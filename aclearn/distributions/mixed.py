@@ -45,6 +45,11 @@ class Mixed:
         choices = self._choices.mode(logits).astype(np.float32)
         return np.hstack([choices, self._numbers.mode(rest)])
 
+    def named(self, parameters: Floats) -> dict[str, Any]:
+        """Those of the choices and of the numbers."""
+        logits, rest = self._split(parameters)
+        return self._choices.named(logits) | self._numbers.named(rest)
+
     def same_mode(self, parameters: Floats, other: Floats) -> NDArray[np.bool_]:
         """Whether both choices and means are the same."""
         (logits, rest), (others, other_rest) = self._split(parameters), self._split(other)

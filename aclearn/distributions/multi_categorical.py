@@ -53,6 +53,11 @@ class MultiCategorical:
         """The most probable choices `[B, C]`."""
         return np.stack([part.mode(x) for part, x in self._each(parameters)], 1)
 
+    def named(self, parameters: Floats) -> dict[str, Any]:
+        """The probabilities `[B, n]` of each choice."""
+        each = (part.named(x)["probabilities"] for part, x in self._each(parameters))
+        return {"probabilities": tuple(each)}
+
     def same_mode(self, parameters: Floats, other: Floats) -> NDArray[np.bool_]:
         """Whether all choices are the same."""
         result: NDArray[np.bool_] = (self.mode(parameters) == self.mode(other)).all(1)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.envs.contract import ContractError, in_range, numbers_of, range_error
-from aclearn.types import LeafSpec
+from aclearn.types import LeafSpec, ObservationPart
 
 
 class LeafLayout(ABC):
@@ -46,6 +46,10 @@ class LeafLayout(ABC):
         """Each environment with a number in the batch that no run can learn from → the error."""
         return {}
 
+    @abstractmethod
+    def shown(self, row: NDArray[Any]) -> NDArray[Any]:
+        """The numbers of one row of the leaf in the space's shape, the inverse of `write`."""
+
     def _checked(self, observation: Any) -> NDArray[Any]:
         return numbers_of(observation, self._shape, self._dtype, self.name)
 
@@ -75,6 +79,10 @@ class FlatLayout(LeafLayout):
             return
         with np.errstate(over="ignore"):  # found below
             self._batch[b] = given
+
+    def shown(self, row: NDArray[Any]) -> NDArray[Any]:
+        """The numbers in the space's shape."""
+        return row.reshape(self._shape)
 
     def out_of_range(self) -> dict[int, ContractError]:
         """The rows with a number that no run can learn from; usually one vectorised check."""
@@ -138,6 +146,11 @@ class OneHotLayout(LeafLayout):
         self._batch[b] = 0.0
         self._batch[b, self._offsets + chosen] = 1.0
 
+    def shown(self, row: NDArray[Any]) -> NDArray[Any]:
+        """The choices in the space's shape."""
+        chosen = [part.argmax() for part in np.split(row, self._offsets[1:])]
+        return (np.array(chosen) + self._starts).reshape(self._shape)
+
 
 class ImageLayout(LeafLayout):
     """uint8 images channels-first, the newest S frames stacked, [B, S*C, H, W].
@@ -194,9 +207,43 @@ class ImageLayout(LeafLayout):
         stack = self._batch[b].reshape(*frames, *self.leaf.shape[1:])
         stack[:] = self._frame(observation)
 
+    def shown(self, row: NDArray[Any]) -> NDArray[Any]:
+        """The picture in the space's shape; a stack has an axis of the frames in front."""
+        frames = row.reshape(self.leaf.frame_stack, self._channels, *row.shape[1:])
+        if self._axes is not None:
+            frames = frames.transpose(0, 2, 3, 1)
+        frames = frames.reshape(self.leaf.frame_stack, *self._shape)
+        return frames if self.leaf.frame_stack > 1 else frames[0]
+
     def _frame(self, observation: Any) -> NDArray[Any]:
         frame = self._checked(observation)
         return frame if self._axes is None else frame.transpose(self._axes)
+
+
+def layout_of(part: ObservationPart, *, num_envs: int, high: int = LeafSpec.high) -> LeafLayout:
+    """The layout of the leaf that is made of a part.
+
+    Args:
+        part: of the environment's observations.
+        num_envs: B.
+        high: largest number of an image.
+    """
+    name, shape = part.leaf, part.shape
+    if part.kind == "choices":
+        counts, starts = (np.array(each, np.int64) for each in (part.counts, part.starts))
+        return OneHotLayout(name, shape, counts, starts, num_envs=num_envs)
+    if part.kind == "switches":
+        return BinaryLayout(name, shape, num_envs=num_envs)
+    if part.kind == "numbers":
+        return FlatLayout(name, shape, num_envs=num_envs)
+    return ImageLayout(
+        name,
+        shape,
+        num_envs=num_envs,
+        frame_stack=part.frames,
+        channels_first=part.channels == "first",
+        high=high,
+    )
 
 
 def _out_of_range(name: str, observation: Any) -> ContractError:

@@ -12,15 +12,15 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from aclearn.envs.contract import ContractError
-from aclearn.envs.leaf_layouts import (
-    BinaryLayout,
-    FlatLayout,
-    ImageLayout,
-    LeafLayout,
-    OneHotLayout,
-)
+from aclearn.envs.leaf_layouts import LeafLayout, layout_of
 from aclearn.errors import EnvironmentFailure, did_you_mean
-from aclearn.types import OBSERVATION, LeafSpec, ObservationSpec
+from aclearn.types import (
+    OBSERVATION,
+    LeafSpec,
+    ObservationForm,
+    ObservationPart,
+    ObservationSpec,
+)
 
 #: Most leaves: a message has room for 256 arrays, and an unroll up to three for each leaf.
 _MOST_LEAVES = 64
@@ -31,8 +31,10 @@ _RESERVED = "/:"
 #: Names that networks have for their own layers, inputs and outputs.
 _TAKEN = re.compile(
     r"(input|convolutions|sections|flatten|concat|hidden|value_hidden|network|policy|policy_mean|"
-    r"(value|q)(_normalised|_part)?|parameters|(next_)?state_\d+)(\..*)?"
+    r"(value|q)(_normalised|_part)?|parameters|(next_)?state_\d+|(state_)?action|action_mask)(\..*)?"
 )
+
+_LEAF_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class ObservationLayout:
 
     Attributes:
         spec: the leaves. Those of a Dict or Tuple are named by their path: "position.left".
+        form: of the environment's observations.
 
     Raises:
         EnvironmentFailure: observations that are not supported, or options that do not fit them.
@@ -99,6 +102,7 @@ class ObservationLayout:
         self._name, self._num_envs, self._options = name, num_envs, options
         self._hidden = {*options.ignore, *([] if options.mask is None else [options.mask])}
         self._space, self._paths = space, dict[str, tuple[str | int, ...]]()
+        self._parts: list[ObservationPart] = []
         root = self._read(space, ())
         self._check_hidden()
         if root is None:
@@ -109,6 +113,8 @@ class ObservationLayout:
         self._leaves = list(_leaves_of(root))
         self._check_leaves()
         self.spec = ObservationSpec({leaf.name: leaf.leaf for leaf in self._leaves})
+        mask = None if options.mask is None else self._paths[options.mask]
+        self.form = ObservationForm(tuple(self._parts), mask)
 
     def begin(self) -> dict[str, NDArray[Any]]:
         """A fresh batch for the coming step; images hold their older frames already."""
@@ -170,47 +176,32 @@ class ObservationLayout:
                 f"environment {self._name}: its observations have two parts {name!r}; wrap it"
             )
         if not isinstance(space, spaces.Dict | spaces.Tuple):
-            return None if hidden else self._leaf(space, name)
+            return None if hidden else self._leaf(space, path, name)
         inner = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
         parts = {key: self._read(part, (*path, key), hidden=hidden) for key, part in inner.items()}
         seen = {key: part for key, part in parts.items() if part is not None}
         is_tuple = isinstance(space, spaces.Tuple)
         return _Container(name, is_tuple, frozenset(inner), seen) if seen else None
 
-    def _leaf(self, space: Any, path: str) -> LeafLayout:
-        name = f"{path}_" if _TAKEN.fullmatch(path) else path or OBSERVATION
-        B, options = self._num_envs, self._options
-        if isinstance(space, spaces.Discrete):
-            counts, starts = np.array([space.n]), np.array([space.start])
-            return OneHotLayout(name, (), counts, starts, num_envs=B)
-        if isinstance(space, spaces.MultiDiscrete):
-            counts, starts = (each.flatten().astype(np.int64) for each in (space.nvec, space.start))
-            return OneHotLayout(name, space.shape, counts, starts, num_envs=B)
-        if isinstance(space, spaces.MultiBinary):
-            return BinaryLayout(name, space.shape, num_envs=B)
-        if not isinstance(space, spaces.Box):
-            where = f" (in {path}; env.ignore: [{path}] leaves it out)" if path else ""
+    def _leaf(self, space: Any, path: tuple[str | int, ...], where: str) -> LeafLayout:
+        if not isinstance(space, _LEAF_SPACES):
+            inside = f" (in {where}; env.ignore: [{where}] leaves it out)" if where else ""
             raise EnvironmentFailure(
                 f"environment {self._name}: {type(space).__name__} observations are not supported: "
-                f"{space}{where}. Expected Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or "
-                "Tuple of these; wrap the environment (gymnasium.wrappers.TransformObservation)"
+                f"{space}{inside}. Expected Box, Discrete, MultiDiscrete, MultiBinary, or a Dict "
+                "or Tuple of these; wrap the environment "
+                "(gymnasium.wrappers.TransformObservation)"
             )
         if 0 in space.shape:
             raise EnvironmentFailure(
-                f"environment {self._name}: {path or 'its observation'} has no numbers: {space}"
-                f"{f'; set env.ignore: [{path}]' if path else ''}"
+                f"environment {self._name}: {where or 'its observation'} has no numbers: {space}"
+                f"{f'; set env.ignore: [{where}]' if where else ''}"
             )
-        if space.dtype == np.uint8 and len(space.shape) in (2, 3):
-            first = None if options.channels is None else options.channels == "first"
-            return ImageLayout(
-                name,
-                space.shape,
-                num_envs=B,
-                frame_stack=options.frame_stack,
-                channels_first=first,
-                high=max(1, int(space.high.max())),
-            )
-        return FlatLayout(name, space.shape, num_envs=B)
+        name = f"{where}_" if _TAKEN.fullmatch(where) else where or OBSERVATION
+        part = _part(space, name, path, self._options)
+        high = max(1, int(space.high.max())) if part.kind == "image" else LeafSpec.high
+        self._parts.append(part)
+        return layout_of(part, num_envs=self._num_envs, high=high)
 
     def _check_hidden(self) -> None:
         known = [name for name in self._paths if name]
@@ -243,6 +234,28 @@ class ObservationLayout:
                 f"{where}: env.frame_stack is {stack}, but only images (uint8 with 2 or 3 axes) "
                 f"are stacked and these observations are {self._space}. Set env.frame_stack: 1"
             )
+
+
+def _part(
+    space: Any, name: str, path: tuple[str | int, ...], options: ObservationOptions
+) -> ObservationPart:
+    """The part of a space that becomes a leaf of this name."""
+    if isinstance(space, spaces.Discrete):
+        counts, starts = (int(space.n),), (int(space.start),)
+        return ObservationPart(name, path, (), "int64", "choices", counts, starts)
+    shape, dtype = tuple(space.shape), str(np.dtype(space.dtype))
+    if isinstance(space, spaces.MultiDiscrete):
+        counts, starts = (tuple(each.flatten().tolist()) for each in (space.nvec, space.start))
+        return ObservationPart(name, path, shape, dtype, "choices", counts, starts)
+    if isinstance(space, spaces.MultiBinary):
+        return ObservationPart(name, path, shape, dtype, "switches")
+    if space.dtype != np.uint8 or len(shape) not in (2, 3):
+        return ObservationPart(name, path, shape, dtype)
+    channels: Literal["first", "last"] | None = None
+    if len(shape) == 3:
+        channels = options.channels or ("first" if shape[0] < shape[2] else "last")
+    frames = options.frame_stack
+    return ObservationPart(name, path, shape, dtype, "image", channels=channels, frames=frames)
 
 
 def _without_bounds(spec: ObservationSpec) -> dict[str, LeafSpec]:

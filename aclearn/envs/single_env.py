@@ -1,27 +1,26 @@
-"""One environment as a policy sees it, behind gymnasium's interface."""
+"""One environment as the actors step it, behind gymnasium's interface."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from aclearn.envs.factory import make_vector_env
+from aclearn.envs.own_observations import OwnObservations
+from aclearn.envs.own_spaces import action_space
 from aclearn.envs.vector_env import VectorEnv
 from aclearn.errors import ArgumentError, EnvironmentFailure
-from aclearn.types import OBSERVATION, ActionSpec, EnvStep, LeafSpec, ObservationSpec
-from aclearn.types.action_spec import ActionPart
+from aclearn.types import EnvStep
 
 if TYPE_CHECKING:
     from aclearn.config import EnvConfig
 
 
 class SingleEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
-    """A group of one environment: its observations are the policy's, its actions its own.
+    """A group of one environment, with the observations and actions of its own spaces.
 
     Args:
         env: names the environment.
@@ -37,7 +36,8 @@ class SingleEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
         self._group = self._make(seed)
         spec = self._group.spec
         self._action = spec.action
-        self.observation_space = observation_space(spec.observation)
+        self._observations = OwnObservations(spec.observation, spec.form)
+        self.observation_space = self._observations.space
         self.action_space = action_space(spec.action)
         self._begun = self._ended = False
 
@@ -70,7 +70,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
         # after an end the next step resets it, for which every action is the same
         observations = self._next().observations if self._ended else self._group.reset()
         self._begun, self._ended = True, False
-        return self._shown(observations), self._info()
+        return self._observations.show(observations, 0), self._info()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Observation, true reward, terminated, truncated, info.
@@ -85,7 +85,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
         step = self._next(self._action.from_env([action]))
         terminated, truncated = bool(step.terminated[0]), bool(step.truncated[0])
         self._ended = terminated or truncated
-        shown = self._shown(step.observations)
+        shown = self._observations.show(step.observations, 0)
         return shown, float(step.rewards[0]), terminated, truncated, self._info()
 
     def close(self) -> None:
@@ -98,50 +98,6 @@ class SingleEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
         self._group.send(sampled)
         return self._group.recv()
 
-    def _shown(self, observations: Mapping[str, NDArray[Any]]) -> Any:
-        leaves = {name: leaf[0] for name, leaf in observations.items()}
-        return leaves[OBSERVATION] if list(leaves) == [OBSERVATION] else leaves
-
     def _info(self) -> dict[str, Any]:
         masks = self._group.masks
         return {} if masks is None else {"action_mask": masks[0].copy()}
-
-
-def observation_space(spec: ObservationSpec) -> spaces.Space[Any]:
-    """The space of a policy's observations: a Box, or a Dict of them."""
-    boxes: dict[str, spaces.Space[Any]] = {name: _box(leaf) for name, leaf in spec.items()}
-    return boxes[OBSERVATION] if list(boxes) == [OBSERVATION] else spaces.Dict(boxes)
-
-
-def _box(leaf: LeafSpec) -> spaces.Box:
-    low, high = (0, leaf.high) if leaf.dtype == "uint8" else (-np.inf, np.inf)
-    if leaf.binary:
-        low, high = 0, 1
-    return spaces.Box(low, high, leaf.shape, np.dtype(leaf.dtype).type)
-
-
-def action_space(spec: ActionSpec) -> spaces.Space[Any]:
-    """The space of an environment's actions, as `ActionSpec.to_env` gives them."""
-    return _nested_space({part.path: _part_space(part) for part in spec.parts})
-
-
-def _part_space(part: ActionPart) -> spaces.Space[Any]:
-    if part.counts:
-        if not part.shape:
-            return spaces.Discrete(part.counts[0], start=part.starts[0])
-        counts = np.array(part.counts).reshape(part.shape)
-        starts = np.array(part.starts).reshape(part.shape)
-        return spaces.MultiDiscrete(counts, dtype=np.dtype(part.dtype).type, start=starts)
-    dtype = np.dtype(part.dtype).type
-    low, high = (np.array(bound, dtype).reshape(part.shape) for bound in (part.low, part.high))
-    return spaces.Box(low, high, part.shape, dtype)
-
-
-def _nested_space(parts: Mapping[tuple[str | int, ...], spaces.Space[Any]]) -> spaces.Space[Any]:
-    if () in parts:
-        return parts[()]
-    inner: dict[str | int, dict[tuple[str | int, ...], spaces.Space[Any]]] = {}
-    for (key, *rest), space in parts.items():
-        inner.setdefault(key, {})[tuple(rest)] = space
-    built = {key: _nested_space(below) for key, below in inner.items()}
-    return spaces.Tuple(built.values()) if 0 in built else spaces.Dict(built)

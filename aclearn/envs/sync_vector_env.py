@@ -87,7 +87,7 @@ class SyncVectorEnv:
             ) from error
         observation = self._layout.spec
         warning = _warning(name, group.envs[0], observation)
-        self.spec = EnvSpec(observation, action, warning, masked, agents)
+        self.spec = EnvSpec(observation, action, warning, masked, agents, self._layout.form)
         self.masks = np.ones((B, action.mask_width), np.bool_) if masked else None
         self.faults, self.fault_details = group.faults, group.fault_details
         self._seeded = False

@@ -16,6 +16,7 @@ from aclearn.types.chain_ids import is_compressed
 from aclearn.types.env_spec import EnvSpec, EnvStep
 from aclearn.types.episode_cohort import MOST_COHORTS, EpisodeCohort, bounded_cohorts
 from aclearn.types.flat_parameters import Shapes, flat_size, split_flat
+from aclearn.types.observation_form import ObservationForm, ObservationPart
 from aclearn.types.observation_spec import OBSERVATION, LeafSpec, ObservationSpec
 from aclearn.types.policy_output import PolicyOutput, State, zeroed
 from aclearn.types.policy_version import PolicyId, PolicyVersion
@@ -35,6 +36,8 @@ __all__ = [
     "EnvStep",
     "EpisodeCohort",
     "LeafSpec",
+    "ObservationForm",
+    "ObservationPart",
     "ObservationSpec",
     "PolicyId",
     "PolicyOutput",

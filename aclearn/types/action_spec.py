@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from aclearn.types.bounds import LARGEST_ACTION
+from aclearn.types.nested import Path, at, nested
 
 _TANH_BOUNDS = (-1 + 1e-12, 1 - 1e-12)
 
@@ -29,7 +30,7 @@ class ActionPart:
         low, high: bounds of each number of a Box, infinite if there is none.
     """
 
-    path: tuple[str | int, ...] = ()
+    path: Path = ()
     shape: tuple[int, ...] = ()
     dtype: str = "int64"
     counts: tuple[int, ...] = ()
@@ -38,7 +39,7 @@ class ActionPart:
     high: tuple[float, ...] = ()
 
     @cached_property
-    def _bounds(self) -> tuple[NDArray[np.float64], ...]:
+    def scaling(self) -> tuple[NDArray[np.float64], ...]:
         """Low, high, and the centre and half the width of the sampled [-1, 1]."""
         low, high = np.array(self.low), np.array(self.high)
         with np.errstate(invalid="ignore"):
@@ -49,7 +50,7 @@ class ActionPart:
     @property
     def sampled_bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The bounds of a Box in sampled numbers."""
-        low, high, centre, half = self._bounds
+        low, high, centre, half = self.scaling
         return (low - centre) / half, (high - centre) / half
 
     def to_env(self, sampled: NDArray[Any], squash: bool) -> Sequence[Any]:
@@ -57,7 +58,7 @@ class ActionPart:
         if self.counts:
             taken = sampled.astype(np.int64) + np.array(self.starts, np.int64)
         else:
-            low, high, centre, half = self._bounds
+            low, high, centre, half = self.scaling
             wide = sampled.astype(np.float64)
             taken = np.clip(centre + half * (np.tanh(wide) if squash else wide), low, high)
         shaped = taken.astype(self.dtype).reshape(-1, *self.shape)
@@ -65,10 +66,10 @@ class ActionPart:
 
     def from_env(self, actions: Sequence[Any], squash: bool) -> NDArray[Any]:
         """Its sampled numbers `[B, n]`, of which `to_env` makes `actions`."""
-        given = np.array([_at(action, self.path) for action in actions]).reshape(len(actions), -1)
+        given = np.array([at(action, self.path) for action in actions]).reshape(len(actions), -1)
         if self.counts:
             return given - np.array(self.starts, np.int64)
-        _, _, centre, half = self._bounds
+        _, _, centre, half = self.scaling
         inside = (given.astype(np.float64) - centre) / np.where(half > 0.0, half, 1.0)
         # tanh reaches its bounds for infinite numbers only; this rounds to them in float32
         return np.arctanh(np.clip(inside, *_TANH_BOUNDS)) if squash else inside
@@ -226,7 +227,7 @@ class ActionSpec:
                 stop = number
             parts[part.path] = part.to_env(actions[:, start:stop], self.squash)
         return [
-            _nested({path: part[b] for path, part in parts.items()}) for b in range(len(actions))
+            nested({path: part[b] for path, part in parts.items()}) for b in range(len(actions))
         ]
 
     def from_env(self, actions: Sequence[Any]) -> NDArray[Any]:
@@ -250,21 +251,4 @@ class ActionSpec:
             raise ValueError(f"actions: expected 0 to {self.counts[0] - 1}, got {listed}")
         (part,) = self.parts
         taken = part.to_env(actions, self.squash)
-        return [_nested({part.path: action}) for action in taken] if part.path else taken
-
-
-def _at(action: Any, path: tuple[str | int, ...]) -> Any:
-    for key in path:
-        action = action[key]
-    return action
-
-
-def _nested(values: Mapping[tuple[str | int, ...], Any]) -> Any:
-    """Dicts and tuples with the values at their paths."""
-    if () in values:
-        return values[()]
-    inner: dict[str | int, dict[tuple[str | int, ...], Any]] = {}
-    for (key, *rest), value in values.items():
-        inner.setdefault(key, {})[tuple(rest)] = value
-    built = {key: _nested(below) for key, below in inner.items()}
-    return tuple(built.values()) if 0 in built else built
+        return [nested({part.path: action}) for action in taken] if part.path else taken

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from aclearn.types.action_spec import ActionSpec
+from aclearn.types.observation_form import ObservationForm
 from aclearn.types.observation_spec import Observations, ObservationSpec
 
 Bools = NDArray[np.bool_]
@@ -23,6 +24,7 @@ class EnvSpec:
         warning: a sentence for the user, or empty.
         masked: whether the environment has action masks.
         agents: of an environment; each has a row of B.
+        own_form: of its observations before they become leaves; None: it shows the leaves.
     """
 
     observation: ObservationSpec
@@ -30,10 +32,32 @@ class EnvSpec:
     warning: str = ""
     masked: bool = False
     agents: int = 1
+    own_form: ObservationForm | None = field(default=None, compare=False)
+
+    @property
+    def form(self) -> ObservationForm:
+        """The environment's own form of observations."""
+        return self.own_form or ObservationForm.of_leaves(self.observation)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data; `from_dict` is its inverse."""
         return asdict(self)
+
+    def of_environment(self) -> dict[str, Any]:
+        """What a policy's architecture does not have, as JSON-able data; see `of_policy`."""
+        named = ("masked", "agents", "own_form")
+        return {name: value for name, value in self.to_dict().items() if name in named}
+
+    @classmethod
+    def of_policy(
+        cls, observation: ObservationSpec, action: ActionSpec, environment: dict[str, Any]
+    ) -> EnvSpec:
+        """The specification of a policy's architecture and of `of_environment`.
+
+        Raises:
+            ValueError: the data is invalid.
+        """
+        return cls.from_dict({**environment, "observation": observation, "action": action})
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> EnvSpec:

@@ -74,7 +74,9 @@ def open_run(path: str | Path) -> Run:
 
 @plain_errors
 def load(run: Run | str | Path, *, best: bool = False, seed: int | None = None) -> Policy:
-    """The policy of a run's newest (or best) checkpoint, ready to act. Does not load torch.
+    """The policy of a run's newest (or best) checkpoint, ready to act, without its environment.
+
+    Only the run's folder is needed: the spaces are in the checkpoint. Does not load torch.
 
     Args:
         run: a run, or the path of its folder.
@@ -82,7 +84,7 @@ def load(run: Run | str | Path, *, best: bool = False, seed: int | None = None) 
         seed: of sampled actions; None: another one each time.
 
     Raises:
-        AclearnError: the run, its checkpoint or its environment cannot be used.
+        AclearnError: the run or its checkpoint cannot be used.
     """
     from services.evaluator.saved_policy import load_policy
 
@@ -129,11 +131,12 @@ def export(
 def make_env(
     config: Config | Run | str | Path, overrides: Overrides = (), *, seed: int = 0
 ) -> gymnasium.Env[Any, Any]:
-    """One environment as the actors see it: preprocessed, with its frames stacked.
+    """One environment as the actors step it: preprocessed, with its frames stacked.
 
-    Its observations are those of `Policy.act`, and its actions those that `act` returns. Rewards
-    are never clipped. If the configuration has action masks, `info["action_mask"]` `[A]` is for
-    `act` too. Close it after use.
+    Its observations and actions have the form of the environment's own spaces, which `Policy.act`
+    takes and returns; parts that the policy does not see are missing, and a stack of pictures has
+    an axis of the frames in front. Rewards are never clipped. If the configuration has action
+    masks, `info["action_mask"]` `[A]` is for `act` too. Close it after use.
 
     Args:
         config: a configuration as of `train`, or a run.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from aclearn.distributions import distribution_of
+from aclearn.envs.own_observations import OwnObservations, words_of_arrays
+from aclearn.envs.own_spaces import action_space
 from aclearn.errors import ArgumentError
-from aclearn.types import OBSERVATION, ActionSpec, ObservationSpec
+from aclearn.types import ActionSpec, ObservationSpec
 from services.api.plain_errors import plain_errors
 
 if TYPE_CHECKING:
@@ -18,10 +20,19 @@ if TYPE_CHECKING:
 
 
 class Policy:
-    """The policy of a checkpoint, made by `load`.
+    """The policy of a checkpoint, made by `load`. It needs no environment.
+
+    All methods take an observation as the environment's own space has it: an array, a number of a
+    Discrete space, a Dict or a Tuple. With one more axis in front of each array it is a batch of B,
+    as gymnasium's vector environments give it. `env.ignore`d parts may be left out. With
+    `env.frame_stack` S a picture is a stack of the last S pictures, the newest last, as
+    `gymnasium.wrappers.FrameStackObservation` makes it. An Atari game's is prepared (`env.atari`),
+    which `make_env` does.
 
     Attributes:
-        observation: leaf name → shape and dtype of its observations.
+        observation_space: of gymnasium, of the observations.
+        action_space: of gymnasium, of the actions.
+        observation: leaf name → shape and dtype, as the network reads it.
         action: of its actions.
         updates: number of updates in its weights.
     """
@@ -29,39 +40,33 @@ class Policy:
     def __init__(self, saved: SavedPolicy, *, seed: int | None = None) -> None:
         self.observation: ObservationSpec = saved.spec.observation
         self.action: ActionSpec = saved.spec.action
+        self.action_space = action_space(self.action)
         self.updates = saved.updates
+        self._saved = saved
+        self._own = OwnObservations(self.observation, saved.spec.form)
+        self.observation_space = self._own.space
         self._executable = saved.executable()
         self._distribution = distribution_of(self.action)
         self._rng = np.random.default_rng(seed)
 
     @plain_errors
-    def act(
-        self,
-        observation: ArrayLike | Mapping[str, ArrayLike],
-        *,
-        greedy: bool = False,
-        mask: ArrayLike | None = None,
-    ) -> Any:
+    def act(self, observation: Any, *, greedy: bool = False, mask: ArrayLike | None = None) -> Any:
         """The action for an observation, or the actions for a batch, as the environment takes them.
 
         Args:
-            observation: as `aclearn.make_env` gives them: a flat float32 vector, or channels-first
-                uint8 images with the frame stack, the newest frame last. Of several leaves a
-                mapping. With one more axis in front it is a batch of B observations.
+            observation: of the environment's space, or a batch; see the class.
             greedy: take the most probable action instead of sampling.
-            mask: `[A]` or `[B, A]` bool, the allowed actions; None: all.
+            mask: `[A]` or `[B, A]` bool, the allowed actions, or an array for each choice; None:
+                those that the observation itself allows (`env.action_mask`), or all.
 
         Returns:
-            For one observation an int for a single discrete action, else the environment's array or
-            its Dict or Tuple of them. For a batch an array `[B, …]`, or B Dicts or Tuples.
+            For one observation an action as `action_space.sample()` gives it. For a batch an array
+            `[B, …]`, or B Dicts or Tuples.
 
         Raises:
             ArgumentError: the observation or the mask has another shape or dtype.
         """
-        leaves, batched = self._checked(observation)
-        count = len(next(iter(leaves.values())))
-        parameters = self._executable.step(leaves).parameters
-        parameters = self._distribution.mask(parameters, self._mask(mask, count, batched))
+        parameters, batched = self._parameters(observation, mask)
         if greedy:
             sampled = self._distribution.mode(parameters)
         else:
@@ -72,77 +77,99 @@ class Policy:
         nested = any(part.path for part in self.action.parts)
         return actions if nested else np.asarray(actions)
 
-    def _checked(
-        self, observation: ArrayLike | Mapping[str, ArrayLike]
-    ) -> tuple[dict[str, NDArray[Any]], bool]:
-        """Each leaf as `[B, *shape]` in its dtype, and whether the observation was a batch."""
-        given = observation if isinstance(observation, Mapping) else {OBSERVATION: observation}
-        names = list(self.observation)
-        if sorted(given) != sorted(names):
-            raise ArgumentError(
-                f"observation: expected {self._expected()}, got {_words(observation)}"
-            )
-        arrays = {name: _array(name, given[name]) for name in names}
-        counts = {
-            array.shape[: array.ndim - len(self.observation[name].shape)]
-            for name, array in arrays.items()
-        }
-        fits = len(counts) == 1 and all(
-            array.shape == (*next(iter(counts)), *self.observation[name].shape)
-            and _same_kind(array, self.observation[name].dtype)
-            for name, array in arrays.items()
-        )
-        front = next(iter(counts))
-        if not fits or len(front) > 1 or 0 in front:
-            raise ArgumentError(
-                f"observation: expected {self._expected()}, got {_words(observation)}"
-            )
-        cast = {
-            name: np.ascontiguousarray(array, self.observation[name].dtype).reshape(
-                -1, *self.observation[name].shape
-            )
-            for name, array in arrays.items()
-        }
-        for name, array in cast.items():
-            if not np.isfinite(array).all():
-                raise ArgumentError(f"observation: {name} has NaN or infinite numbers")
-        return cast, bool(front)
+    @plain_errors
+    def parameters(
+        self, observation: Any, *, mask: ArrayLike | None = None
+    ) -> dict[str, NDArray[np.float32] | tuple[NDArray[np.float32], ...]]:
+        """The parameters of the distribution of actions, by name.
 
-    def _mask(self, mask: ArrayLike | None, count: int, batched: bool) -> NDArray[np.bool_] | None:
+        Args:
+            observation: as of `act`.
+            mask: as of `act`.
+
+        Returns:
+            `probabilities` of choices: an array `[A]` for a single one, else a tuple with an array
+            for each. `mean` and `std` of numbers `[n]`, before the bounds: −1 and 1 stand for the
+            bounds, and with `env.squash_actions` a number goes through tanh first. For a batch each
+            array has an axis B in front.
+
+        Raises:
+            ArgumentError: as of `act`.
+        """
+        given, batched = self._parameters(observation, mask)
+        named = self._distribution.named(given)
+        if batched:
+            return named
+        return {
+            name: tuple(part[0] for part in value) if isinstance(value, tuple) else value[0]
+            for name, value in named.items()
+        }
+
+    @plain_errors
+    def probabilities(self, observation: Any, *, mask: ArrayLike | None = None) -> Any:
+        """The probability of each choice, as `parameters` gives it.
+
+        Raises:
+            ArgumentError: as of `act`, or the actions are numbers only, which have densities.
+        """
+        if not self.action.counts:
+            raise ArgumentError(
+                f"probabilities: the actions are {self.action}, which have no probabilities; "
+                "`parameters` gives their means and standard deviations"
+            )
+        return self.parameters(observation, mask=mask)["probabilities"]
+
+    @plain_errors
+    def value(self, observation: Any) -> Any:
+        """The critic's value of an observation, in units of rewards. Loads torch at the first call.
+
+        It is the expected discounted return; of a critic of action values (`policy.critic: q`) the
+        mean over the policy's actions, without a mask.
+
+        Args:
+            observation: as of `act`.
+
+        Returns:
+            A float; for a batch `[B]` float32.
+
+        Raises:
+            ArgumentError: the observation has another shape or dtype.
+            ConfigError: a network of your own cannot be imported.
+        """
+        leaves, _, batched = self._own.read(observation)
+        values = self._valued.values(leaves)
+        return values if batched else float(values[0])
+
+    def _parameters(self, observation: Any, mask: Any) -> tuple[NDArray[np.float32], bool]:
+        """Masked parameters `[B, P]`, and whether the observation was a batch."""
+        leaves, shown, batched = self._own.read(observation)
+        count = len(next(iter(leaves.values())))
+        parameters = self._executable.step(leaves).parameters
+        masks = self._masks(shown if mask is None else mask, count, batched)
+        return self._distribution.mask(parameters, masks), batched
+
+    def _masks(self, mask: Any, count: int, batched: bool) -> NDArray[np.bool_] | None:
         if mask is None:
             return None
+        try:
+            parts = mask if isinstance(mask, tuple) else (mask,)
+            joined = np.concatenate([np.atleast_1d(np.asarray(part)) for part in parts], axis=-1)
+        except ValueError as error:
+            raise ArgumentError(f"mask: it is no array: {error}") from error
         shape = (count, self.action.mask_width) if batched else (self.action.mask_width,)
-        array = _array("mask", mask)
-        if array.shape != shape or array.dtype.kind not in "bui":
-            raise ArgumentError(f"mask: expected bool {shape}, got {_words(mask)}")
-        rows = array.astype(np.bool_).reshape(count, -1)
+        if joined.shape != shape or joined.dtype.kind not in "bui":
+            raise ArgumentError(f"mask: expected bool {shape}, got {words_of_arrays(mask)}")
+        rows = joined.astype(np.bool_).reshape(count, -1)
         if not self.action.allow_something(rows).all():
             raise ArgumentError("mask: it leaves no action; each choice needs an allowed one")
         return rows
 
-    def _expected(self) -> str:
-        leaves = {n: f"{leaf.dtype} {leaf.shape}" for n, leaf in self.observation.items()}
-        words = leaves.get(OBSERVATION) or ", ".join(f"{n}: {leaf}" for n, leaf in leaves.items())
-        return f"{words}, or a batch [B, …] of them, as aclearn.make_env gives them"
+    @cached_property
+    def _valued(self) -> Any:
+        # imported here: only the value needs torch
+        from services.evaluator.saved_value import SavedValue
+
+        return SavedValue(self._saved)
 
     def __repr__(self) -> str:
         return f"Policy({self.action}, {self.updates} updates)"
-
-
-def _same_kind(array: NDArray[Any], dtype: str) -> bool:
-    """Whether the dtype means the same numbers: float64 for float32 does, float for uint8 not."""
-    return np.can_cast(array.dtype, dtype, "same_kind")
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_words(leaf)}" for name, leaf in value.items()) or "{}"
-    array = np.asarray(value)
-    return f"{array.dtype} {array.shape}"
-
-
-def _array(name: str, given: ArrayLike) -> NDArray[Any]:
-    try:
-        return np.asarray(given)
-    except ValueError as error:  # rows of different lengths
-        raise ArgumentError(f"{name}: it is no array: {error}") from error

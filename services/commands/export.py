@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aclearn.distributions import distribution_of
 from aclearn.rollout import Executable
 from aclearn.runs import check_file, write_file
-from aclearn.types.observation_spec import Observations
+from aclearn.types import ActionSpec, Visited
+from aclearn.types.nested import at
 from compress import (
     Artifact,
     ChainError,
@@ -19,6 +22,7 @@ from compress import (
 from compress.artifact import LEAST_SCALE
 from compress.export import export_onnx, run_onnx
 from compress.graphs.int8_reference import integer_parameters
+from compress.graphs.onnx_action import output_name
 from services.commands.offline_compression import (
     chain_of_words,
     compress_with,
@@ -63,17 +67,17 @@ def export_run(
     visited = visit_run(saved)
     artifact, executable = compress_with(saved, chain, visited, passes)
     metadata = {"run": str(saved.config.run.name), "environment": saved.config.env.id}
-    model = export_onnx(artifact, metadata)
-    _check_model(model, artifact, executable, visited.others.observations)
+    model = export_onnx(artifact, metadata, spec=saved.spec)
+    _check_model(model, artifact, executable, visited.others)
     write_file(to, model, "--to")
     return artifact
 
 
 def _check_model(
-    model: bytes, artifact: Artifact, executable: Executable, observations: Observations
+    model: bytes, artifact: Artifact, executable: Executable, visited: Visited
 ) -> None:
     """Raise `RefusedArtifact` unless the model computes the output of its graph and tensors."""
-    graph, tensors = artifact.graph, artifact.tensors
+    graph, tensors, observations = artifact.graph, artifact.tensors, visited.observations
     expected: NDArray[Any]
     if graph.precision == "int8":
         expected, share = (
@@ -82,7 +86,9 @@ def _check_model(
         )
     else:
         expected, share = torch_parameters(graph, tensors, observations), _TOLERANCE
-    answers = run_onnx(model, observations)
+    outputs = run_onnx(model, observations, visited.masks)
+    answers = outputs["parameters"]
+    _check_actions(graph.architecture.action_spec, outputs, visited.masks)
     acting = executable.step(observations).parameters
     for others, tolerance in ((expected, share), (acting, _TOLERANCE)):
         allowed = tolerance * max(LEAST_SCALE, float(np.abs(others).max()))
@@ -91,4 +97,19 @@ def _check_model(
             raise RefusedArtifact(
                 f"{artifact.chain}: the model's output is off by {worst:.3g}, allowed is "
                 f"{allowed:.3g}; it was not written"
+            )
+
+
+def _check_actions(
+    spec: ActionSpec, outputs: Mapping[str, NDArray[Any]], masks: NDArray[np.bool_] | None
+) -> None:
+    """Raise `RefusedArtifact` unless a model's actions are those of its parameters."""
+    distribution = distribution_of(spec)
+    parameters = distribution.mask(outputs["parameters"], masks)
+    expected = spec.to_env(distribution.mode(parameters))
+    for part in spec.parts:
+        found, by_us = outputs[output_name(part)], [at(action, part.path) for action in expected]
+        if not np.allclose(found, np.array(by_us), rtol=1e-6, atol=1e-6):
+            raise RefusedArtifact(
+                f"the model's {output_name(part)} is not that of its parameters; it was not written"
             )

@@ -9,6 +9,7 @@ import numpy as np
 
 from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env
+from aclearn.errors import EnvironmentFailure
 from aclearn.rollout import EpisodeTracker, Executable
 from aclearn.types import EnvStep, State, Visited, zeroed
 from services.evaluator.saved_policy import SavedPolicy
@@ -99,10 +100,18 @@ def _steps(
 
 def _make(saved: SavedPolicy, num_envs: int, seed: int) -> VectorEnv:
     config = saved.config
-    return make_vector_env(
+    env = make_vector_env(
         config.env,
         num_envs=num_envs,
         seed=seed,
         step_timeout_s=config.actors.step_timeout_s,
         max_faults=config.actors.max_env_faults,
     )
+    found, trained = ((s.observation, s.action) for s in (env.spec, saved.spec))
+    if found != trained:
+        env.close()
+        raise EnvironmentFailure(
+            f"environment {config.env.id}: it has {found[0]} → {found[1]}, and the policy was "
+            f"trained on {trained[0]} → {trained[1]}; make it with the same spaces"
+        )
+    return env

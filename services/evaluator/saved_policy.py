@@ -16,8 +16,6 @@ from aclearn.rollout import Executable
 from aclearn.runs import Checkpoint, RunFolder, load_best, load_newest
 from aclearn.types import EnvSpec, PolicyVersion
 from compress import OnnxRuntime
-from services.runtime.policy_factory import architecture_of
-from services.runtime.probe import probe_environment
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +24,7 @@ class SavedPolicy:
 
     Attributes:
         config: of the run.
-        spec: of its environment.
+        spec: of the environment that it was trained in.
         architecture: of the policy.
         tensors: all weights, including those of the value.
         checkpoint: their source.
@@ -61,18 +59,14 @@ class SavedPolicy:
 
 
 def load_policy(path: Path, *, best: bool = False) -> SavedPolicy:
-    """The newest (or best) policy of a run folder.
+    """The newest (or best) policy of a run folder; its environment is not needed.
 
     Raises:
-        AclearnError: the run, its checkpoint or its environment cannot be used.
+        AclearnError: the run or its checkpoint cannot be used.
     """
     folder = RunFolder.open(path)
     config: Config = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
-    spec = probe_environment(config)
-    assert spec is not None  # nothing stops the probe
-    architecture = architecture_of(config, spec)
-    load = load_best if best else load_newest
-    checkpoint = load(folder.checkpoints_dir, expect_architecture=architecture.digest())
+    checkpoint = (load_best if best else load_newest)(folder.checkpoints_dir)
     if checkpoint is None and best:
         raise CheckpointError(
             f"{folder.checkpoints_dir}: no checkpoint was saved as the best, which takes a mean of "
@@ -80,6 +74,16 @@ def load_policy(path: Path, *, best: bool = False) -> SavedPolicy:
         )
     if checkpoint is None:
         raise CheckpointError(f"{folder.checkpoints_dir}: no checkpoint yet; train first")
+    state = checkpoint.state
+    try:
+        architecture = Architecture.from_dict(state["architecture_spec"])
+        spec = EnvSpec.of_policy(
+            architecture.observation, architecture.action_spec, state["environment"]
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{checkpoint.path}: it does not describe its policy: {error!r}"
+        ) from error
     tensors = {
         name.removeprefix("weights/"): tensor
         for name, tensor in checkpoint.tensors.items()

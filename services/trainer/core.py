@@ -337,6 +337,7 @@ class Trainer:
         return {
             "architecture": self.architecture.digest(),
             "architecture_spec": self.architecture.to_dict(),
+            "environment": self._spec.of_environment(),
             "generation": self.generation,
             "counters": dict(vars(self.counters)),
             "ledger": self.admission.state(),

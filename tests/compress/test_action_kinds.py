@@ -107,7 +107,7 @@ def test_a_student_comes_nearer_to_what_pruning_left(kind: str) -> None:
 
 def test_an_exported_model_has_the_deviations() -> None:
     policy, artifact, observations = _compressed("mixed", [{"prune": 0.5}, "int8", "onnx"])
-    found = run_onnx(export_onnx(artifact), seen(observations).observations)
+    found = run_onnx(export_onnx(artifact), seen(observations).observations)["parameters"]
     exact = integer_parameters(artifact.graph, artifact.tensors, {OBSERVATION: observations})
     np.testing.assert_allclose(found, exact, atol=0.02 * np.abs(exact).max())
     np.testing.assert_array_equal(found[0, -2:], policy.tensors["policy.log_std"])

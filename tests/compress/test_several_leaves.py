@@ -55,7 +55,7 @@ def test_every_link_compresses_a_policy_on_several_leaves(architecture, chain) -
     if chain == "fuse>int8>onnx":
         np.testing.assert_allclose(found, original, rtol=0, atol=0.1 * size)
     if artifact.graph.runtime == "onnx":
-        exported = run_onnx(export_onnx(artifact), observations)
+        exported = run_onnx(export_onnx(artifact), observations)["parameters"]
         np.testing.assert_allclose(exported, found, rtol=1e-5, atol=1e-5)
 
 

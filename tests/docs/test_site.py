@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import subprocess
 import tomllib
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import aclearn
 from tests.support.waiting import run_python
 from tools.reference_pages import PAGES, reference_pages
 
@@ -57,3 +59,15 @@ def test_the_reference_pages_say_what_the_docstrings_say() -> None:
     for name, text in pages.items():
         if (PAGES / name).read_text("utf-8") != text:
             pytest.fail(f"docs/reference/{name} is older than the docstrings: run `make docs`")
+
+
+def test_a_reference_page_has_the_whole_of_what_a_function_returns() -> None:
+    page = " ".join((PAGES / "aclearn.md").read_text("utf-8").split())
+    public = [getattr(aclearn, name) for name in aclearn.__all__]
+    members = [m for c in public if inspect.isclass(c) for m in vars(c).values()]
+    docs = [inspect.getdoc(item) or "" for item in (*public, *members)]
+    returned = [doc.partition("\nReturns:\n")[2].partition("\n\n")[0] for doc in docs]
+    returned = [words for words in returned if words]
+    assert len(returned) >= 3
+    for words in returned:
+        assert f"Returns: {' '.join(words.split())}" in page

@@ -10,7 +10,7 @@ from aclearn.config import EnvConfig
 from aclearn.envs import read_spec
 from aclearn.envs.contract import ContractError
 from aclearn.envs.observation_layout import ObservationLayout, ObservationOptions
-from aclearn.envs.single_env import observation_space
+from aclearn.envs.own_observations import OwnObservations
 from aclearn.errors import EnvironmentFailure
 from aclearn.types import LeafSpec
 
@@ -82,9 +82,9 @@ def test_an_image_has_the_largest_number_of_its_space() -> None:
     board = spaces.Box(0, np.array([[1, 2, 1], [0, 1, 2]]), dtype=np.uint8)
     layout = layout_of(board)
     assert layout.spec.sole == LeafSpec((1, 2, 3), "uint8", high=2)
-    shown, batch = observation_space(layout.spec), layout.begin()
+    own, batch = OwnObservations(layout.spec, layout.form), layout.begin()
     layout.write_first(1, board.high)
-    assert shown.contains(batch["observation"][1]) and shown.high.max() == 2
+    assert own.space.contains(own.show(batch, 1)) and own.space.high.max() == 2
     assert layout_of(spaces.Box(0, 0, (2, 2), np.uint8)).spec.sole.high == 1
 
 

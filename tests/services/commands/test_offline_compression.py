@@ -17,7 +17,7 @@ from aclearn.distributions import distribution_of
 from aclearn.errors import AclearnError, CheckpointError, ConfigError
 from aclearn.launch import StopFlag
 from aclearn.policies.network import PolicyNetwork, load_tensors
-from aclearn.types import ActionSpec, EnvSpec, Visited
+from aclearn.types import ActionSpec, Visited
 from compress import (
     ArtifactRuntime,
     ChainError,
@@ -34,7 +34,6 @@ from services.commands.export import export_run
 from services.evaluator.evaluate import evaluate
 from services.evaluator.saved_policy import load_policy
 from services.launcher.local_run import train
-from services.runtime.probe import probe_environment
 from tests.support.acting import Acting
 from tests.support.contexts import seen
 
@@ -55,16 +54,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _run_of("accerl-net3", tmp_path_factory.mktemp("runs"))
 
 
-@pytest.fixture(scope="module")
-def spec() -> EnvSpec:
-    """The specification of every run's environment here."""
-    return probe_environment(_config(Path()))
-
-
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, spec: EnvSpec) -> None:
-    """No process for the specification, and few observations for a chain."""
-    monkeypatch.setattr("services.evaluator.saved_policy.probe_environment", lambda _: spec)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few observations for a chain."""
     monkeypatch.setattr("services.commands.offline_compression._OBSERVATIONS", _FEW)
 
 
@@ -106,7 +98,7 @@ def test_an_exported_policy_needs_nothing_else_and_answers_as_torch_does(run, tm
     assert artifact.chain == "onnx"
     frames = some_frames(5)
     np.testing.assert_allclose(
-        run_onnx(to.read_bytes(), seen(frames).observations),
+        run_onnx(to.read_bytes(), seen(frames).observations)["parameters"],
         torch_parameters(run, frames),
         rtol=1e-4,
         atol=1e-5,
@@ -127,7 +119,7 @@ def test_an_exported_int8_policy_is_near_and_says_how_near(run, tmp_path) -> Non
     frames = some_frames(5)
     exact, answers = (
         torch_parameters(run, frames),
-        run_onnx(to.read_bytes(), seen(frames).observations),
+        run_onnx(to.read_bytes(), seen(frames).observations)["parameters"],
     )
     assert 0.0 < np.abs(answers - exact).max() < 0.1 * np.abs(exact).max() + 0.01
     about = {prop.key: prop.value for prop in onnx.load(to).metadata_props}
@@ -262,7 +254,9 @@ def test_a_run_of_a_residual_network_repeats_itself_and_is_exported_and_played(t
     artifact = export_run(run, tmp_path / "policy.onnx")
     assert artifact.original == saved.architecture.digest()
     frames = some_frames(3)
-    answers = run_onnx((tmp_path / "policy.onnx").read_bytes(), seen(frames).observations)
+    answers = run_onnx((tmp_path / "policy.onnx").read_bytes(), seen(frames).observations)[
+        "parameters"
+    ]
     np.testing.assert_allclose(answers, torch_parameters(run, frames), rtol=1e-4, atol=1e-5)
     assert evaluate(run, episodes=2).lengths == [100, 100]
 

@@ -1,0 +1,38 @@
+"""The critic of a run's checkpoint, in torch: the actors' models have only the policy."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aclearn.policies.network import PolicyNetwork, load_tensors
+from aclearn.types.observation_spec import Observations
+from services.evaluator.saved_policy import SavedPolicy
+
+
+class SavedValue:
+    """The value of observations.
+
+    Args:
+        saved: the policy.
+
+    Raises:
+        ConfigError: a network of the user's own cannot be imported.
+    """
+
+    def __init__(self, saved: SavedPolicy) -> None:
+        self._network = PolicyNetwork(saved.architecture, seed=0)
+        load_tensors(self._network, saved.tensors)
+        self._network.eval()
+
+    def values(self, leaves: Observations) -> NDArray[np.float32]:
+        """Values `[B]` for leaves `[B, *shape]`."""
+        with torch.inference_mode():
+            given = {name: torch.from_numpy(np.array(leaf)) for name, leaf in leaves.items()}
+            output = self._network.step(given)
+            values = output.value
+            if output.q is not None:
+                values = (torch.softmax(output.parameters, 1) * output.q).sum(1)
+        assert values is not None
+        return values.numpy()

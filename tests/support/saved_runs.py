@@ -1,0 +1,31 @@
+"""Runs with one checkpoint of new weights, without a process and without a step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from aclearn.config import Config
+from aclearn.envs import read_spec
+from aclearn.learning import ParameterStore
+from aclearn.runs import RunFolder, save_checkpoint
+from services.runtime.policy_factory import architecture_of
+from services.trainer.core import Trainer
+
+
+def save_run(folder: Path, env: dict[str, Any], **groups: Any) -> Path:
+    """The folder of a run in this environment."""
+    config = Config(
+        run={"name": "r", "seed": 3, "dir": str(folder)},
+        env=env,
+        policy={"architecture": "mlp", "hidden": [8], **groups.pop("policy", {})},
+        trainer={"device": "cpu", "amp": "off"},
+        **groups,
+    )
+    spec = read_spec(config.env)
+    trainer = Trainer(config, spec, architecture_of(config, spec), ParameterStore())
+    run = RunFolder.create(folder, "r", config.to_yaml())
+    made = trainer.snapshot()
+    save_checkpoint(run.checkpoints_dir, tensors=made.tensors, state=made.state, label=0, keep=1)
+    run.close()
+    return run.path
