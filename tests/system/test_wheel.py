@@ -14,7 +14,7 @@ import numpy as np
 from tests.support.waiting import DEADLINE_S
 
 _ROOT = Path(__file__).parents[2]
-_SOURCES = ("aclearn", "compress", "correctors", "services", "configs")
+_SOURCES = (".importable", "aclearn", "compress", "correctors", "services", "configs")
 
 
 def _run(*command: str | Path, cwd: Path) -> str:

@@ -197,13 +197,13 @@ def test_an_int8_model_with_other_tensors_is_not_written(
 ) -> None:
     to = tmp_path / "policy.onnx"
 
-    def shifted(artifact, metadata):
+    def shifted(artifact, metadata, *, spec):
         tensors = dict(artifact.tensors)
         unit = tensors["policy.input_scale"] * tensors["policy.weight_scale"].max()
         shift = share * np.abs(artifact.probe_parameters).max() / unit
         assert shift > 1.0
         tensors["policy.bias"] = tensors["policy.bias"] + np.int32(shift)
-        return export_onnx(replace(artifact, tensors=tensors), metadata)
+        return export_onnx(replace(artifact, tensors=tensors), metadata, spec=spec)
 
     monkeypatch.setattr("services.commands.export.export_onnx", shifted)
     with pytest.raises(RefusedArtifact, match="output is off by"):
@@ -359,7 +359,8 @@ def test_aclearn_export_writes_a_model_that_onnx_runtime_runs(run, no_games, tmp
     assert (about["generation"], about["version"]) == ("0", "3")
     assert about["chain"] == "int8-7bit>onnx"
     frames = some_frames(5)
-    [answers] = session.run(None, {"observation": frames})
+    answers, actions = session.run(["parameters", "action"], {"observation": frames})
+    np.testing.assert_array_equal(actions, answers.argmax(1))
     exact = torch_parameters(run, frames)
     assert 0.0 < np.abs(answers - exact).max() < 0.1 * np.abs(exact).max() + 0.01
 
