@@ -76,7 +76,9 @@ class OwnObservations:
             part.path: layout.shown(leaves[part.leaf][b]).astype(part.dtype)
             for part, layout in self._singles
         }
-        return nested({path: value if value.ndim else value[()] for path, value in shown.items()})
+        choices = {part.path for part, _ in self._singles if part.kind == "choices"}
+        # a single choice is a number, as spaces sample it
+        return nested({path: v[()] if path in choices else v for path, v in shown.items()})
 
     def _mask(self, observation: Any) -> Any:
         try:
