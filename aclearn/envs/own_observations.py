@@ -119,8 +119,8 @@ def _read(part: ObservationPart, given: NDArray[Any]) -> NDArray[Any]:
                 layout.write(b, frames[s])
     except ContractError as error:
         raise ArgumentError(f"observation: {error}") from error
-    for error in layout.out_of_range().values():
-        raise ArgumentError(f"observation: {error}") from error
+    for fault in layout.out_of_range().values():
+        raise ArgumentError(f"observation: {fault}")
     return rows
 
 
