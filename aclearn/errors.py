@@ -8,7 +8,8 @@ AclearnError
 ├── ArgumentError        an argument of a Python function that cannot be used
 ├── HiddenPackage        a module of the user's that hides a package of aclearn
 ├── LearningLost         a run that ended without learning, or its last checkpoint or summary
-├── RunFolderError       a run folder that exists already, is missing, or is no run folder
+├── RunFolderError       a run folder that is missing, is no run folder, or cannot be written
+│   └── RunFolderTaken   a run folder that exists already, or that another process writes
 ├── EndpointError        an address that cannot be bound or reached
 ├── SharingError         memory that processes cannot share; they send each other messages instead
 └── RoleFailure          a role that died more often than the supervisor may restart it
@@ -63,7 +64,11 @@ class LearningLost(AclearnError):
 
 
 class RunFolderError(AclearnError):
-    """A run folder that exists already, is missing, or is not a run folder."""
+    """A run folder that is missing, is not a run folder, or cannot be written."""
+
+
+class RunFolderTaken(RunFolderError):
+    """A run folder that exists already, or that another process writes."""
 
 
 class EndpointError(AclearnError):

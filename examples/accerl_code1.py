@@ -42,7 +42,7 @@ Agents=[Actor(env, compreNet.policy, rank) for rank in range(num_agents)]
 memory = QManager(Agents)
 memory.add_corrector(VTraceCorrector()).add_corrector(ISCorrector())
 learner = Learner(policyNet, memory)
-learner.overrides = ["run.name=accerl_code1", "run.max_updates=200", *sys.argv[1:]]
+learner.overrides = ["run.experiment=accerl_code1", "run.max_updates=200", *sys.argv[1:]]
 for actor in Agents:
     actor.start()
 learner.start()

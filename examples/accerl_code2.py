@@ -43,7 +43,7 @@ memory.add_corrector(VTraceCorrector(tho,c)).add_corrector(ISCorrector(tho))
 learner=Learner(policyNet,memory,alg='AC',dpp=True,AMP=True)
 # fmt: on
 
-learner.overrides = ["run.name=accerl_code2", "run.max_updates=200", *sys.argv[1:]]
+learner.overrides = ["run.experiment=accerl_code2", "run.max_updates=200", *sys.argv[1:]]
 for actor in Agents:
     actor.start()
 learner.start()

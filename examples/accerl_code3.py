@@ -40,7 +40,7 @@ Agents=[Actor(env, compreNet.policy, rank) for rank in range(num_agents)]
 memory=QManager(Agents)
 memory.add_corrector(VTraceCorrector(tho,c)).add_corrector(ISCorrector(tho))
 learner=Learner(policyNet,memory,alg='AC',dpp=True,AMP=True)
-learner.overrides = ["run.name=accerl_code3", "run.max_updates=200", *sys.argv[1:]]  # ours
+learner.overrides = ["run.experiment=accerl_code3", "run.max_updates=200", *sys.argv[1:]]  # ours
 # Define a KLMonitor with threshold 14.0.
 klMonitor=KLMonitor(policyNet, compreNet.policy, thre=14.0)
 # Create a compression strategy object.

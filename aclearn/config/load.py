@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from aclearn.config import _explain
 from aclearn.config._check import check
 from aclearn.config._yaml import DEEPEST, Document, Keys, YamlError, parse_yaml
-from aclearn.config.model import Config
+from aclearn.config.model import Config, plain_name
 from aclearn.config.shipped import find_config, shipped_configs, shipped_name
 from aclearn.errors import ConfigError
 
@@ -72,9 +71,10 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | Sequence[str] =
     named in the same way, or by a path from the file's folder. Sections are merged key by key; all
     other values, including lists, are replaced.
 
-    The value in a text is read as YAML; a later override wins. A run without a name is called
-    `<name of the file>-<seed>`. Folders become absolute. In the `config.yaml` of a run, which may
-    have been moved, `run.dir` and `run.name` are those of its folder.
+    The value in a text is read as YAML; a later override wins. `run.experiment` is the file's name
+    if nothing sets it, for `config.yaml` that of its folder. Folders become absolute. In the
+    `config.yaml` of a run, which may have been moved, `run.dir` and `run.name` are those of its
+    folder.
 
     Raises:
         ConfigError: a file that cannot be read, or an invalid key or value. The message names the
@@ -82,26 +82,35 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | Sequence[str] =
             each mistake.
     """
     path = find_config(path)
-    data, places = _read_with_bases(path)
-    parsed = _parse_overrides(overrides)
-    for override in [*_place_of_run(path.absolute()), *parsed]:
+    data, places, files = _read_with_bases(path)
+    parsed, place = _parse_overrides(overrides), _place_of_run(path.absolute())
+    for override in [*place, *parsed]:
         _put(data, override)
     config = _validate(data, _Origins(str(path), places, parsed))
     written = data["env"]["id"]
     if config.env.id != written:
         _LOGGER.warning("env.id: %s is taken as %s, prepared by env.atari", written, config.env.id)
-    return _settled(config, shipped_name(path) or path.stem)
+    if place:  # a run has the folders of its start
+        return _settled(config)
+    folders = (file.parent for file in files if shipped_name(file) is None)
+    return _settled(config, _experiment_of(path), [*folders, Path.cwd()])
+
+
+def _experiment_of(path: Path) -> str:
+    shipped = shipped_name(path)
+    if shipped is None and path.name == "config.yaml":
+        return path.resolve().parent.name
+    return shipped or path.stem
 
 
 def config_of_keys(
-    keys: Mapping[str, Any], overrides: Mapping[str, Any] | Sequence[str] = (), *, name: str
+    keys: Mapping[str, Any], overrides: Mapping[str, Any] | Sequence[str] = ()
 ) -> Config:
     """The configuration of these dotted keys, with `overrides`, as `load_config` makes it.
 
     Args:
         keys: dotted key → value.
         overrides: as of `load_config`.
-        name: a run without a name is called `<name>-<seed>`, made plain as the name of a file is.
 
     Raises:
         ConfigError: as `load_config`.
@@ -110,7 +119,7 @@ def config_of_keys(
     parsed = _parse_overrides(overrides)
     for override in [*_parse_overrides(keys), *parsed]:
         _put(data, override)
-    return _settled(_validate(data, _Origins("configuration", {}, parsed)), name)
+    return _settled(_validate(data, _Origins("configuration", {}, parsed)), None, [Path.cwd()])
 
 
 def override_keys(overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
@@ -122,34 +131,35 @@ def override_keys(overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any
     return {override.key: override.value for override in _parse_overrides(overrides)}
 
 
-def _settled(config: Config, name: str) -> Config:
-    """The same with absolute folders and a name of the run, made of the characters of `name`."""
+def _settled(config: Config, experiment: str | None = None, folders: Iterable[Path] = ()) -> Config:
+    """The same with absolute folders and an experiment, searching modules in `folders` too."""
+    searched = [*map(Path, config.run.pythonpath), *folders]
+    # each once, in this order
+    pythonpath = tuple(dict.fromkeys(str(folder.absolute()) for folder in searched))
     keys_dir = config.network.keys_dir
     if keys_dir is not None:
         network = config.network.model_copy(update={"keys_dir": str(Path(keys_dir).absolute())})
         config = config.model_copy(update={"network": network})
-    config = config.with_run(dir=str(Path(config.run.dir).absolute()))
+    config = config.with_run(dir=str(Path(config.run.dir).absolute()), pythonpath=pythonpath)
     if config.run.init_from is not None:
         config = config.with_run(init_from=str(Path(config.run.init_from).absolute()))
-    if config.run.name is not None:
-        return config
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:80] or "run"
-    return config.with_run(name=f"{plain}-{config.run.seed}")
+    if config.run.experiment is None and experiment is not None:
+        config = config.with_run(experiment=plain_name(experiment))
+    return config
 
 
 def with_overrides(config: Config, overrides: Mapping[str, Any] | Sequence[str]) -> Config:
-    """A configuration with `overrides` applied, which are those of `load_config`.
+    """A configuration with `overrides` applied and folders absolute, both as of `load_config`.
 
     Raises:
         ConfigError: as `load_config`.
     """
     parsed = _parse_overrides(overrides)
-    if not parsed:
-        return config
     data = config.model_dump(by_alias=True)
     for override in parsed:
         _put(data, override)
-    return _validate(data, _Origins("configuration", {}, parsed))
+    config = _validate(data, _Origins("configuration", {}, parsed)) if parsed else config
+    return _settled(config, None, [Path.cwd()])
 
 
 def _place_of_run(path: Path) -> list[_Override]:
@@ -171,13 +181,15 @@ def config_from_yaml(text: str, *, source: str = "configuration") -> Config:
     return _validate(document.value, _Origins(source, _places(document, source)))
 
 
-def _read_with_bases(path: Path, above: tuple[Path, ...] = ()) -> tuple[Any, dict[str, str]]:
-    """The values of a file applied to those of its base, and the place of each key."""
+def _read_with_bases(
+    path: Path, above: tuple[Path, ...] = ()
+) -> tuple[Any, dict[str, str], list[Path]]:
+    """The values of a file applied to those of its base, the place of each key, and the files."""
     document = _mapping(_read(path), str(path))
     value, places = document.value, _places(document, str(path))
     base = value.pop("base", None)
     if base is None:
-        return value, places
+        return value, places, [path]
     if not isinstance(base, str):
         raise ConfigError(f"{path}: base: expected a configuration, got {_explain.got(base)}")
     seen = (*above, path.resolve())
@@ -187,10 +199,10 @@ def _read_with_bases(path: Path, above: tuple[Path, ...] = ()) -> tuple[Any, dic
             below = path.parent / base
         if below.resolve() in seen:
             raise ConfigError(f"{base} is based on this file itself")
-        data, places_below = _read_with_bases(below, seen)
+        data, places_below, files = _read_with_bases(below, seen)
     except ConfigError as exc:
         raise ConfigError(f"{path}: base: {exc}") from exc
-    return _on_top(data, value), places_below | places
+    return _on_top(data, value), places_below | places, [path, *files]
 
 
 def _on_top(below: dict[str, Any], above: dict[str, Any], key: str = "") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -37,9 +38,20 @@ class RunConfig(Group):
     name: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-        description="name of the run and its folder; null: <name of this file>-<seed>",
+        description="name of the run and its folder; null: <run.experiment>-<next free number>",
+    )
+    experiment: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$",
+        description="what runs without a name have in common: pong gives pong-1, pong-2; null: the "
+        "name of this file, of its folder for config.yaml, or of the environment",
     )
     dir: str = Field(default="runs", min_length=1, description="folder of the run folders")
+    pythonpath: Annotated[tuple[str, ...], Strict(False)] = Field(
+        default=(),
+        description="folders in which modules of yours (module:Name) are searched after Python's "
+        "own path; those of this file and of its bases, and the current one, are added",
+    )
     seed: Whole = Field(
         default=1, ge=0, le=2**31 - 1, description="seed of weights, environments and sampling"
     )
@@ -158,6 +170,19 @@ class Config(Group):
         """Whether actors can play two policies: a compressed one and the uncompressed one."""
         return self.actors.inference == "local" and bool(self.compressor.rungs)
 
+    @property
+    def experiment(self) -> str:
+        """What the names of this configuration's runs begin with."""
+        return self.run.experiment or plain_name(self.env.id.removeprefix("ALE/").lower())
+
+    def named_by_seed(self) -> Config:
+        """The same with a name of the run: `<experiment>-seed<seed>`, unless it has one.
+
+        Roles started one by one agree on it without asking each other.
+        """
+        name = self.run.name or f"{self.experiment}-seed{self.run.seed}"
+        return self.with_run(name=name)
+
     def with_run(self, **values: Any) -> Config:
         """The same with other values in `run`, without another validation."""
         return self.model_copy(update={"run": self.run.model_copy(update=values)})
@@ -169,3 +194,8 @@ class Config(Group):
         """
         values: dict[str, Any] = self.model_dump(by_alias=True)
         return dump_yaml(values)
+
+
+def plain_name(text: str) -> str:
+    """The text as the name of an experiment: other characters than those of names become one -."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-")[:80] or "run"

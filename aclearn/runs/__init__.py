@@ -16,6 +16,7 @@ from aclearn.runs.generation import claim_generation
 from aclearn.runs.lock import FolderLock, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_columns import metrics_columns
 from aclearn.runs.metrics_file import MetricsTail, MetricsWriter, is_metrics_line, read_metrics
+from aclearn.runs.numbered_runs import create_next, next_name, numbered_runs
 from aclearn.runs.run_folder import STRATEGIES_FILE, TUNER_FILE, RunFolder
 from aclearn.runs.summary import read_summary, write_summary
 
@@ -29,6 +30,7 @@ __all__ = [
     "RunFolder",
     "check_file",
     "claim_generation",
+    "create_next",
     "is_metrics_line",
     "list_checkpoints",
     "load_best",
@@ -38,6 +40,8 @@ __all__ = [
     "lock_role",
     "lock_run",
     "metrics_columns",
+    "next_name",
+    "numbered_runs",
     "read_metrics",
     "read_summary",
     "save_checkpoint",

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from aclearn.errors import RunFolderError
+from aclearn.errors import RunFolderError, RunFolderTaken
 from aclearn.files import open_to_write
 
 _RUN: Final = ".lock"
@@ -52,7 +52,8 @@ class FolderLock:
             or None to share it; seconds to wait for another holder.
 
     Raises:
-        RunFolderError: another process holds one of them, or a disk error.
+        RunFolderTaken: another process holds one of them.
+        RunFolderError: a disk error.
     """
 
     def __init__(self, folder: Path, *wanted: tuple[str, str | None, float]) -> None:
@@ -71,7 +72,7 @@ class FolderLock:
         try:
             while (descriptor := _try_lock(path, shared=holder is None)) is None:
                 if time.monotonic() > deadline:
-                    raise RunFolderError(self._refusal())
+                    raise RunFolderTaken(self._refusal())
                 time.sleep(_LOOK_EVERY_S)
         except OSError as exc:
             raise RunFolderError(
@@ -97,7 +98,7 @@ class FolderLock:
         holders = " and ".join(_holders(self._folder, without=self._descriptors))
         return (
             f"the run folder {self._folder} is being written by {holders or 'another process'}; "
-            "stop that first, or start another run with run.name=<another name>"
+            "stop that first, or start another run under another run.name"
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from aclearn.errors import CheckpointError, RunFolderError
+from aclearn.errors import CheckpointError, RunFolderError, RunFolderTaken
 from aclearn.runs.atomic_file import write_atomically
 from aclearn.runs.checkpoint import check_parts, look_into, remove_checkpoint, saved_labels
 from aclearn.runs.lock import FolderLock, lock_run
@@ -31,6 +31,7 @@ _FILES: Final = (
     "monitor_state.json",
     "directives.json",
     "generation.json",
+    "wandb_id",
     "metrics.jsonl",
     "summary.json",
     "tuner.jsonl",
@@ -75,8 +76,13 @@ class RunFolder:
         self._reserved = path / ".reserved"
 
     @classmethod
-    def check_free(cls, dir: str | Path, name: str) -> Path:
+    def check_free(cls, dir: str | Path, name: str, *, overwrite: bool = False) -> Path:
         """The path of a new run of this name; nothing is made or locked.
+
+        Args:
+            dir: folder of the runs.
+            name: of the run.
+            overwrite: whether a run of this name may be replaced that has learned something.
 
         Raises:
             RunFolderError: as of `create`, if known in advance: the folder exists and cannot be
@@ -89,8 +95,8 @@ class RunFolder:
             )
         path = Path(dir).absolute() / name
         try:
-            if path.exists() and (not (path / "config.yaml").is_file() or _has_learned(path)):
-                raise RunFolderError(_already_there(path))
+            if path.exists() and not _makes_way(path, overwrite):
+                raise RunFolderTaken(_already_there(path))
             nearest = next(parent for parent in path.parents if parent.exists())
         except OSError as exc:
             raise RunFolderError(_cannot_be_made(path, exc.strerror)) from exc
@@ -108,39 +114,46 @@ class RunFolder:
         config_yaml: str,
         *,
         lock: Callable[[Path], FolderLock] = lock_run,
+        overwrite: bool = False,
     ) -> RunFolder:
         """A new, locked run folder with `config_yaml`.
 
-        The folder of a run that learned nothing is reused: that run's files are removed, other
-        files stay.
+        The folder of a run that learned nothing, or of any run with `overwrite`, is reused: that
+        run's files are removed, other files stay.
 
         Args:
             dir: folder of the runs, made if missing.
             name: of the run.
             config_yaml: its resolved configuration.
             lock: locks the caller's files.
+            overwrite: replace a run that has learned something.
 
         Raises:
-            RunFolderError: the folder exists or is written by another process, the name cannot be a
-                folder's name, or a disk error.
+            RunFolderTaken: the folder exists, or another process writes there.
+            RunFolderError: the name cannot be a folder's name, or a disk error.
         """
-        path = cls.check_free(dir, name)
+        path = cls.check_free(dir, name, overwrite=overwrite)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             new = not path.exists()
             if new:
                 path.mkdir()
         except FileExistsError as exc:
-            raise RunFolderError(_already_there(path)) from exc
+            raise RunFolderTaken(_already_there(path)) from exc
         except OSError as exc:
             raise RunFolderError(_cannot_be_made(path, exc.strerror)) from exc
         folder = cls(path, lock(path))
         try:
             if not new:
-                _remove_files_of_failed_start(path)
+                if not _makes_way(path, overwrite):  # another command was faster
+                    raise RunFolderTaken(_already_there(path))
+                _remove_files(path)
             _make_subfolders(path)
             # Last: it makes the folder a run.
             write_atomically(folder.config_path, config_yaml.encode())
+        except RunFolderTaken:
+            folder.close()
+            raise
         except OSError as exc:
             if new:
                 shutil.rmtree(path, ignore_errors=True)
@@ -288,13 +301,18 @@ def _cannot_be_made(path: Path, why: str | None) -> str:
 def _already_there(path: Path) -> str:
     if (path / "config.yaml").is_file():
         return (
-            f"the run folder {path} exists already; continue that run with --resume, or start a "
-            "new one with run.name=<another name>"
+            f"the run folder {path} exists already; continue that run with --resume, replace it "
+            "with --overwrite, or start a new one under another run.name"
         )
     return (
         f"{path} exists already and is not a run folder; choose another run.name or run.dir, or "
         "remove it"
     )
+
+
+def _makes_way(path: Path, overwrite: bool) -> bool:
+    """Whether the folder is of a run, which may be replaced."""
+    return (path / "config.yaml").is_file() and (overwrite or not _has_learned(path))
 
 
 def _has_learned(path: Path) -> bool:
@@ -308,15 +326,19 @@ def _has_learned(path: Path) -> bool:
     return metrics.exists() and any(line.get("learned_steps") for line in read_metrics(metrics))
 
 
-def _remove_files_of_failed_start(path: Path) -> None:
-    """Remove the files of a run that learned nothing; its locks are ours."""
-    if _has_learned(path):  # another command was faster
-        raise FileExistsError(errno.EEXIST, "a run has begun there meanwhile")
+def _remove_files(path: Path) -> None:
+    """Remove the files of the run; its locks are ours."""
+    learned = _has_learned(path)
     if (checkpoints := path / "checkpoints").is_dir():
-        whole, torn, _ = look_into(checkpoints)
+        whole, torn, strange = look_into(checkpoints)
+        if strange:
+            raise RunFolderTaken(
+                f"{checkpoints} has files that are no checkpoints of aclearn, for instance "
+                f"{strange[0].name}; remove them, or start under another run.name"
+            )
         for checkpoint in (*whole, *torn):
             remove_checkpoint(checkpoint)
     for pattern in _FILES:
         for file in path.glob(pattern):
             file.unlink()
-    _log.warning("%s had learned nothing; it is replaced", path)
+    _log.warning("%s %s; it is replaced", path, "was a run" if learned else "had learned nothing")

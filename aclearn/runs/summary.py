@@ -1,4 +1,4 @@
-"""The result of a run: the last of each metric, the duration and the reason of the end."""
+"""The result of a run: the last of each metric, the duration, the reason of the end, the seed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def write_summary(
     wall_s: float,
     reached_target_at_s: float | None,
     reason: str,
+    seed: int,
 ) -> None:
     """Write the summary atomically; an older one is replaced.
 
@@ -27,6 +28,7 @@ def write_summary(
         wall_s: seconds of all parts of the run, without pauses.
         reached_target_at_s: `time_s` when `run.target_return` was first met; None if never.
         reason: why the run ended.
+        seed: `run.seed`.
 
     Raises:
         RunFolderError: it cannot be written, or a value is NaN or not JSON.
@@ -36,6 +38,7 @@ def write_summary(
         "wall_s": wall_s,
         "reached_target_at_s": reached_target_at_s,
         "reason": reason,
+        "seed": seed,
     }
     try:
         write_atomically(path, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())

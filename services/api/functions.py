@@ -25,7 +25,13 @@ Overrides = Mapping[str, Any] | Sequence[str]
 
 
 @plain_errors
-def train(config: Config | str | Path, overrides: Overrides = (), *, resume: bool = False) -> Run:
+def train(
+    config: Config | str | Path,
+    overrides: Overrides = (),
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Run:
     """Train on this machine until the run's goal, its bound or a signal, as `aclearn train` does.
 
     Every role is a process; this one shows the run on standard output, in a notebook under its
@@ -39,24 +45,30 @@ def train(config: Config | str | Path, overrides: Overrides = (), *, resume: boo
     Args:
         config: a shipped configuration's name, the path of a YAML file, or a `Config`.
         overrides: dotted key → value, as `{"run.seed": 2}`, or texts as on the command line.
-        resume: continue the existing run; its own configuration counts, with these overrides.
+        resume: continue the run of `run.name`, or without a name the newest one of this
+            configuration; the run's own configuration counts, with these overrides.
+        overwrite: replace the run of `run.name`. A run without a name takes the next number.
 
     Raises:
         AclearnError: the run cannot be started, a role died too often, or learning is lost.
         KeyboardInterrupt: Ctrl-C; another signal takes its usual effect once the run has ended.
     """
-    from services.commands.train import resumed_config, train_and_tell
+    from services.commands.resumed_run import resumed_config
+    from services.commands.train import check_start, train_and_tell
 
     loaded = _configured(config, overrides)
-    if resume and not isinstance(config, Config):
-        loaded = resumed_config(str(config), loaded, overrides)
+    check_start(loaded, resume=resume, overwrite=overwrite)
+    if resume:
+        source = "the Config" if isinstance(config, Config) else str(config)
+        loaded = resumed_config(source, loaded, overrides)
     # only the main thread may handle signals
     main = threading.current_thread() is threading.main_thread()
     with install_stop_signals() if main else StopFlag() as stop:
-        train_and_tell(loaded, resume=resume, stop=stop)
+        path = train_and_tell(loaded, resume=resume, overwrite=overwrite, stop=stop)
     if stop.reason is not None:
         signal.raise_signal(signal.Signals[stop.reason])
-    return Run(Path(loaded.run.dir) / str(loaded.run.name))
+    assert path is not None  # only a signal prevents the start
+    return Run(path)
 
 
 @plain_errors

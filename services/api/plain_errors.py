@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -10,19 +11,30 @@ from aclearn.errors import AclearnError, ArgumentError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_OPTION = re.compile(r"--(?:(resume|overwrite|best|force|greedy)|(to|out|chain|passes|env))\b")
 
 
 def plain_errors(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """`function`, whose `AclearnError`s begin their traceback at the caller's line."""
+    """`function`, whose `AclearnError`s begin at the caller's line and name Python's arguments."""
 
     @functools.wraps(function)
     def told(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:
             return function(*args, **kwargs)
         except AclearnError as error:
+            error.args = tuple(_in_python(each) for each in error.args)
             raise error.with_traceback(None) from None
 
     return told
+
+
+def _in_python(text: object) -> object:
+    """Options of the command line as the arguments of the same name."""
+
+    def argument(option: re.Match[str]) -> str:
+        return f"{option[1]}=True" if option[1] else option[2]
+
+    return _OPTION.sub(argument, text) if isinstance(text, str) else text
 
 
 def at_least(name: str, value: int, least: int) -> None:

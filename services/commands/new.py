@@ -148,7 +148,6 @@ def config_text(env_id: str, chosen: Sequence[Chosen]) -> str:
         "#     aclearn train config.yaml run.seed=2",
         "",
         "run:",
-        "  name: null  # null: config-<seed>",
         "  seed: 1  # of weights, environments and sampling",
     ]
     order = {"run": 0, "env": 1, "policy": 2, "actors": 3, "trainer": 4, "loss": 5}

@@ -98,15 +98,14 @@ def start_from(
 ) -> tuple[Config, EnvSpec, list[Chosen]]:
     """The configuration for an environment, with overrides, and the chosen keys that hold in it.
 
-    The environment is made once, in a process of its own. A run without a name is called
-    `<environment>-<seed>`.
+    The environment is made once, in a process of its own.
 
     Raises:
         AclearnError: it cannot be made, or an override is wrong.
     """
     given = override_keys(overrides)
     probed = {key: value for key, value in given.items() if key.startswith(_OF_THE_ENVIRONMENT)}
-    bare = config_of_keys({"env.id": env_id}, probed, name="env")
+    bare = config_of_keys({"env.id": env_id}, probed)
     spec = probe_environment(bare)
     assert spec is not None  # nothing stops the probe
     chosen = choose(bare.env.id, spec, target_of(bare.env.id))
@@ -116,8 +115,7 @@ def start_from(
             for each in chosen
             if each.key == "actors.unroll_length" or not each.key.startswith(_OF_ACTORS)
         ]
-    name = bare.env.id.removeprefix("ALE/").lower()
-    config = config_of_keys({each.key: each.value for each in chosen}, overrides, name=name)
+    config = config_of_keys({each.key: each.value for each in chosen}, overrides)
     held = [each for each in chosen if each.key not in given]
     return config, spec, held
 

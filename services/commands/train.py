@@ -5,22 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from aclearn.config import Config, load_config
 from aclearn.errors import ConfigError, LearningLost
 from aclearn.launch import StopFlag, install_stop_signals
-from aclearn.runs import RunFolder, check_file
+from aclearn.runs import check_file
 from services.commands.options import (
     ConfigArgument,
     ForceOption,
     OptionalConfigArgument,
     OverridesArgument,
 )
+from services.commands.resumed_run import resumed_config
 from services.runtime.run_clock import STARTED_AT_VARIABLE, moment
 
 
@@ -36,7 +37,14 @@ def train(
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="continue the run from its last checkpoint")
+        bool,
+        typer.Option(
+            "--resume",
+            help="continue a run: that of run.name, else the newest of the configuration",
+        ),
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="replace the existing run of this run.name")
     ] = False,
 ) -> None:
     """Train on this machine: start every role, show the run, end every role."""
@@ -50,9 +58,10 @@ def train(
             loaded = load_config(config, given)
         else:
             raise ConfigError("train: expected a configuration, e.g. cartpole, or --env ID")
+        check_start(loaded, resume=resume, overwrite=overwrite)
         if resume:
             loaded = resumed_config(config or f"--env {env}", loaded, given)
-        train_and_tell(loaded, resume=resume, stop=stop)
+        train_and_tell(loaded, resume=resume, overwrite=overwrite, stop=stop)
         if stop:
             raise typer.Exit(stop.exit_status)
 
@@ -71,13 +80,32 @@ def _start_from(env: str, overrides: Sequence[str]) -> Config:
     return config
 
 
-def train_and_tell(config: Config, *, resume: bool, stop: StopFlag) -> None:
+def check_start(config: Config, *, resume: bool, overwrite: bool) -> None:
+    """Check that these options go together.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    if resume and overwrite:
+        raise ConfigError("--resume continues a run and --overwrite replaces it; leave one out")
+    if overwrite and config.run.name is None:
+        raise ConfigError(
+            "--overwrite replaces the run of a name: give run.name, or leave --overwrite out, and "
+            "the run takes the next number"
+        )
+
+
+def train_and_tell(config: Config, *, resume: bool, overwrite: bool, stop: StopFlag) -> Path | None:
     """Run `config` on this machine until it is over; print how it ended and what comes next.
 
     Args:
         config: of the run.
         resume: continue the existing run; one that is over is not started.
+        overwrite: replace the existing run of the same name.
         stop: set by signals; ends the run.
+
+    Returns:
+        The run's folder; None if `stop` was set before its start.
 
     Raises:
         AclearnError: the run cannot be started, a role died too often, or learning is lost.
@@ -88,10 +116,11 @@ def train_and_tell(config: Config, *, resume: bool, stop: StopFlag) -> None:
 
     if resume and (words := why_over(config)) is not None:
         typer.echo(words)
-        return
-    ending = run(config, resume=resume, stop=stop)
+        return Path(config.run.dir) / str(config.run.name)
+    ending = run(config, resume=resume, overwrite=overwrite, stop=stop)
     if ending is None:
-        return
+        return None
+    config = config.with_run(name=ending.path.name)
     summary = ending.summary()
     if summary is not None:
         typer.echo(closing_words(config, summary))
@@ -102,9 +131,10 @@ def train_and_tell(config: Config, *, resume: bool, stop: StopFlag) -> None:
             raise
         for text in getattr(lost, "__notes__", ()):
             typer.echo(f"aclearn: {text}", err=True)
-        return
+        return ending.path
     if summary is not None:
         typer.echo(next_commands(config, summary))
+    return ending.path
 
 
 def profile(
@@ -133,23 +163,3 @@ def profile(
     print_profile(profile, sys.stdout)
     if json_file is not None:
         write_json(profile, json_file)
-
-
-def resumed_config(
-    path: str, given: Config, overrides: Mapping[str, Any] | Sequence[str]
-) -> Config:
-    """The configuration of the existing run, with this command's overrides.
-
-    Prints the keys of the file at `path` with other values than the run's: they are ignored.
-    """
-    from services.runtime.role_folder import differences
-
-    folder = RunFolder.open(Path(given.run.dir) / str(given.run.name))
-    config = load_config(folder.config_path, overrides)
-    if keys := [key for key, _, _ in differences(config, given)]:
-        typer.echo(
-            f"aclearn: the run keeps its own configuration; not taken from {path}: "
-            f"{', '.join(keys)}. To change one for the rest of the run, give it as key=value",
-            err=True,
-        )
-    return config

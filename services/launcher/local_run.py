@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aclearn.config import Config
 from aclearn.launch import RoleCommand, StopFlag, Supervisor
-from aclearn.runs import RunFolder, lock_all, lock_run
+from aclearn.runs import RunFolder, create_next, lock_all, lock_run
 from aclearn.views import RunConsole, open_console
 from services.launcher.role_commands import monitor_addresses, role_command, role_commands
 from services.launcher.run_ending import RunEnding
@@ -27,21 +27,31 @@ from services.runtime.socket_directory import socket_directory
 from services.runtime.users_network import network_variable
 
 
-def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
+def open_run_folder(config: Config, *, resume: bool, overwrite: bool = False) -> RunFolder:
     """The run's folder, locked: a new one, or with `resume` the existing one.
+
+    Args:
+        config: of the run; without a name a new run takes the next number of its experiment.
+        resume: open the existing run.
+        overwrite: replace an existing run.
 
     Raises:
         ConfigError: the existing run has another environment or policy.
         RunFolderError: it exists already (or, to resume, does not), or another process writes it.
         CheckpointError: the existing run has learned, and has no checkpoint.
     """
-    name = config.run.name
-    assert name is not None  # resolved when the configuration is loaded
     # in lock-step one process has every role
     lock = partial(lock_all if config.run.deterministic else lock_run, roles=WRITERS)
+
+    def create(name: str) -> RunFolder:
+        text = config.with_run(name=name).to_yaml()
+        return RunFolder.create(config.run.dir, name, text, lock=lock, overwrite=overwrite)
+
+    if not resume and config.run.name is None:
+        return create_next(config.run.dir, config.experiment, create)
     if not resume:
-        return RunFolder.create(config.run.dir, name, config.to_yaml(), lock=lock)
-    folder = RunFolder.open(Path(config.run.dir) / name, lock=lock)
+        return create(str(config.run.name))
+    folder = RunFolder.open(Path(config.run.dir) / str(config.run.name), lock=lock)
     try:
         check_same_run(config, folder)
         folder.check_resumable()
@@ -53,7 +63,12 @@ def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
 
 
 def train(
-    config: Config, *, resume: bool, stop: StopFlag, console: RunConsole | None = None
+    config: Config,
+    *,
+    resume: bool,
+    stop: StopFlag,
+    overwrite: bool = False,
+    console: RunConsole | None = None,
 ) -> RunEnding | None:
     """Run `config` on this machine until it is over; returns how it ended.
 
@@ -64,6 +79,7 @@ def train(
         config: of the run.
         resume: continue the existing run.
         stop: set by signals; ends the run.
+        overwrite: replace an existing run.
         console: shows the run, instead of the one for standard output.
 
     Raises:
@@ -72,7 +88,7 @@ def train(
     started_at = os.environ.get(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     with socket_directory(stop) as directory:
         bound, address = monitor_addresses(config, directory)
-        spec = check_run(config, bound, resume=resume, stop=stop)
+        spec = check_run(config, bound, resume=resume, overwrite=overwrite, stop=stop)
         if spec is None or stop:
             return None
         config, chosen = settled(config, spec)
@@ -81,7 +97,8 @@ def train(
             SPEC_VARIABLE: json.dumps(spec.to_dict()),
             **network_variable(config, spec),
         }
-        with open_run_folder(config, resume=resume) as folder:
+        with open_run_folder(config, resume=resume, overwrite=overwrite) as folder:
+            config = config.with_run(name=folder.path.name)
             ending = RunEnding(folder)
             try:
                 if config.run.deterministic:

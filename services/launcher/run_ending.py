@@ -19,11 +19,12 @@ class RunEnding:
         folder: of the run, before this part begins.
 
     Attributes:
+        path: of the folder.
         newest_line: the newest metrics line seen; its file may be on a full disk.
     """
 
     def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
+        self._folder, self.path = folder, folder.path
         self._before = {p: _written_at(p) for p in (folder.summary_path, folder.metrics_path)}
         self.newest_line: Mapping[str, Any] = {}
 

@@ -143,7 +143,13 @@ class MonitorFiles:
         self._sinks.write_decision("tuner", line)
 
     def finish(
-        self, line: dict[str, Any], metrics: MetricsAggregator, goal: StopCondition, reason: str
+        self,
+        line: dict[str, Any],
+        metrics: MetricsAggregator,
+        goal: StopCondition,
+        reason: str,
+        *,
+        seed: int,
     ) -> bool:
         """Write the last line and the summary into the reserved space; then close.
 
@@ -155,11 +161,11 @@ class MonitorFiles:
         except OSError as error:
             _LOGGER.error("event=room_not_released reason=%r", str(error))
         self.write_line(line, metrics)
-        written = self._write_summary(line, goal, reason)
+        written = self._write_summary(line, goal, reason, seed)
         notes = self._sinks.close(self._folder.read_summary() if written else None)
         if notes and written:  # no further line can tell the user
             line |= {**self._sinks.gauges(), "sink_error": "; ".join(notes)}
-            self._write_summary(line, goal, reason)
+            self._write_summary(line, goal, reason, seed)
         self.close()
         return written
 
@@ -169,7 +175,9 @@ class MonitorFiles:
         self.tensorboard.close()
         self._sinks.close()
 
-    def _write_summary(self, line: dict[str, Any], goal: StopCondition, reason: str) -> bool:
+    def _write_summary(
+        self, line: dict[str, Any], goal: StopCondition, reason: str, seed: int
+    ) -> bool:
         give_up_at = time.monotonic() + _SUMMARY_WITHIN_S
         while True:
             try:
@@ -179,6 +187,7 @@ class MonitorFiles:
                     wall_s=line["time_s"],
                     reached_target_at_s=goal.reached_target_at_s,
                     reason=reason,
+                    seed=seed,
                 )
                 return True
             except RunFolderError as error:

@@ -185,7 +185,8 @@ class MonitorRole:
     def _end(self) -> None:
         """Write the last line and the summary."""
         reason = self.state.reason or "stopped"
-        written = self._files.finish(self._make_line(), self._metrics, self._goal, reason)
+        line, seed = self._make_line(), self._context.config.run.seed
+        written = self._files.finish(line, self._metrics, self._goal, reason, seed=seed)
         self._plugins.close()
         if not self._context.by_hand:
             return

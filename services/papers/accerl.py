@@ -19,6 +19,7 @@ import gymnasium
 
 from aclearn.config import Config, load_config
 from aclearn.errors import AclearnError, ConfigError
+from aclearn.runs import next_name
 
 _LOGGER = logging.getLogger(__name__)
 #: What the objects' settings come on top of.
@@ -231,9 +232,11 @@ class Learner:
         Raises:
             ConfigError: as `config`.
         """
-        run = self.config().run
-        self._folder = Path(run.dir, str(run.name))
+        config = self.config()
+        name = config.run.name or next_name(config.run.dir, config.experiment)
+        self._folder = Path(config.run.dir, name)
         command = [sys.executable, "-P", "-m", "services", "train", _BASE, *self._settings()]
+        command.append(f"run.name={name}")
         self._run = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         atexit.register(self._run.wait)
         if isinstance(policy := self._memory.agents[0].policy, CompressorChain):

@@ -116,7 +116,7 @@ def run_contained(
     role, here = spec.name, False
     try:
         here = spec is MONITOR or parse_endpoint(monitor).host == MONITOR_HOST
-        config = load_config(path, [*network_overrides(os.environ), *overrides])
+        config = load_config(path, [*network_overrides(os.environ), *overrides]).named_by_seed()
         words = nothing_to_do(spec, config) or (finished(config) if here else None)
         if words is not None:
             print(words)

@@ -21,7 +21,7 @@ from aclearn.launch import StopFlag
 from aclearn.metrics.indicators import load_indicators
 from aclearn.metrics.sinks import load_sinks
 from aclearn.policies import Architecture
-from aclearn.runs import RunFolder
+from aclearn.runs import RunFolder, next_name
 from aclearn.types import EnvSpec
 from aclearn.wire import bind_router, claim_ipc_path, parse_endpoint
 from services.roles import ROLES, roles_of
@@ -42,7 +42,9 @@ _LOGGER = logging.getLogger(__name__)
 SPEC_VARIABLE = "ACLEARN_ENV_SPEC"
 
 
-def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> EnvSpec | None:
+def check_run(
+    config: Config, monitor: str, *, resume: bool, stop: StopFlag, overwrite: bool = False
+) -> EnvSpec | None:
     """Check that a run can start on this machine.
 
     Args:
@@ -50,6 +52,7 @@ def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> 
         monitor: address of its monitor.
         resume: whether the run exists.
         stop: set by signals; ends the wait for the environment.
+        overwrite: whether an existing run is to be replaced.
 
     Returns:
         The spec of its environments; None if `stop` was set meanwhile.
@@ -58,7 +61,8 @@ def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> 
         AclearnError: a check failed; says in one line how to mend it.
     """
     if not resume:
-        RunFolder.check_free(config.run.dir, str(config.run.name))
+        name = config.run.name or next_name(config.run.dir, config.experiment)
+        RunFolder.check_free(config.run.dir, name, overwrite=overwrite)
     if not config.run.deterministic:
         check_address(config, monitor)
     _tell_doubts(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,8 @@ _LOGGER = logging.getLogger(__name__)
 _FILLED_WITHIN_S = 5.0
 #: Groups of the configuration that define a run: another value means another run.
 _OF_THE_RUN = ("env", "policy")
+#: Keys that differ for the same run, seen from another folder or machine.
+_PLACES = ("run.dir", "run.name", "run.experiment", "run.pythonpath")
 
 
 def role_folder(config: Config, role: str) -> RunFolder:
@@ -80,8 +82,15 @@ def _open_same_run(config: Config, path: Path, lock: Callable[[Path], FolderLock
     return folder
 
 
-def check_same_run(here: Config, folder: RunFolder) -> list[str]:
+def check_same_run(
+    here: Config, folder: RunFolder, groups: Sequence[str] = _OF_THE_RUN
+) -> list[str]:
     """The keys in which `here` differs from the configuration of the run in `folder`.
+
+    Args:
+        here: a configuration.
+        folder: of a run.
+        groups: of keys that must not differ.
 
     Raises:
         ConfigError: the run in the folder has another environment or policy.
@@ -89,14 +98,14 @@ def check_same_run(here: Config, folder: RunFolder) -> list[str]:
     """
     there = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
     found = differences(there, here)
-    foreign = [each for each in found if each[0].partition(".")[0] in _OF_THE_RUN]
+    foreign = [each for each in found if each[0].partition(".")[0] in groups]
     if foreign:
         words = "; ".join(
             f"{key} is {theirs!r} there, {ours!r} here" for key, theirs, ours in foreign
         )
         raise ConfigError(
-            f"the run folder {folder.path} is of another run: {words}. Start a new one with "
-            "run.name=<another name>, or give these keys the values of that run"
+            f"the run folder {folder.path} is of another run: {words}. Start a new one under "
+            "another run.name, or give these keys the values of that run"
         )
     return [key for key, _, _ in found]
 
@@ -106,7 +115,7 @@ def differences(there: Config, here: Config) -> list[tuple[str, Any, Any]]:
     return [
         found
         for found in _different_leaves(there.model_dump(), here.model_dump())
-        if found[0] not in ("run.dir", "run.name")  # the same folder by another path
+        if found[0] not in _PLACES
         and not (found[0] in AUTOMATIC and AUTO in found[1:])  # settled on one side only
     ]
 

@@ -22,7 +22,7 @@ _JUDGED: Final = ("time_s", "accounted_env_steps", "updates", "episodes_in_mean"
 def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
     """The result of a run, from its `summary.json`."""
     mean, reached = summary["return_mean_100"], summary["reached_target_at_s"]
-    words = f"run {config.run.name} ended: {summary['reason']}"
+    words = f"run {config.run.name} (seed {config.run.seed}) ended: {summary['reason']}"
     if mean is not None:
         words += f", return {mean:.2f} (mean of {summary['episodes_in_mean']})"
     words += f", {summary['env_steps']} agent steps in {summary['wall_s']:.0f} s"

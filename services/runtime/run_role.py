@@ -65,6 +65,7 @@ def run_role(
     number = None if name is None else number_in(spec, name)
     if spec.single:
         number = 0
+    config = config.named_by_seed()
     restarts = int(os.environ.get(RESTARTS_VARIABLE, "0"))
     supervised = PARENT_PID_VARIABLE in os.environ
     allow_many_connections()

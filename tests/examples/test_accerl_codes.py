@@ -70,7 +70,7 @@ def test_a_code_has_the_papers_lines_and_trains(number: int, printed: str, tmp_p
     done = run_python(example, *_SMALL, f"run.dir={tmp_path}", env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "updates: 2"
-    run = tmp_path / f"accerl_code{number}"
+    run = tmp_path / f"accerl_code{number}-1"
     summary = json.loads((run / "summary.json").read_text())
     assert summary["learned_steps"] == 2 * 2 * 2 * 5
     config = load_config(run / "config.yaml")

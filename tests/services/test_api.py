@@ -193,7 +193,7 @@ def test_a_run_that_another_process_trains_or_that_exists_is_refused(run) -> Non
         pytest.raises(RunFolderError, match="is being written by aclearn train"),
     ):
         given({"run.max_updates": 30})
-    with pytest.raises(RunFolderError, match="exists already"):
+    with pytest.raises(RunFolderError, match=r"exists already; .* resume=True, .* overwrite=True,"):
         aclearn.train(run.path / "config.yaml")
     summary = given({"run.max_updates": 24}).summary
     assert summary["updates"] == 24

@@ -93,7 +93,7 @@ def test_a_shipped_configuration_is_written_once_and_printed_as_often_as_one_lik
 def test_the_name_of_a_shipped_configuration_is_no_path_and_a_path_is_no_name(here: Path) -> None:
     (here / "cartpole").write_text("env: {id: Mine-v0}")
     assert load_config("cartpole").env.id == "CartPole-v1"
-    assert load_config("cartpole").run.name == "cartpole-1"
+    assert load_config("cartpole").experiment == "cartpole"
     assert load_config("./cartpole").env.id == "Mine-v0"
     assert load_config(Path("cartpole")).env.id == "Mine-v0"
     with pytest.raises(AclearnError, match=r"^cartpole\.yaml: there is no such configuration file"):

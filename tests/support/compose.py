@@ -137,23 +137,23 @@ class Cluster:
         listed = docker("ps", "--all", "--filter", label)
         return f"{self.folder.name}\n{listed}\n{self.logs()}\n{self.lines()[-1:]}\n"
 
-    def run(self, name: str = "cluster-1") -> Path:
+    def run(self, name: str = "cluster-seed1") -> Path:
         """A run's folder."""
         return self.folder / "runs" / name
 
-    def lines(self, name: str = "cluster-1") -> list[dict[str, Any]]:
+    def lines(self, name: str = "cluster-seed1") -> list[dict[str, Any]]:
         """Every whole line of a run's metrics.jsonl."""
         path = self.run(name) / "metrics.jsonl"
         text = path.read_text() if path.exists() else ""
         return [json.loads(line) for line in text.split("\n")[:-1]]
 
-    def last(self, key: str, name: str = "cluster-1") -> Any:
+    def last(self, key: str, name: str = "cluster-seed1") -> Any:
         """A value of the newest line, 0 before the first."""
         lines = self.lines(name)
         return lines[-1][key] if lines else 0
 
     def wait_until_learned(
-        self, beyond: int = 0, *, name: str = "cluster-1", within_s: float = 60.0
+        self, beyond: int = 0, *, name: str = "cluster-seed1", within_s: float = 60.0
     ) -> None:
         """Wait until more than `beyond` agent steps are learned."""
         wait_for(

@@ -59,6 +59,7 @@ def test_every_command_of_the_first_hour_and_the_recipe_of_a_video_work(system: 
     with Image.open(system.folder / "cartpole.gif") as video:
         assert video.size == (600, 400) and getattr(video, "n_frames", 1) > 5
     sweep = system.folder / "sweep.py"
-    text = sweep.read_text().replace('"run.name": name,', '"run.name": name, "run.max_updates": 5,')
+    text = sweep.read_text().replace("500_000,", '500_000, "run.max_updates": 5,')
     sweep.write_text(text.replace("(1e-3, 2e-3)", "(1e-3,)"))
-    assert re.search(r"sweep-0\.001 \{'sweep-0.001': ", _run("python sweep.py", system))
+    assert re.search(r"sweep-0\.001-1 \{'sweep-0.001-1': ", _run("python sweep.py", system))
+    assert re.search(r"sweep-0\.001-2 \{'sweep-0.001-2': ", _run("python sweep.py", system))

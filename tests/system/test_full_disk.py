@@ -81,7 +81,7 @@ def _ends_with_a_loss(run: Run) -> None:
     assert summary["unsaved_updates"] == summary["updates"] - saved > 0
     assert summary["unsaved_steps"] == steps > 0
     *_, words, error = run.output.splitlines()
-    assert words.startswith("run r ended: SIGTERM")
+    assert words.startswith("run r (seed 1) ended: SIGTERM")
     assert error == (
         f"aclearn: the last checkpoint could not be written: {_FULL} ({run.folder}/checkpoints); "
         f"{summary['unsaved_updates']} updates ({steps} agent steps) are lost. Of {run.folder}/"

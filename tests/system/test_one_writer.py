@@ -16,7 +16,7 @@ def _refused(command: Run, *words: str) -> None:
     assert line.startswith(f"aclearn: the run folder {command.folder} is being written by ")
     for word in words:
         assert f"{word} on host {os.uname().nodename}, since " in line, line
-    assert "run.name=<another name>" in line
+    assert "under another run.name" in line
 
 
 def _files(folder: Path) -> set[Path]:

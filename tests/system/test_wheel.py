@@ -56,7 +56,7 @@ def test_a_wheel_trains_a_shipped_configuration_in_an_empty_folder(tmp_path: Pat
     assert sorted(listed) == sorted(path.with_suffix("").as_posix() for path in files)
     _run(aclearn, "configs", "cartpole", "--to", "mine.yaml", cwd=empty)
     assert (empty / "mine.yaml").read_text() == (_ROOT / "configs" / "cartpole.yaml").read_text()
-    assert "cartpole-1 ended: max_updates" in _run(
+    assert "cartpole-1 (seed 1) ended: max_updates" in _run(
         aclearn, "train", "cartpole", "run.max_updates=1", cwd=empty
     )
     assert (empty / "runs" / "cartpole-1" / "summary.json").exists()

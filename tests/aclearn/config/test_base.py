@@ -30,7 +30,7 @@ def test_sections_are_joined_key_by_key_and_other_values_replaced(write) -> None
     assert (c.actors.processes, c.actors.groups, c.env.id) == (3, 5, "A-v0")
     assert c.env.kwargs == {"z": 3}  # a value, no section
     assert [each.name for each in c.correctors] == ["vtrace"]
-    assert c.run.name == "c-1"
+    assert c.experiment == "c"
 
 
 def test_a_shipped_configuration_is_a_base_by_its_name(write) -> None:

@@ -96,7 +96,7 @@ def test_the_page_in_docs_is_current() -> None:
 def test_a_shipped_configuration_loads_and_is_named_after_its_file(path: Path) -> None:
     config = load_config(path, ["run.seed=3"])
 
-    assert config.run.name == f"{_name(path).replace('/', '-')}-3"
+    assert config.experiment == _name(path).replace("/", "-")
     assert load_config(_name(path), ["run.seed=3"]) == config
     assert config.run.target_return is not None or config.run.max_env_steps is not None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -203,17 +204,49 @@ def test_overrides_win_over_the_file_and_the_last_one_wins_over_the_others(write
     assert config.run.target_return == -3.0
 
 
-def test_a_run_without_a_name_is_called_after_its_file_and_its_seed(write: Write) -> None:
-    assert load_config(write("env: {id: a}"), ["run.seed=5"]).run.name == "game-5"
+def test_an_experiment_is_called_after_its_file_its_folder_or_its_environment(
+    write: Write, tmp_path: Path
+) -> None:
+    config = load_config(write("env: {id: a}"), ["run.seed=5"])
+    assert (config.run.name, config.experiment) == (None, "game")
+    assert config.named_by_seed().run.name == "game-seed5"
+    assert load_config(write("env: {id: a}\nrun: {experiment: own}")).experiment == "own"
+    project = tmp_path / "my project" / "config.yaml"
+    project.parent.mkdir()
+    project.write_text("env: {id: a}")
+    assert load_config(project).experiment == "my-project"
+    assert config_of_keys({"env.id": "ALE/Pong-v5"}).experiment == "pong-v5"
 
 
 def test_a_name_that_no_folder_should_have_is_made_plain(tmp_path: Path) -> None:
     path = tmp_path / "..my pong (2).yaml"
     path.write_text("env: {id: a}", encoding="utf-8")
 
-    assert load_config(path).run.name == "my-pong-2-1"
-    for name, plain in (("m:Env", "m-Env-1"), ("é", "run-1"), ("x" * 99, "x" * 80 + "-1")):
-        assert config_of_keys({"env.id": "a"}, name=name).run.name == plain
+    assert load_config(path).experiment == "my-pong-2"
+    for env_id, plain in (("m:Env", "m-env"), ("é", "run"), ("x" * 99, "x" * 80)):
+        assert config_of_keys({"env.id": env_id}).experiment == plain
+
+
+def test_modules_are_searched_beside_the_file_its_bases_and_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("a/c.yaml", "base: ../b/base.yaml"), ("b/base.yaml", "base: cartpole")):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    folders = tuple(str(tmp_path / name) for name in ("own", "a", "a/../b", ""))
+    config = load_config("a/c.yaml", {"run.pythonpath": ["own"]})
+    assert tuple(map(os.path.normpath, config.run.pythonpath)) == tuple(
+        map(os.path.normpath, folders)
+    )
+    assert load_config("cartpole").run.pythonpath == (str(tmp_path),)
+    # a run keeps those of its start
+    run = tmp_path / "runs" / "c-1"
+    for name in ("checkpoints", "logs"):
+        (run / name).mkdir(parents=True)
+    (run / "config.yaml").write_text(config.to_yaml())
+    monkeypatch.chdir("a")
+    assert load_config(run / "config.yaml").run.pythonpath == config.run.pythonpath
 
 
 def test_a_name_that_is_given_stays(write: Write) -> None:
@@ -261,7 +294,7 @@ def test_an_atari_id_of_older_days_becomes_that_of_today_which_is_said_once(
 def test_null_is_no_name_and_null_in_quotes_is_one(write: Write) -> None:
     path = write("env: {id: a}\nrun: {name: 'null'}\n")
     assert load_config(path).run.name == "null"
-    assert load_config(path, ["run.name=null"]).run.name == "game-1"
+    assert load_config(path, ["run.name=null"]).run.name is None
     assert config_from_yaml(load_config(path).to_yaml()).run.name == "null"
 
 

@@ -140,25 +140,28 @@ def test_the_summary_has_the_last_of_each_and_how_it_ended(tmp_path: Path) -> No
     assert read_summary(path) is None
     for reason in ("interrupted", "target reached"):  # the second replaces the first
         last_line = {"env_steps": 9, "dropped_steps": {"lag": 2}}
-        write_summary(path, last_line, wall_s=3.5, reached_target_at_s=None, reason=reason)
+        write_summary(path, last_line, wall_s=3.5, reached_target_at_s=None, reason=reason, seed=4)
         assert read_summary(path) == {
             "env_steps": 9,
             "dropped_steps": {"lag": 2},
             "wall_s": 3.5,
             "reached_target_at_s": None,
             "reason": reason,
+            "seed": 4,
         }
     assert [each.name for each in tmp_path.iterdir()] == ["summary.json"]
 
 
 def test_a_summary_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
-    write_summary(path, {"n": 1}, wall_s=1.0, reached_target_at_s=0.5, reason="done")
+    write_summary(path, {"n": 1}, wall_s=1.0, reached_target_at_s=0.5, reason="done", seed=4)
     with pytest.raises(RunFolderError, match=r"summary\.json cannot be written"):
-        write_summary(path, {"n": float("nan")}, wall_s=1.0, reached_target_at_s=None, reason="x")
+        write_summary(
+            path, {"n": float("nan")}, wall_s=1.0, reached_target_at_s=None, reason="x", seed=4
+        )
     with pytest.raises(RunFolderError, match="cannot be written"):
         missing = tmp_path / "missing" / "summary.json"
-        write_summary(missing, {}, wall_s=1.0, reached_target_at_s=None, reason="x")
+        write_summary(missing, {}, wall_s=1.0, reached_target_at_s=None, reason="x", seed=4)
     summary = read_summary(path)
     assert summary is not None
     assert (summary["n"], summary["reached_target_at_s"]) == (1, 0.5)

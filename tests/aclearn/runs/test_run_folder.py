@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import aclearn
-from aclearn.errors import RunFolderError
+from aclearn.errors import RunFolderError, RunFolderTaken
 from aclearn.runs import RunFolder, lock_run, save_checkpoint
 from tests.support.waiting import run_python
 
@@ -29,12 +29,29 @@ def test_a_new_folder_holds_the_configuration_and_the_places_of_a_run(tmp_path: 
             assert place.parent == folder.path
 
 
-def test_a_folder_that_is_a_run_already_is_refused_with_both_ways_on(tmp_path: Path) -> None:
+def test_a_folder_that_is_a_run_already_is_refused_with_the_ways_on(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path, "pong", "first\n") as folder:
         save_checkpoint(folder.checkpoints_dir, tensors={}, state={}, label=1, keep=1)
-    with pytest.raises(RunFolderError, match=r"pong exists already.*--resume.*run\.name="):
+    with pytest.raises(RunFolderTaken, match=r"exists already.*--resume.*--overwrite.*run\.name"):
         RunFolder.create(tmp_path, "pong", "second\n")
     assert RunFolder.open(tmp_path / "pong").read_config_yaml() == "first\n"
+
+
+def test_a_run_is_replaced_if_that_is_wanted_and_nobody_writes_it(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, "pong", "first\n") as folder:
+        save_checkpoint(folder.checkpoints_dir, tensors={}, state={}, label=1, keep=1)
+        for ours in (folder.directives_path, folder.path / "wandb_id", folder.log_path("x", "0")):
+            ours.write_text("first")
+        (folder.path / "notes.txt").write_text("the user's own")
+        with pytest.raises(RunFolderTaken, match="is being written"):
+            RunFolder.create(tmp_path, "pong", "second\n", overwrite=True)
+    with RunFolder.create(tmp_path, "pong", "second\n", overwrite=True) as folder:
+        left = [path for path in folder.path.rglob("*") if path.is_file()]
+        assert {path.name for path in left} == {".lock", "config.yaml", "notes.txt"}
+        assert folder.read_config_yaml() == "second\n"
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(RunFolderTaken, match="is not a run folder"):
+        RunFolder.create(tmp_path, "mine", "x\n", overwrite=True)
 
 
 def test_a_run_with_metrics_of_learning_and_no_checkpoint_is_refused_too(tmp_path: Path) -> None:

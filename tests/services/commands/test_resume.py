@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import shutil
 from pathlib import Path
 
@@ -42,7 +44,7 @@ def finished(tmp_path_factory) -> Path:
     """The folder of a run that has ended at its bound."""
     folder = tmp_path_factory.mktemp("finished")
     said = aclearn("train", write(folder / "c.yaml", folder))
-    assert "run r ended: max_env_steps" in said
+    assert "run r (seed 1) ended: max_env_steps" in said
     lines = read_metrics(folder / "r" / "metrics.jsonl")
     check_lines(lines)
     checkpoint = load_newest(folder / "r" / "checkpoints")
@@ -129,3 +131,58 @@ def test_another_policy_than_the_runs_own_is_refused_and_changes_nothing(config:
     with pytest.raises(AclearnError, match=r"is of another run: policy\.hidden is"):
         aclearn("train", config, "--resume", "policy.hidden=[8]")
     assert contents(config.parent / "r") == before
+
+
+def _start(folder: Path, *words: str, name: str = "pole.yaml", env: str = "CartPole-v1") -> str:
+    """Two updates of a run without a name, of the configuration `name` in `folder`."""
+    path = folder / name
+    path.parent.mkdir(exist_ok=True, parents=True)
+    groups = _CONFIG | {"env": {"id": env}, "run": {"deterministic": True, "max_updates": 2}}
+    path.write_text(yaml.safe_dump(groups | {"actors": {"processes": 1, "envs_per_group": 2}}))
+    return aclearn("train", path, *words)
+
+
+def test_runs_without_a_name_are_numbered_and_the_newest_of_the_configuration_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = tmp_path / "runs"
+    assert "run pole-1 (seed 1) ended: max_updates" in _start(tmp_path)
+    assert "run pole-2 (seed 7) ended: max_updates" in _start(tmp_path, "run.seed=7")
+    # a file of the same name: its runs are counted together, and resumed apart
+    assert "run pole-3 (seed 1) ended" in _start(tmp_path / "other", env="Acrobot-v1")
+    assert {json.loads((p / "summary.json").read_text())["seed"] for p in runs.iterdir()} == {1, 7}
+
+    def resumed(*words: str, name: str = "pole.yaml") -> str:
+        said = aclearn("train", name, "--resume", *words)
+        return re.search(r"aclearn: resuming (\S+)", said)[1].rpartition("/")[2]
+
+    assert resumed() == "pole-2"
+    assert resumed("run.seed=1") == "pole-1"
+    assert resumed(name="other/pole.yaml") == "pole-3"
+    with pytest.raises(AclearnError, match=r"no run of pole with run\.seed=5 .* has run\.seed=7"):
+        resumed("run.seed=5")
+    with pytest.raises(AclearnError, match=r"pole-3 is of another run: env\.id is 'Acrobot-v1'"):
+        resumed("env.id=MountainCar-v0")
+    with pytest.raises(AclearnError, match=r"there is no run of cartpole in .*without --resume"):
+        aclearn("train", "cartpole", "--resume")
+    # a start that learned nothing comes last
+    shutil.copytree(runs / "pole-1", runs / "pole-9")
+    for path in [*(runs / "pole-9/checkpoints").iterdir(), runs / "pole-9/metrics.jsonl"]:
+        path.unlink()
+    assert resumed() == "pole-2"
+    assert "run pole-9 (seed 1) ended" in _start(tmp_path)
+
+
+def test_an_existing_name_is_refused_resumed_or_replaced(config: Path) -> None:
+    run = config.parent / "r"
+    with pytest.raises(AclearnError, match="leave one out"):
+        aclearn("train", config, "--resume", "--overwrite")
+    with pytest.raises(AclearnError, match=r"give run\.name, or leave --overwrite out"):
+        aclearn("train", config, "--overwrite", "run.name=null")
+    before = read_metrics(run / "metrics.jsonl")[-1]
+    said = aclearn("train", config, "--overwrite", "run.max_env_steps=1000")
+    assert f"{run} was a run; it is replaced" in said or "run r (seed 1) ended" in said
+    lines = read_metrics(run / "metrics.jsonl")
+    check_lines(lines)
+    assert lines[-1]["learned_steps"] < before["learned_steps"] and lines[0]["generation"] <= 1

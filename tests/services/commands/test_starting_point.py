@@ -44,21 +44,23 @@ def test_the_spaces_choose_network_and_loss_and_the_file_says_the_same(
 ) -> None:
     spec = EnvSpec(ObservationSpec(leaves), action)
     chosen = choose(env_id, spec, 7.0)
-    config = config_of_keys({each.key: each.value for each in chosen}, name="x")
+    config = config_of_keys({each.key: each.value for each in chosen}, ["run.experiment=x"])
     found = (config.policy.architecture, config.loss.kind, config.env.clip_rewards)
     assert found == expected and config.run.target_return == 7.0
     architecture_of(config, spec)  # it fits
     path = tmp_path / "x.yaml"
     path.write_text(config_text(env_id, chosen))
-    assert load_config(path) == config
+    loaded = load_config(path)
+    assert loaded.run.pythonpath == (str(tmp_path), *config.run.pythonpath)
+    assert loaded.with_run(pythonpath=config.run.pythonpath) == config
 
 
 def test_a_run_of_a_named_environment_says_its_keys_and_overrides_win(
     tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config, spec, chosen = start_from("CartPole-v1", {"actors.processes": 1, "run.seed": 3})
-    assert (config.run.name, config.run.target_return) == ("cartpole-v1-3", 475.0)
+    config, spec, chosen = start_from("CartPole-v1", {"actors.processes": 1})
+    assert (config.experiment, config.run.target_return) == ("cartpole-v1", 475.0)
     assert config.actors.processes == 1 and spec.action.counts == (2,)
     assert "actors.processes" not in {each.key for each in chosen}
     said = aclearn(

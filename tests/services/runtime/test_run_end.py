@@ -94,8 +94,8 @@ def test_the_last_words_tell_a_bound_before_the_first_update_and_a_sink_that_fai
     summary = _SUMMARY | {"reason": "max_wall_s", "wall_s": 9.0, "env_steps": 0}
     early = summary | {"updates": 0}
     assert closing_words(config, early) == (
-        "run r ended: max_wall_s, 0 agent steps in 9 s; run.max_wall_s, which counts from the "
-        f"command, passed before the first update; {tmp_path}/r"
+        "run r (seed 1) ended: max_wall_s, 0 agent steps in 9 s; run.max_wall_s, which counts from "
+        f"the command, passed before the first update; {tmp_path}/r"
     )
     resume = f"next: aclearn train {tmp_path}/r/config.yaml --resume run.max_wall_s=12"
     assert next_commands(config, early) == resume
