@@ -29,7 +29,8 @@ _NOT_THE_USERS = (
 def load_extension(name: str, *, key: str, error: type[AclearnError] = ConfigError) -> Any:
     """The object that `module:Name` or `module:Name.attribute` names.
 
-    The current folder is searched last, so that its folders do not hide packages.
+    The folders of `search_modules_in`, then the current one, are searched last, so that they do
+    not hide packages.
 
     Args:
         name: in a configuration.
@@ -116,11 +117,16 @@ def make_extensions(
     return made
 
 
+def search_modules_in(folders: Iterable[str]) -> None:
+    """Search modules of the user's in these folders too (`run.pythonpath`), from now on."""
+    for folder in folders:
+        if folder not in sys.path:
+            sys.path.append(folder)
+
+
 def import_module(name: str, *, key: str, error: type[AclearnError] = ConfigError) -> Any:
     """The user's module `name`; arguments and errors as of `load_extension`."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+    search_modules_in([str(Path.cwd())])
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as failure:  # the module is the user's code
@@ -129,7 +135,10 @@ def import_module(name: str, *, key: str, error: type[AclearnError] = ConfigErro
         if isinstance(failure, ModuleNotFoundError) and failure.name == name:
             modules = (module.name for module in pkgutil.iter_modules())
             near = did_you_mean(name, modules, cutoff=0.8) or "."
-            hint = f"{near} Is its folder the current one, or on PYTHONPATH?"
+            hint = (
+                f"{near} Is its folder that of the configuration, the current one, or on "
+                "PYTHONPATH (run.pythonpath)?"
+            )
         else:
             hint = users_line(failure)
         raise error(

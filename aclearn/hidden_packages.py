@@ -1,9 +1,10 @@
-"""Finds modules of the user's that hide packages of aclearn, whose names are usual ones."""
+"""Finds modules of the user's that have the names of aclearn's packages, which are usual ones."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -38,3 +39,22 @@ def check_packages() -> None:
             f"{place.parent} comes first on Python's path; rename yours{rest}, or move it into a "
             "package of your own"
         )
+
+
+def hidden_by_ours(folders: Iterable[str]) -> str | None:
+    """A sentence on modules in `folders` that packages of aclearn hide; None if there are none."""
+    root = Path(__file__).resolve().parents[1]
+    hidden = [
+        place
+        for folder in dict.fromkeys(folders)
+        for name in ("aclearn", *_PACKAGES)
+        for place in (Path(folder, name), Path(folder, f"{name}.py"))
+        if place.resolve() != root / name and (place.is_file() or any(place.glob("*.py")))
+    ]
+    if not hidden:
+        return None
+    names = " and ".join(dict.fromkeys(place.stem for place in hidden))
+    return (
+        f"{' and '.join(map(str, hidden))}: `import {names}` in your modules does not find this, "
+        f"but the package of aclearn; rename yours"
+    )

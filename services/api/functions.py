@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aclearn.config import Config, load_config, with_overrides
+from aclearn.config import Config, load_config, override_keys, with_overrides
+from aclearn.errors import ArgumentError
 from aclearn.launch import StopFlag, install_stop_signals
+from services.api.environment_names import environment_name
 from services.api.plain_errors import at_least, plain_errors
 from services.api.policy import Policy
 from services.api.run import Run
@@ -26,11 +28,13 @@ Overrides = Mapping[str, Any] | Sequence[str]
 
 @plain_errors
 def train(
-    config: Config | str | Path,
+    config: Config | str | Path | None = None,
     overrides: Overrides = (),
     *,
+    env: str | Callable[..., Any] | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    on_metrics: Callable[[dict[str, Any]], object] | None = None,
 ) -> Run:
     """Train on this machine until the run's goal, its bound or a signal, as `aclearn train` does.
 
@@ -39,33 +43,45 @@ def train(
     checkpoint, and then raises `KeyboardInterrupt`; `open_run` opens what was learned, and
     `resume=True` continues it. Outside the main thread no signal is handled.
 
-    Your own classes (`module:Name`) are imported by other processes: they are in a file in the
-    current folder or on `PYTHONPATH`, not in a cell of a notebook.
+    Your own classes (`module:Name`) are imported by other processes: they are in a file beside the
+    configuration, in the current folder or on `PYTHONPATH`, not in a cell of a notebook.
 
     Args:
-        config: a shipped configuration's name, the path of a YAML file, or a `Config`.
+        config: a shipped configuration's name, the path of a YAML file or of a run folder, or a
+            `Config`.
         overrides: dotted key → value, as `{"run.seed": 2}`, or texts as on the command line.
+        env: an environment instead of a configuration, whose keys are chosen by its spaces: an id
+            ("LunarLander-v3"), "module:make", or a class or function that makes one. It is in a
+            file that other processes can import; one of a notebook needs `run.deterministic`.
         resume: continue the run of `run.name`, or without a name the newest one of this
             configuration; the run's own configuration counts, with these overrides.
         overwrite: replace the run of `run.name`. A run without a name takes the next number.
+        on_metrics: called here with each new line of metrics, a dict of the names in
+            docs/metrics.md; if it returns False, the run ends with a checkpoint. Roles go on
+            meanwhile.
 
     Raises:
         AclearnError: the run cannot be started, a role died too often, or learning is lost.
+        Exception: what `on_metrics` raised, after the run has ended with a checkpoint.
         KeyboardInterrupt: Ctrl-C; another signal takes its usual effect once the run has ended.
     """
     from services.commands.resumed_run import resumed_config
     from services.commands.train import check_start, train_and_tell
 
-    loaded = _configured(config, overrides)
+    if (config is None) == (env is None):
+        raise ArgumentError("train: expected either config or env, e.g. train(env='CartPole-v1')")
+    loaded = _configured(config, overrides) if env is None else _chosen(env, overrides)
     check_start(loaded, resume=resume, overwrite=overwrite)
     if resume:
-        source = "the Config" if isinstance(config, Config) else str(config)
+        source = str(config) if isinstance(config, str | Path) else "the arguments"
         loaded = resumed_config(source, loaded, overrides)
     # only the main thread may handle signals
     main = threading.current_thread() is threading.main_thread()
     with install_stop_signals() if main else StopFlag() as stop:
-        path = train_and_tell(loaded, resume=resume, overwrite=overwrite, stop=stop)
-    if stop.reason is not None:
+        path = train_and_tell(
+            loaded, resume=resume, overwrite=overwrite, stop=stop, on_metrics=on_metrics
+        )
+    if stop.reason is not None and stop.reason in signal.Signals.__members__:
         signal.raise_signal(signal.Signals[stop.reason])
     assert path is not None  # only a signal prevents the start
     return Run(path)
@@ -164,10 +180,24 @@ def make_env(
     return SingleEnv(loaded.env, seed=seed, step_timeout_s=loaded.actors.step_timeout_s)
 
 
-def _configured(config: Config | str | Path, overrides: Overrides) -> Config:
+def _configured(config: Config | str | Path | None, overrides: Overrides) -> Config:
     if isinstance(config, Config):
         return with_overrides(config, overrides)
+    if not isinstance(config, str | Path):
+        raise ArgumentError(
+            "config: expected a shipped configuration's name, a path or a Config, got "
+            f"{type(config).__name__}"
+        )
     return load_config(config, overrides)
+
+
+def _chosen(env: str | Callable[..., Any], overrides: Overrides) -> Config:
+    """The configuration that `--env` chooses; prints the chosen keys."""
+    from services.commands.starting_point import tell_start_from
+
+    given = override_keys(overrides)
+    env_id, found = environment_name(env, alone=given.get("run.deterministic") is True)
+    return tell_start_from(env_id, {**found, **given})
 
 
 def _folder(run: Run | str | Path) -> Path:

@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import typer
+
 from aclearn.config import Config, config_of_keys, override_keys
 from aclearn.errors import EnvironmentFailure
 from aclearn.policies import choose_architecture, halves_pay
 from aclearn.types import EnvSpec
 from services.runtime.probe import probe_environment
 
-#: Overrides that change the spaces or the time to make the environment.
-_OF_THE_ENVIRONMENT = ("env.", "actors.step_timeout_s")
+#: Overrides that change the spaces, or how the environment is made.
+_OF_THE_ENVIRONMENT = ("env.", "actors.step_timeout_s", "run.pythonpath", "run.deterministic")
 #: Keys of actors, which a trainer with environments of its own does not read.
 _OF_ACTORS = ("actors.", "trainer.device", "trainer.unrolls_per_batch")
 #: Bound of a run that learns from images, of unknown difficulty.
@@ -118,6 +120,13 @@ def start_from(
     config = config_of_keys({each.key: each.value for each in chosen}, overrides)
     held = [each for each in chosen if each.key not in given]
     return config, spec, held
+
+
+def tell_start_from(env_id: str, overrides: Mapping[str, Any] | Sequence[str] = ()) -> Config:
+    """The configuration of `start_from`; prints the chosen keys."""
+    config, spec, chosen = start_from(env_id, overrides)
+    typer.echo(words_of_choice(config.env.id, spec, chosen))
+    return config
 
 
 def target_of(env_id: str) -> float | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -68,16 +68,14 @@ def train(
 
 def _start_from(env: str, overrides: Sequence[str]) -> Config:
     """The configuration for an environment; prints the chosen keys."""
-    from services.commands.starting_point import start_from, words_of_choice
+    from services.commands.starting_point import tell_start_from
 
     if overrides and "=" not in overrides[0]:
         raise ConfigError(
             f"train: --env chooses the configuration, so {overrides[0]!r} cannot be another one; "
             "leave one of them out, or set env.id=… for the configuration"
         )
-    config, spec, chosen = start_from(env, overrides)
-    typer.echo(words_of_choice(config.env.id, spec, chosen))
-    return config
+    return tell_start_from(env, overrides)
 
 
 def check_start(config: Config, *, resume: bool, overwrite: bool) -> None:
@@ -95,7 +93,14 @@ def check_start(config: Config, *, resume: bool, overwrite: bool) -> None:
         )
 
 
-def train_and_tell(config: Config, *, resume: bool, overwrite: bool, stop: StopFlag) -> Path | None:
+def train_and_tell(
+    config: Config,
+    *,
+    resume: bool,
+    overwrite: bool,
+    stop: StopFlag,
+    on_metrics: Callable[[dict[str, Any]], object] | None = None,
+) -> Path | None:
     """Run `config` on this machine until it is over; print how it ended and what comes next.
 
     Args:
@@ -103,6 +108,7 @@ def train_and_tell(config: Config, *, resume: bool, overwrite: bool, stop: StopF
         resume: continue the existing run; one that is over is not started.
         overwrite: replace the existing run of the same name.
         stop: set by signals; ends the run.
+        on_metrics: gets each new line of metrics; returning False ends the run.
 
     Returns:
         The run's folder; None if `stop` was set before its start.
@@ -117,7 +123,7 @@ def train_and_tell(config: Config, *, resume: bool, overwrite: bool, stop: StopF
     if resume and (words := why_over(config)) is not None:
         typer.echo(words)
         return Path(config.run.dir) / str(config.run.name)
-    ending = run(config, resume=resume, overwrite=overwrite, stop=stop)
+    ending = run(config, resume=resume, overwrite=overwrite, stop=stop, on_metrics=on_metrics)
     if ending is None:
         return None
     config = config.with_run(name=ending.path.name)

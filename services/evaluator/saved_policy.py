@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from aclearn.config import Config, config_from_yaml
 from aclearn.errors import CheckpointError
+from aclearn.extensions import search_modules_in
 from aclearn.metrics import EPISODES_FOR_TARGET
 from aclearn.policies import Architecture
 from aclearn.rollout import Executable
@@ -66,6 +67,7 @@ def load_policy(path: Path, *, best: bool = False) -> SavedPolicy:
     """
     folder = RunFolder.open(path)
     config: Config = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
+    search_modules_in(config.run.pythonpath)
     checkpoint = (load_best if best else load_newest)(folder.checkpoints_dir)
     if checkpoint is None and best:
         raise CheckpointError(

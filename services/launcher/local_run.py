@@ -10,9 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from aclearn.config import Config
+from aclearn.extensions import search_modules_in
 from aclearn.launch import RoleCommand, StopFlag, Supervisor
 from aclearn.runs import RunFolder, create_next, lock_all, lock_run
 from aclearn.views import RunConsole, open_console
+from services.launcher.called_console import CalledConsole, OnMetrics
 from services.launcher.role_commands import monitor_addresses, role_command, role_commands
 from services.launcher.run_ending import RunEnding
 from services.launcher.run_parent import RunParent
@@ -69,6 +71,7 @@ def train(
     stop: StopFlag,
     overwrite: bool = False,
     console: RunConsole | None = None,
+    on_metrics: OnMetrics | None = None,
 ) -> RunEnding | None:
     """Run `config` on this machine until it is over; returns how it ended.
 
@@ -81,10 +84,13 @@ def train(
         stop: set by signals; ends the run.
         overwrite: replace an existing run.
         console: shows the run, instead of the one for standard output.
+        on_metrics: gets each new line of metrics; see `CalledConsole`.
 
     Raises:
         AclearnError: the run cannot be started, or a role died too often.
+        BaseException: what `on_metrics` raised, after the run has ended in order.
     """
+    search_modules_in(config.run.pythonpath)
     started_at = os.environ.get(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     with socket_directory(stop) as directory:
         bound, address = monitor_addresses(config, directory)
@@ -100,12 +106,15 @@ def train(
         with open_run_folder(config, resume=resume, overwrite=overwrite) as folder:
             config = config.with_run(name=folder.path.name)
             ending = RunEnding(folder)
+            view = console or open_console(config.run.bounds(), name=folder.name)
+            if on_metrics is not None:
+                view = CalledConsole(view, on_metrics, folder.metrics_path, stop)
             try:
                 if config.run.deterministic:
                     # imported here: only lock-step needs torch in this process
                     from services.launcher.lockstep import run_lockstep
 
-                    with console or open_console(config.run.bounds(), name=folder.name) as view:
+                    with view:
                         for text in chosen:
                             view.note(text)
                         run_lockstep(config, folder, spec, stop=stop, console=view, ending=ending)
@@ -121,11 +130,13 @@ def train(
                         role_command, config, folder, address, ACTOR, variables=variables
                     )
                     context = RoleContext("supervisor", 0, config, address, folder, stop)
-                    _supervise(context, supervisor, actor_command, ending, console, chosen)
+                    _supervise(context, supervisor, actor_command, ending, view, chosen)
             except BaseException as error:
                 if (lost := ending.lost()) is not None:
                     error.add_note(lost)
                 raise
+            if isinstance(view, CalledConsole) and view.error is not None:
+                raise view.error
             return ending
 
 
@@ -134,13 +145,13 @@ def _supervise(
     supervisor: Supervisor,
     actor_command: Callable[[int], RoleCommand],
     ending: RunEnding,
-    console: RunConsole | None,
+    console: RunConsole,
     chosen: Sequence[str],
 ) -> None:
     config = context.config
     try:
         line = StatusClient(context.connect(context.monitor))
-        with console or open_console(config.run.bounds(), name=context.run) as view:
+        with console as view:
             for text in chosen:
                 view.note(text)
             parent = RunParent(config, supervisor, line, view, context.stop, actor_command)

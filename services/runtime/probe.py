@@ -17,19 +17,22 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from aclearn.config import Config, config_from_yaml
 from aclearn.distributions import distribution_of
-from aclearn.envs import VectorEnv, make_vector_env
+from aclearn.envs import VectorEnv, make_vector_env, read_spec
 from aclearn.envs.env_check import EnvReport, check_env
 from aclearn.envs.factory import options_of
 from aclearn.envs.lookup import maker
 from aclearn.envs.sync_vector_env import SyncVectorEnv
 from aclearn.errors import EnvironmentFailure
-from aclearn.extensions import users_line
+from aclearn.extensions import search_modules_in, users_line
+from aclearn.hidden_packages import hidden_by_ours
 from aclearn.launch import PARENT_PID_VARIABLE, StopFlag, describe_exit, die_with_parent
 from aclearn.types import EnvSpec
 
@@ -43,6 +46,8 @@ _LOOK_EVERY_S = 0.02
 _PIPE_BYTES = 65_536
 #: Newest bytes kept of the environment's output.
 _PRINTED_BYTES = 4096
+#: The module of the program that the user started.
+_MAIN = "__main__"
 #: Most characters of an exception's text.
 _MOST_CHARACTERS = 1000
 #: Of a check: seconds of random actions; environments in a group, and faults that it survives.
@@ -64,6 +69,8 @@ def probe_environment(
         EnvironmentFailure: it cannot be made, reset or stepped, or is of an unsupported kind; gives
             the reason and the place in one line.
     """
+    if config.env.id.startswith(f"{_MAIN}:") and config.run.deterministic:
+        return read_spec(config.env)  # no other process has it
     within_s = within_s or _START_WITHIN_S + 3 * config.actors.step_timeout_s
     said = _ask(config, "first steps", within_s, stop)
     if said is None:
@@ -91,6 +98,7 @@ def _ask(
     config: Config, what: str, within_s: float, stop: StopFlag | None
 ) -> dict[str, Any] | None:
     """What the process says; None if `stop` was set meanwhile."""
+    _check_modules(config)
     process = subprocess.Popen(
         # -P: a folder named services in the current directory must not shadow ours
         [sys.executable, "-P", "-m", "services.runtime.probe", what],
@@ -128,6 +136,31 @@ def _ask(
         f"environment {config.env.id}: its process ended ({describe_exit(process.returncode)}) "
         f"while it was {said['phase']} for the first time{f': {words}' if words else ''}"
     )
+
+
+def _check_modules(config: Config) -> None:
+    """Warn of modules of the user's that ours hide; refuse an environment without a module.
+
+    Raises:
+        EnvironmentFailure: it is of the main program, and the run has processes.
+    """
+    module, colon, name = config.env.id.partition(":")
+    if not colon or module == "resident":
+        return
+    if module == _MAIN and not config.run.deterministic:
+        raise EnvironmentFailure(
+            f"env.id {config.env.id!r}: other processes cannot import {name} from the main "
+            f"program; write it into a file, e.g. my_env.py, and give my_env:{name}, or set "
+            "run.deterministic=true, which is slower"
+        )
+    search_modules_in(config.run.pythonpath)
+    if words := hidden_by_ours([*config.run.pythonpath, str(Path.cwd())]):
+        _warn_once(words)
+
+
+@lru_cache
+def _warn_once(words: str) -> None:
+    _LOGGER.warning(words)
 
 
 def _send(process: subprocess.Popen[bytes], text: bytes) -> None:
@@ -178,6 +211,8 @@ def main() -> None:
 
     die_with_parent()
     config = config_from_yaml(sys.stdin.read())
+    search_modules_in(config.run.pythonpath)
+    env: VectorEnv | None = None
     phase = "made"
     try:
         env = make_vector_env(

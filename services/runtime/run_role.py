@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import NoReturn
 
 from aclearn.config import Config
+from aclearn.extensions import search_modules_in
 from aclearn.launch import (
     PARENT_PID_VARIABLE,
     RESTARTS_VARIABLE,
@@ -66,6 +67,7 @@ def run_role(
     if spec.single:
         number = 0
     config = config.named_by_seed()
+    search_modules_in(config.run.pythonpath)
     restarts = int(os.environ.get(RESTARTS_VARIABLE, "0"))
     supervised = PARENT_PID_VARIABLE in os.environ
     allow_many_connections()

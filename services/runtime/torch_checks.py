@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from aclearn.config import Config, config_from_yaml
 from aclearn.errors import AclearnError, ConfigError
+from aclearn.extensions import search_modules_in
 from aclearn.launch import EXIT_GIVE_UP
 from services.roles import PREDICTOR
 
@@ -145,6 +146,7 @@ def main() -> int:
     answer = os.dup(1)
     os.dup2(2, 1)
     config = config_from_yaml(sys.stdin.read())
+    search_modules_in(config.run.pythonpath)
     try:
         if sys.argv[1:] == [_AMP]:
             os.write(answer, _amp_of(config).encode())

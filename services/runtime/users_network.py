@@ -18,6 +18,7 @@ from typing import Any
 from aclearn.config import Config
 from aclearn.distributions import distribution_of
 from aclearn.errors import ConfigError
+from aclearn.extensions import search_modules_in
 from aclearn.launch import describe_exit
 from aclearn.policies import ModuleSpec
 from aclearn.types import EnvSpec, ObservationSpec
@@ -65,6 +66,7 @@ def _request(config: Config, spec: EnvSpec) -> str:
                 "observation": spec.observation.to_dict(),
                 "parameters": distribution_of(spec.action).parameter_count,
                 "critic": policy.critic,
+                "pythonpath": config.run.pythonpath,
             },
             sort_keys=True,
         )
@@ -87,6 +89,7 @@ def _answer(request: str) -> dict[str, Any]:
     from aclearn.policies.users_description import describe_module
 
     asked = json.loads(request)
+    search_modules_in(asked.pop("pythonpath"))
     observation = ObservationSpec.from_dict(asked.pop("observation"))
     try:
         module, warnings = describe_module(**asked, observation=observation)
