@@ -19,7 +19,7 @@ def check_env(
     """Check an environment: results, numbers, ends, seeds, speed, and what to mend."""
     from services.runtime.probe import check_environment
 
-    config = config_of_keys({"env.id": env}, overrides or [], name="env")
+    config = config_of_keys({"env.id": env}, overrides or [])
     spec, report = check_environment(config)
     typer.echo(f"{config.env.id}: observations {spec.observation}; {spec.action}")
     for mark, texts in (("ok", report.fine), ("look", report.advice), ("MEND", report.mend)):
