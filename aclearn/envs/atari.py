@@ -11,6 +11,7 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv  # its package registers the ALE/ ids too
 from numpy.typing import NDArray
 
+from aclearn.envs.pictures import as_colours
 from aclearn.envs.vector_env import env_actions
 from aclearn.envs.watchdog import Watchdog
 from aclearn.errors import ConfigError, EnvironmentFailure, did_you_mean, trace_of, words_of
@@ -20,6 +21,8 @@ from aclearn.types.observation_spec import Observations
 if TYPE_CHECKING:
     from aclearn.config import EnvConfig
 
+#: Of the emulated console.
+_FRAMES_PER_S = 60.0
 #: Arguments of AtariVectorEnv that env.kwargs must not set, and why.
 _RESERVED = {
     "game": "env.id names it",
@@ -104,6 +107,8 @@ class AtariEnvs:
         self._watch = Watchdog(limit_s, f"environment {env.id}: a step")
         self.faults: dict[str, int] = {}
         self.between_attempts: Callable[[], None] = lambda: None  # never called
+        self.picture_rate = _FRAMES_PER_S / env.atari.frame_skip
+        self._screen = np.zeros(shape[1:], np.uint8)
         self._seeds: NDArray[Any] | None = _seeds(seed, num_envs)
         self._lives = np.zeros(num_envs, np.int32)
         self._ended = np.zeros(num_envs, np.bool_)
@@ -117,6 +122,7 @@ class AtariEnvs:
         with self._watch:
             observations, info = self._envs.reset(seed=self._seeds)
         self._seeds = None
+        self._screen = observations[0, -1]
         self._lives = info["lives"]
         self._ended = self._none
         return {OBSERVATION: observations}
@@ -135,6 +141,7 @@ class AtariEnvs:
                 f"environment {self._name}: the emulator failed ({words_of(error)})"
                 f"\n{trace_of(error)}"
             ) from error
+        self._screen = observations[0, -1]
         lives = info["lives"]
         reset = self._ended
         life_lost = lives < self._lives
@@ -152,6 +159,10 @@ class AtariEnvs:
             reset=reset,
             faulted=self._none,
         )
+
+    def picture(self) -> NDArray[np.uint8]:
+        """As `VectorEnv.picture`: the newest screen that the policy sees."""
+        return as_colours(self._screen)
 
     def close(self) -> None:
         """Stop the emulator's threads."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from aclearn.envs.factory import make_vector_env
 from aclearn.envs.own_observations import OwnObservations
 from aclearn.envs.own_spaces import action_space
+from aclearn.envs.pictures import drawn
 from aclearn.envs.vector_env import VectorEnv
 from aclearn.errors import ArgumentError, EnvironmentFailure
 from aclearn.types import EnvStep
@@ -26,19 +27,29 @@ class SingleEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
         env: names the environment.
         seed: of its first episode; later ones follow from it.
         step_timeout_s: time limit of a step, and of making or resetting it.
+        render_mode: of gymnasium; None: it is not drawn.
 
     Raises:
+        ArgumentError: it cannot be drawn in this mode.
         EnvironmentFailure: it cannot be made, is of an unsupported kind, or has several agents.
     """
 
-    def __init__(self, env: EnvConfig, *, seed: int, step_timeout_s: float) -> None:
-        self._config, self._step_timeout_s = env, step_timeout_s
+    def __init__(
+        self, env: EnvConfig, *, seed: int, step_timeout_s: float, render_mode: str | None = None
+    ) -> None:
+        self.render_mode = render_mode
+        self._config = env if render_mode is None else drawn(env, render_mode)
+        self._step_timeout_s = step_timeout_s
         self._group = self._make(seed)
         spec = self._group.spec
         self._action = spec.action
         self._observations = OwnObservations(spec.observation, spec.form)
         self.observation_space = self._observations.space
         self.action_space = action_space(spec.action)
+        self.metadata = {
+            "render_modes": [] if render_mode is None else [render_mode],
+            "render_fps": self._group.picture_rate,
+        }
         self._begun = self._ended = False
 
     def _make(self, seed: int) -> VectorEnv:
@@ -87,6 +98,17 @@ class SingleEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
         self._ended = terminated or truncated
         shown = self._observations.show(step.observations, 0)
         return shown, float(step.rewards[0]), terminated, truncated, self._info()
+
+    def render(self) -> Any:
+        """What the environment's own `render` gives, in "rgb_array" mode a picture `[H, W, 3]`.
+
+        Raises:
+            ArgumentError: it was made without a `render_mode`.
+            EnvironmentFailure: it cannot be drawn.
+        """
+        if self.render_mode is None:
+            raise ArgumentError('render: make the environment with render_mode="rgb_array"')
+        return self._group.picture()
 
     def close(self) -> None:
         """Close the environment; closing twice has no effect."""

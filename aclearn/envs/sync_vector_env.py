@@ -21,6 +21,7 @@ from aclearn.envs.contract import (
 )
 from aclearn.envs.deadline import ENVIRONMENT_FAULTS
 from aclearn.envs.observation_layout import ObservationLayout, ObservationOptions
+from aclearn.envs.pictures import picture_of, picture_rate
 from aclearn.envs.restarting import RestartingEnvs
 from aclearn.envs.spaces import mask_row, read_actions
 from aclearn.envs.vector_env import env_actions
@@ -209,6 +210,15 @@ class SyncVectorEnv:
             for b in np.flatnonzero(~in_range(rewards)).tolist():
                 yield b, range_error(rewards[b], "reward", "reward")
         yield from self._layout.out_of_range().items()
+
+    @property
+    def picture_rate(self) -> float:
+        """As `VectorEnv.picture_rate`."""
+        return picture_rate(self._group.envs[0])
+
+    def picture(self) -> Any:
+        """As `VectorEnv.picture`."""
+        return picture_of(self._group.envs[0], self._group.name)
 
     def close(self) -> None:
         """Close every environment; errors are logged."""

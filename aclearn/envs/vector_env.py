@@ -59,6 +59,19 @@ class VectorEnv(Protocol):
         """
         ...
 
+    @property
+    def picture_rate(self) -> float:
+        """Pictures a second at which an episode looks as it is meant to."""
+        ...
+
+    def picture(self) -> Any:
+        """The first environment now, `[H, W, 3]` uint8, if it was made as `drawn` says.
+
+        Raises:
+            EnvironmentFailure: it cannot be drawn.
+        """
+        ...
+
     def close(self) -> None:
         """Close every environment; a second call has no effect."""
         ...

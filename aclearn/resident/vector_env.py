@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aclearn.errors import EnvironmentFailure
 from aclearn.resident import make
 from aclearn.types import OBSERVATION, EnvStep
 from aclearn.types.observation_spec import Observations
@@ -78,6 +79,15 @@ class ResidentVectorEnv:
             reset=reset,
             faulted=none.copy(),
         )
+
+    @property
+    def picture_rate(self) -> float:
+        """As `VectorEnv.picture_rate`, without use here."""
+        return 0.0
+
+    def picture(self) -> Any:
+        """Raise `EnvironmentFailure`: kernels draw nothing."""
+        raise EnvironmentFailure("resident environments have no pictures")
 
     def close(self) -> None:
         """As `VectorEnv.close`."""

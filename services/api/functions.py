@@ -157,7 +157,11 @@ def export(
 
 @plain_errors
 def make_env(
-    config: Config | Run | str | Path, overrides: Overrides = (), *, seed: int = 0
+    config: Config | Run | str | Path,
+    overrides: Overrides = (),
+    *,
+    seed: int = 0,
+    render_mode: str | None = None,
 ) -> gymnasium.Env[Any, Any]:
     """One environment as the actors step it: preprocessed, with its frames stacked.
 
@@ -167,17 +171,27 @@ def make_env(
     masks, `info["action_mask"]` `[A]` is for `act` too. Close it after use.
 
     Args:
-        config: a configuration as of `train`, or a run.
-        overrides: as of `train`, for instance `{"env.kwargs": {"render_mode": "human"}}`.
+        config: a configuration as of `train`, or a run or the path of its folder.
+        overrides: as of `train`.
         seed: of the environment; `reset(seed=…)` makes it again with another one.
+        render_mode: "rgb_array" for pictures by `render`, as `gymnasium.wrappers.RecordVideo` takes
+            them, or another mode of the environment; of an Atari game the screens that the policy
+            sees.
 
     Raises:
         AclearnError: the configuration is wrong, or the environment cannot be made.
     """
     from aclearn.envs.single_env import SingleEnv
 
+    if not isinstance(config, Config | Run) and (Path(config) / "config.yaml").is_file():
+        config = Run(config)
     loaded = _configured(config.config if isinstance(config, Run) else config, overrides)
-    return SingleEnv(loaded.env, seed=seed, step_timeout_s=loaded.actors.step_timeout_s)
+    return SingleEnv(
+        loaded.env,
+        seed=seed,
+        step_timeout_s=loaded.actors.step_timeout_s,
+        render_mode=render_mode,
+    )
 
 
 def _configured(config: Config | str | Path | None, overrides: Overrides) -> Config:

@@ -125,5 +125,35 @@ class Run:
         at_least("seed", seed, 0)
         return evaluate(self.path, episodes=episodes, greedy=greedy, best=best, seed=seed)
 
+    @plain_errors
+    def record(
+        self,
+        to: str | Path,
+        *,
+        greedy: bool = False,
+        best: bool = False,
+        seed: int = 1_000_003,
+    ) -> None:
+        """Record one episode as a video, as `aclearn evaluate --video` does.
+
+        It has at most 5 000 pictures, one a step. An environment that does not say how many are
+        shown a second (`render_fps`) gets 30.
+
+        Args:
+            to: a .gif, or an .mp4 where the package imageio-ffmpeg is; an existing one is replaced.
+            greedy: take the most probable action instead of sampling.
+            best: the best checkpoint instead of the newest.
+            seed: of the environment and sampling; must differ from training.
+
+        Raises:
+            AclearnError: the checkpoint or the environment cannot be used or drawn, or the file not
+                be written.
+        """
+        from services.evaluator.video import check_video, write_video
+
+        at_least("seed", seed, 0)
+        check_video(Path(to), force=True)
+        write_video(self.path, Path(to), greedy=greedy, best=best, seed=seed)
+
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"

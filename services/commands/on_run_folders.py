@@ -31,10 +31,18 @@ def evaluate(
         int,
         typer.Option(min=0, max=2**31 - 1, help="seed of environments and sampling"),
     ] = 1_000_003,
+    video: Annotated[
+        Path | None,
+        typer.Option(help="also record one more episode: FILE.gif, or FILE.mp4"),
+    ] = None,
+    force: ForceOption = False,
 ) -> None:
     """Play episodes with a run's policy and print its score."""
     from services.evaluator.evaluate import evaluate as play
+    from services.evaluator.video import check_video, write_video
 
+    if video is not None:
+        check_video(video, force=force)
     result = play(run, episodes=episodes, greedy=greedy, best=best, seed=seed)
     saved = result.saved_mean
     typer.echo(
@@ -44,6 +52,9 @@ def evaluate(
         f"{'greedy' if greedy else 'sampled'}, after {result.updates} updates"
         + ("" if saved is None else f"; saved as the best, with a mean of {saved:.2f}")
     )
+    if video is not None:
+        pictures, seconds = write_video(run, video, greedy=greedy, best=best, seed=seed)
+        typer.echo(f"wrote {video}: {pictures} pictures, {seconds:.0f} s")
 
 
 def export(
@@ -106,25 +117,29 @@ def plot(
         Path | None,
         typer.Option(
             help="picture: .png, .pdf or .svg; default: RUN.png, RUN-tuner.png, or returns.png "
-            "for several runs, in the current folder"
+            "for several runs, in the current folder, where an older one is replaced"
         ),
     ] = None,
     tuner: Annotated[
         bool, typer.Option("--tuner", help="draw the tuner's trials of one run")
     ] = False,
+    each: Annotated[
+        bool, typer.Option("--each", help="a line for each run, not the mean over seeds")
+    ] = False,
     force: ForceOption = False,
 ) -> None:
-    """Draw the returns of runs over time and steps."""
+    """Draw the returns of runs over time and steps; runs of other seeds as mean and band."""
     from aclearn.views import plot_runs, plot_tuner
 
     if tuner and len(runs) != 1:
         raise RunFolderError(f"--tuner draws one run, got {len(runs)}; name one run folder")
+    replaces = force or out is None  # a run that goes on is drawn again
     if out is None:
         name = runs[0].resolve().name if len(runs) == 1 else "returns"
         out = Path(f"{name}-tuner.png" if tuner else f"{name}.png")
-    check_file(out, "--out", force=force)
+    check_file(out, "--out", force=replaces)
     if tuner:
         plot_tuner(runs[0], out)
     else:
-        plot_runs(runs, out)
+        plot_runs(runs, out, each=each)
     typer.echo(f"wrote {out}")

@@ -1,14 +1,17 @@
-"""Plays whole episodes with a policy, for its score or for visited observations."""
+"""Plays whole episodes with a policy, for its score, for visited observations or to be seen."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env
+from aclearn.envs.pictures import drawn
 from aclearn.errors import EnvironmentFailure
 from aclearn.rollout import EpisodeTracker, Executable
 from aclearn.types import EnvStep, State, Visited, zeroed
@@ -76,6 +79,31 @@ def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> V
     finally:
         env.close()
     return Visited.joined(kept).rows(slice(count))
+
+
+def watch(
+    saved: SavedPolicy, policy: Executable, *, greedy: bool, seed: int
+) -> tuple[Generator[NDArray[np.uint8], None, None], float]:
+    """Pictures `[H, W, 3]` of one episode, one a step, and how many a second are its usual speed.
+
+    Raises:
+        ArgumentError, EnvironmentFailure: the environment cannot be drawn.
+    """
+    config = saved.config.model_copy(update={"env": drawn(saved.config.env)})
+    env = _make(replace(saved, config=config), 1, seed)
+
+    def pictures() -> Generator[NDArray[np.uint8], None, None]:
+        ended = np.zeros(env.num_envs, np.bool_)
+        try:
+            for _, step in _steps(saved, policy, env, greedy, np.random.default_rng(seed)):
+                yield env.picture()
+                ended |= step.terminated | step.truncated
+                if ended.all():
+                    return
+        finally:
+            env.close()
+
+    return pictures(), env.picture_rate
 
 
 def _steps(

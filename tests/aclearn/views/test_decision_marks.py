@@ -49,7 +49,7 @@ def test_each_change_of_a_setting_is_a_mark_at_its_time_and_step(tmp_path: Path)
         Mark(180.0, 1800.0, "rung 0"),
         Mark(200.0, 2000.0, "α 1.00"),
     ]
-    over_time, over_steps = _draw([curve], ["run"]).axes
+    over_time, over_steps = _draw([[curve]], ["run"]).axes
     dotted = [x for x in over_time.lines if x.get_linestyle() == ":"]
     assert [x.get_xdata()[0] for x in dotted] == [1.5, 100 / 60, 3.0, 200 / 60]  # minutes
     assert [text.get_text() for text in over_time.texts] == [mark.text for mark in curve.marks]
@@ -60,7 +60,7 @@ def test_each_change_of_a_setting_is_a_mark_at_its_time_and_step(tmp_path: Path)
 
 def test_many_marks_have_no_text(tmp_path: Path) -> None:
     run = _run(tmp_path / "run", *(_decision(float(n), rung=n % 2) for n in range(1, 60)))
-    over_time = _draw([read_curve(run)], ["run"]).axes[0]
+    over_time = _draw([[read_curve(run)]], ["run"]).axes[0]
     assert len(over_time.lines) == 60 and len(over_time.texts) == 0
 
 

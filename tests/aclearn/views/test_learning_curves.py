@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib import image
+from typer.testing import CliRunner
 
-from aclearn.errors import AclearnError, RunFolderError
+from aclearn.errors import AclearnError, ConfigError, RunFolderError
 from aclearn.views import Curve, plot_runs, read_curve
-from aclearn.views.learning_curves import _draw, _labels
+from aclearn.views.learning_curves import _draw, _labels, figure_of_runs
+from services.cli import app
 
 
 def _run(
@@ -62,7 +64,7 @@ def test_several_runs_stand_in_one_picture_with_their_names_and_one_target_line(
         _run(tmp_path / "cartpole", [9.0], target=475.0),
     ]
     curves = [read_curve(run) for run in runs]
-    figure = _draw(curves, _labels(runs, curves))
+    figure = _draw([[curve] for curve in curves], _labels(runs, curves))
 
     over_time, over_steps = figure.axes
     names = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -80,7 +82,7 @@ def test_several_runs_stand_in_one_picture_with_their_names_and_one_target_line(
 )
 def test_the_time_axis_has_a_unit_that_fits(tmp_path: Path, every_s: float, label: str) -> None:
     curve = read_curve(_run(tmp_path / "run", [1.0, 2.0, 3.0], every_s=every_s))
-    axes = _draw([curve], ["run"]).axes[0]
+    axes = _draw([[curve]], ["run"]).axes[0]
     assert axes.get_xlabel() == f"wall time ({label})"
     assert list(axes.lines[0].get_xdata()) == [0.0, 1.0, 2.0]
 
@@ -139,3 +141,46 @@ def test_a_picture_needs_a_known_ending_and_a_place_to_be(tmp_path: Path) -> Non
         plot_runs([run], tmp_path / "file" / "out.png")
     with pytest.raises(RunFolderError, match="name at least one run folder"):
         plot_runs([], tmp_path / "out.png")
+
+
+def _seeded(folder: Path, returns: list[float | None], seed: int, rate: float = 0.1) -> Path:
+    run = _run(folder, returns)
+    (run / "config.yaml").write_text(
+        f"run: {{name: {folder.name}, dir: {folder.parent}, seed: {seed}, target_return: 18.0}}\n"
+        f"optimiser: {{learning_rate: {rate}}}\n"
+    )
+    return run
+
+
+def test_runs_that_differ_by_their_seeds_are_a_mean_and_a_band(tmp_path: Path) -> None:
+    runs = [
+        _seeded(tmp_path / "pong-1", [0.0, 10.0, 20.0, 30.0], seed=1),
+        _seeded(tmp_path / "other", [5.0, 5.0], seed=1, rate=0.2),
+        _seeded(tmp_path / "pong-2", [None, 2.0, 4.0], seed=2),  # begins later, ends sooner
+    ]
+    over_time, over_steps = figure_of_runs(runs).axes
+    names = [text.get_text() for text in over_time.figure.legends[0].get_texts()]
+    assert names == ["pong (2 runs)", "other", "target 18"]
+    x, mean = over_steps.lines[0].get_data()
+    assert (x[0], x[-1]) == (2000.0, 4000.0)
+    np.testing.assert_allclose([mean[0], mean[-1]], [(10 + 2) / 2, (20 + 4) / 2])
+    (band,) = over_steps.collections
+    corners = {tuple(corner) for corner in band.get_paths()[0].vertices}
+    assert {(2000.0, 2.0), (2000.0, 10.0), (4000.0, 4.0), (4000.0, 20.0)} <= set(
+        map(tuple, corners)
+    )
+    assert list(over_time.lines[1].get_ydata()) == [5.0, 5.0]
+
+    each = figure_of_runs(runs, each=True)
+    texts = [text.get_text() for text in each.legends[0].get_texts()]
+    assert texts == ["pong-1", "other", "pong-2", "target 18"]
+    assert not each.axes[0].collections
+
+
+def test_the_default_picture_is_replaced_a_named_one_is_not(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = str(_run(tmp_path / "pong-1", [1.0, 2.0]))
+    for _ in range(2):
+        assert CliRunner().invoke(app, ["plot", run]).output == "wrote pong-1.png\n"
+    refused = CliRunner().invoke(app, ["plot", run, "--out", "pong-1.png"])
+    assert isinstance(refused.exception, ConfigError)

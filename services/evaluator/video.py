@@ -1,0 +1,113 @@
+"""Videos of an episode: GIF by Pillow, MP4 by imageio-ffmpeg."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from itertools import chain, islice
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.errors import ConfigError
+from aclearn.runs import check_file, write_file
+from services.evaluator.play import watch
+from services.evaluator.saved_policy import load_policy
+
+_OPTION: Final = "--video"
+#: Most pictures: an episode may not end.
+MOST_PICTURES: Final = 5_000
+#: Smaller pictures are enlarged by a whole factor to about this height, in pixels.
+_HEIGHT: Final = 320
+
+Pictures = Iterator[NDArray[np.uint8]]
+
+
+def check_video(to: Path, *, force: bool = False) -> None:
+    """Check in advance that `write_video` can write the file.
+
+    Raises:
+        ConfigError: it cannot be written, exists, is of another kind, or a package is missing.
+    """
+    if to.suffix.lower() not in _ENCODERS:
+        raise ConfigError(f"{_OPTION}: {to}: expected a name that ends in .gif or .mp4")
+    if to.suffix.lower() == ".mp4" and find_spec("imageio_ffmpeg") is None:
+        raise ConfigError(
+            f"{_OPTION}: {to}: an MP4 needs the package imageio-ffmpeg (pip install "
+            "'aclearn[video]', or moviepy, which brings it); a name that ends in .gif needs none"
+        )
+    check_file(to, _OPTION, force=force)
+
+
+def write_video(
+    run: Path, to: Path, *, greedy: bool = False, best: bool = False, seed: int
+) -> tuple[int, float]:
+    """Record one episode of at most `MOST_PICTURES` steps; returns its pictures and seconds.
+
+    Args:
+        run: the run folder.
+        to: a file that `check_video` has accepted; an existing one is replaced.
+        greedy: take the most probable action instead of sampling.
+        best: the best checkpoint instead of the newest.
+        seed: of environment and sampling.
+
+    Raises:
+        AclearnError: the checkpoint or the environment cannot be used or drawn.
+    """
+    to = to.absolute()  # an environment may change the working directory
+    saved = load_policy(run, best=best)
+    pictures, rate = watch(saved, saved.executable(), greedy=greedy, seed=seed)
+    count = 0
+
+    def counted() -> Pictures:
+        nonlocal count
+        for picture in islice(pictures, MOST_PICTURES):
+            count += 1
+            yield _enlarged(picture)
+
+    data = _ENCODERS[to.suffix.lower()](counted(), rate)
+    pictures.close()
+    write_file(to, data, _OPTION)
+    return count, count / rate
+
+
+def _enlarged(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    factor = max(1, _HEIGHT // picture.shape[0])
+    return picture.repeat(factor, axis=0).repeat(factor, axis=1)
+
+
+def _gif(pictures: Pictures, rate: float) -> bytes:
+    from PIL import Image
+
+    images = (Image.fromarray(picture) for picture in pictures)
+    first = next(images)
+    file = io.BytesIO()
+    first.save(
+        file, "GIF", save_all=True, append_images=images, duration=round(1000 / rate), loop=0
+    )
+    return file.getvalue()
+
+
+def _mp4(pictures: Pictures, rate: float) -> bytes:
+    from imageio_ffmpeg import write_frames
+
+    first = next(pictures)
+    height, width, _ = first.shape
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "video.mp4"
+        # blocks of 2: the usual 16 would stretch pictures
+        writer = write_frames(str(path), (width, height), fps=rate, macro_block_size=2)
+        writer.send(None)
+        try:
+            for picture in chain([first], pictures):
+                writer.send(np.ascontiguousarray(picture))
+        finally:
+            writer.close()
+        return path.read_bytes()
+
+
+_ENCODERS: Final[dict[str, Callable[[Pictures, float], bytes]]] = {".gif": _gif, ".mp4": _mp4}
