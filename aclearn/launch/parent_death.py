@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 from aclearn.launch.role_command import PARENT_PID_VARIABLE
 
@@ -20,8 +21,17 @@ def parent_is_alive() -> bool:
     Also True for a role that was started by hand, which has no supervisor.
     """
     expected = os.environ.get(PARENT_PID_VARIABLE)
-    # An orphan gets another parent at once, so a reused pid does no harm.
-    return expected is None or os.getppid() == int(expected)
+    if expected is None:
+        return True
+    if os.getppid() != int(expected):  # an orphan has another parent, so a reused pid does no harm
+        return False
+    # A killed parent is ours until its last thread has ended, on a busy machine for longer than a
+    # role takes to end. Its first thread, whose death signals us, is a zombie by then.
+    try:
+        state = Path(f"/proc/{expected}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:  # another system, or it has ended meanwhile
+        return os.getppid() == int(expected)
+    return state not in ("Z", "X")
 
 
 def die_with_parent(*, grace_s: float = 8.0, poll_s: float = 0.5) -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,6 +20,7 @@ from aclearn.metrics.formatting import printable
 from aclearn.runs import write_file
 from services.commands.step_profile import Snapshot, StepProfile, render, step_profile
 from services.launcher.local_run import train
+from services.runtime.temporary_directory import PROFILE, temporary_directory
 
 #: Longest profile, in seconds.
 MOST_SECONDS = 3600.0
@@ -159,9 +157,8 @@ def profile(
     """
     check_seconds(seconds)
     warm_up_s = min(WARM_UP_S, seconds) if warm_up_s is None else warm_up_s
-    with tempfile.TemporaryDirectory(prefix="aclearn-profile-") as folder:
-        stop.last_acts.append(partial(shutil.rmtree, folder, ignore_errors=True))
-        loaded = load_profiled(config, overrides, Path(folder), seconds)
+    with temporary_directory(PROFILE, stop) as folder:
+        loaded = load_profiled(config, overrides, folder, seconds)
         watch = ProfileWatch(seconds, warm_up_s=warm_up_s, stop=stop, stream=stream)
         train(loaded, resume=False, stop=stop, console=watch)
     if watch.first is None or watch.last is None:

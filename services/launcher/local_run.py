@@ -25,7 +25,7 @@ from services.runtime.preflight import SPEC_VARIABLE, check_run
 from services.runtime.role_context import RoleContext
 from services.runtime.role_folder import check_same_run
 from services.runtime.run_clock import STARTED_AT_VARIABLE, moment
-from services.runtime.socket_directory import socket_directory
+from services.runtime.temporary_directory import socket_directory
 from services.runtime.users_network import network_variable
 
 

@@ -28,7 +28,7 @@ from services.runtime.role_context import RoleContext
 from services.runtime.role_folder import role_folder
 from services.runtime.role_loop import run_to_end
 from services.runtime.role_name import ask_number, number_in
-from services.runtime.socket_directory import remove_if_orphaned
+from services.runtime.temporary_directory import remove_if_orphaned
 
 _LOGGER = logging.getLogger(__name__)
 

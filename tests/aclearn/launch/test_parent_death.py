@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -103,6 +104,37 @@ def test_a_role_can_ask_whether_its_parent_lives(stage: Stage) -> None:
     pid = _kill_parent_of(stage, _LOOKS)
     stage.wait_until(lambda: stage.gone(pid), "the role is gone")
     assert stage.log("actor-0").endswith("orphan\n")
+
+
+#: The system call that ends one thread, by machine.
+_EXIT = {"x86_64": 60, "aarch64": 93}
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() not in _EXIT, reason="needs the system call"
+)
+def test_a_parent_whose_last_threads_are_still_ending_is_dead(stage: Stage) -> None:
+    ends = _PARENT.replace(
+        "while True:",
+        f"""
+import ctypes, threading
+threading.Thread(target=time.sleep, args=(600.0,)).start()
+time.sleep(0.5)
+ctypes.CDLL(None).syscall({_EXIT.get(platform.machine())}, 0)
+while True:""",
+    )
+    looks = _LOOKS + "print('parent', os.getppid(), os.environ['ACLEARN_PARENT_PID'], flush=True)\n"
+    log = stage.folder / "logs" / "actor-0.log"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", ends, looks, str(log)], env=os.environ | stage.environment
+    )
+    try:
+        pid = stage.pid_in_log("actor-0", "pid")
+        stage.wait_until(lambda: stage.gone(pid), "the role has seen the end of its parent")
+        assert stage.log("actor-0").endswith(f"orphan\nparent {parent.pid} {parent.pid}\n")
+    finally:
+        parent.kill()
+        parent.wait(DEADLINE_S)
 
 
 def test_a_role_started_by_hand_has_no_parent_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
