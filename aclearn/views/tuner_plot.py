@@ -112,7 +112,7 @@ def plot_tuner(run_dir: Path, out: Path) -> None:
 def draw_tuner(history: TunerHistory, title: str) -> Any:
     """The figure: one panel per count, one for the rate and one for the temperature."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import MultipleLocator
 
     unit, unit_s = time_unit(history.time_s[-1])
     times = [t / unit_s for t in history.time_s]
@@ -134,7 +134,11 @@ def draw_tuner(history: TunerHistory, title: str) -> Any:
         else:
             points(axes, history.counts[name], kept=False)
             axes.set_ylabel(f"${_SYMBOLS[name]}$\n{name}")
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        shown = [n for n in (*history.kept[name], *history.counts[name]) if not math.isnan(n)]
+        low, high = (min(shown), max(shown)) if shown else (0, 1)
+        # whole numbers, also where the count stays the same
+        axes.yaxis.set_major_locator(MultipleLocator(max(1, math.ceil((high - low) / 4))))
+        axes.set_ylim(low - 0.5, high + 0.5)
     rate, temperature = panels[-2:]
     points(rate, history.rates, kept=True)
     points(rate, history.rates, kept=False)

@@ -14,6 +14,7 @@ import pytest
 
 import aclearn
 from tests.support.waiting import run_python
+from tools import learning_table
 from tools.reference_pages import PAGES, reference_pages
 
 _ROOT = Path(__file__).parents[2]
@@ -71,3 +72,7 @@ def test_a_reference_page_has_the_whole_of_what_a_function_returns() -> None:
     assert len(returned) >= 3
     for words in returned:
         assert f"Returns: {' '.join(words.split())}" in page
+
+
+def test_the_table_of_results_has_the_raw_figures() -> None:
+    assert learning_table.PAGE.read_text("utf-8") == learning_table.page(), "run `make docs`"

@@ -148,6 +148,14 @@ def test_a_count_that_is_not_tuned_is_drawn_flat_and_marks_no_trial(tmp_path: Pa
     plot_tuner(run, tmp_path / "t.png")
 
 
+def test_the_axis_of_a_count_has_whole_numbers(tmp_path: Path) -> None:
+    figure = draw_tuner(read_tuner_history(_run(tmp_path / "r")), "r")
+    for axes in figure.axes[:2]:
+        low, high = axes.get_ylim()
+        ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
+        assert ticks and all(tick == round(tick) for tick in ticks)
+
+
 def test_the_picture_is_written(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "tuner.png"
     plot_tuner(_run(tmp_path / "r"), out)
