@@ -37,6 +37,12 @@ def doubts(config: Config) -> Iterator[str]:
             f"trainer.epochs: a2c learns each of {trainer.epochs} passes as if the newest policy "
             "had acted; set it to 1, or take loss.kind: ppo or actor_critic"
         )
+    most = config.run.max_env_steps
+    if optimiser.schedule == "linear" and most and most > (optimiser.schedule_steps or most):
+        yield (
+            f"optimiser.schedule_steps: the rate is 0 after {optimiser.schedule_steps} of "
+            f"run.max_env_steps: {most}, so that nothing is learned of the rest; set it to {most}"
+        )
     if optimiser.schedule == "constant" and optimiser.schedule_steps is not None:
         yield (
             "optimiser.schedule_steps: it has no effect while optimiser.schedule is constant; set "

@@ -124,3 +124,12 @@ class OptimiserConfig(Group):
         description="largest Euclidean norm of the gradient; 0: no bound; the default depends on "
         "loss.kind",
     )
+
+    def rate_after(self, learned_steps: int) -> float:
+        """The learning rate after `learned_steps` agent steps.
+
+        `constant` stays; `linear` falls to 0 at `schedule_steps` and stays there.
+        """
+        if self.schedule == "constant" or self.schedule_steps is None:
+            return self.learning_rate
+        return self.learning_rate * max(0.0, 1.0 - learned_steps / self.schedule_steps)

@@ -59,7 +59,8 @@ class RunConfig(Group):
         default=None,
         min_length=1,
         description="run folder whose newest policy a new run begins with, or the .json file of a "
-        "checkpoint: weights and normalisers, not the optimiser; of the same architecture",
+        "checkpoint: weights, normalisers and the moments of an optimiser of the same kind, but no "
+        "counters; of the same architecture",
     )
     target_return: float | None = Field(
         default=None,

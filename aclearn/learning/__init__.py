@@ -10,7 +10,7 @@ from aclearn.learning.learner import Learner
 from aclearn.learning.minibatches import Minibatches
 from aclearn.learning.objective import Objective, make_objective
 from aclearn.learning.observation_buffer import RecentObservations
-from aclearn.learning.optimiser import learning_rate, make_optimiser
+from aclearn.learning.optimiser import make_optimiser
 from aclearn.learning.parameter_store import ParameterStore, PublishedWeights
 from aclearn.learning.staging import PinnedStaging, Staging
 from aclearn.learning.step_ledger import LedgerError, StepLedger
@@ -42,7 +42,6 @@ __all__ = [
     "assemble_batch",
     "check_unroll",
     "chosen_observations",
-    "learning_rate",
     "make_objective",
     "make_optimiser",
     "rebuild_observations",

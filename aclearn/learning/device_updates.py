@@ -197,7 +197,7 @@ class DeviceUpdates:
         return torch.where(self._squares > 0.0, scale, torch.zeros_like(scale))
 
     def _set_rate(self) -> None:
-        """As `optimiser.learning_rate`, by the steps that are learned before this update."""
+        """As `OptimiserConfig.rate_after`, by the steps that are learned before this update."""
         config = self._config
         self._rate.fill_(config.learning_rate)
         if config.schedule != "constant" and config.schedule_steps is not None:

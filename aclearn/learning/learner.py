@@ -23,7 +23,7 @@ from aclearn.learning.gradient_worker import CHUNK_SAMPLES, GradientWorker, plac
 from aclearn.learning.learner_state import LearnerState
 from aclearn.learning.moments import Moments
 from aclearn.learning.objective import Objective
-from aclearn.learning.optimiser import clip_gradients, learning_rate
+from aclearn.learning.optimiser import clip_gradients
 from aclearn.learning.parallel_worker import ParallelWorker
 from aclearn.learning.update_report import GradientSums, UpdateReport
 from aclearn.policies import Architecture
@@ -206,7 +206,7 @@ class Learner:
             self._unscale(worker.loss_scale)
             norm = float(clip_gradients(state.parameters, self._optimiser_config.max_grad_norm))
             finite = math.isfinite(norm)
-            rate = learning_rate(self._optimiser_config, learned_steps)
+            rate = self._optimiser_config.rate_after(learned_steps)
             for group in optimiser.param_groups:
                 group["lr"] = rate
             if finite:

@@ -70,14 +70,3 @@ def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
         if limit > 0.0:
             torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
     return norm
-
-
-def learning_rate(config: OptimiserConfig, learned_steps: int) -> float:
-    """The learning rate after `learned_steps` agent steps.
-
-    `constant` stays; `linear` falls to 0 at `schedule_steps` and stays there.
-    """
-    if config.schedule == "constant" or config.schedule_steps is None:
-        return config.learning_rate
-    left = max(0.0, 1.0 - learned_steps / config.schedule_steps)
-    return config.learning_rate * left

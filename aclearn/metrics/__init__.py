@@ -19,6 +19,7 @@ from aclearn.metrics.names import (
     TUNER_FROZEN,
     TUNER_TEMPERATURE,
 )
+from aclearn.metrics.schedule_note import ScheduleNote
 from aclearn.metrics.tensorboard import TensorBoardWriter
 from aclearn.metrics.unwritten import UnwrittenNotes, unwritten
 
@@ -32,6 +33,7 @@ __all__ = [
     "TUNER_TEMPERATURE",
     "Bottleneck",
     "MetricsAggregator",
+    "ScheduleNote",
     "SteadyBottleneck",
     "TensorBoardWriter",
     "UnwrittenNotes",

@@ -11,7 +11,12 @@ from typing import Any
 
 from aclearn.control import StopCondition
 from aclearn.errors import RunFolderError
-from aclearn.metrics import MetricsAggregator, TensorBoardWriter, UnwrittenNotes
+from aclearn.metrics import (
+    MetricsAggregator,
+    ScheduleNote,
+    TensorBoardWriter,
+    UnwrittenNotes,
+)
 from aclearn.metrics.sinks import SinkSet
 from aclearn.runs import (
     MetricsWriter,
@@ -50,7 +55,7 @@ class MonitorFiles:
         text = f"```yaml\n{folder.read_config_yaml()}\n```"
         self.tensorboard.write_text("configuration", text, step=last_step)
         self._sinks = SinkSet({}) if sinks is None else sinks
-        self._notes = UnwrittenNotes()
+        self._notes, self._schedule = UnwrittenNotes(), ScheduleNote()
         self._failures = 0
         self._reserve()
 
@@ -126,9 +131,9 @@ class MonitorFiles:
         except ValueError as error:  # no JSON number; the next line may be valid
             _LOGGER.error("event=line_not_written reason=%r", str(error)[:300])
             return []
-        notes = self._notes.observe(line) + self._sinks.write(line)
+        notes = self._notes.observe(line) + self._schedule.observe(line) + self._sinks.write(line)
         for text in notes:
-            _LOGGER.info("event=unwritten text=%r", text)
+            _LOGGER.info("event=note text=%r", text)
         return notes
 
     def show_strategy(self, line: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import pkgutil
+from collections.abc import Iterable
 
 import zmq
 
@@ -34,7 +35,7 @@ from services.runtime.torch_checks import (
     check_predictor_device,
     check_with_torch_elsewhere,
 )
-from services.runtime.warm_start import start_tensors
+from services.runtime.warm_start import warm_start
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ def check_run(
         RunFolder.check_free(config.run.dir, name, overwrite=overwrite)
     if not config.run.deterministic:
         check_address(config, monitor)
-    _tell_doubts(config)
+    _tell(doubts(config))
     check_resident_extra(config)
     load_indicators(config.monitor.indicators)
     load_sinks(config.metrics.sinks)
@@ -75,7 +76,7 @@ def check_run(
     if spec is not None:
         architecture = check_policy(config, spec)
         if not resume:
-            start_tensors(config, architecture)
+            _tell(warm_start(config, architecture).doubts)
         if config.compressor.rungs:
             make_ladder(config, architecture)
         if config.resident.chain:
@@ -120,15 +121,15 @@ def check_monitor(context: RoleContext) -> None:
 
 def check_trainer(context: RoleContext) -> None:
     """Check a trainer's settings, and its addresses and GPU on this machine."""
-    _tell_doubts(context.config)
+    _tell(doubts(context.config))
     if parse_endpoint(context.monitor).transport == "tcp":
         server, _ = context.serve((), context.config.network.ports.unrolls)
         server.close()
     check_learning(context.config)
 
 
-def _tell_doubts(config: Config) -> None:
-    for sentence in doubts(config):
+def _tell(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
         _LOGGER.warning(sentence)
 
 

@@ -14,6 +14,7 @@ from aclearn.errors import RunFolderError
 from aclearn.metrics import dropped_words
 from aclearn.runs import RunFolder, is_metrics_line
 from services.runtime.role_folder import check_same_run
+from services.runtime.warm_start import return_before
 
 #: Numbers of every summary that show whether the run is over; `return_mean_100` may be None.
 _JUDGED: Final = ("time_s", "accounted_env_steps", "updates", "episodes_in_mean")
@@ -30,6 +31,11 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
         words += f", not learned: {reasons}"
     if reached is not None:
         words += f"; target {config.run.target_return} reached at {reached:.0f} s"
+    best, before = summary.get("best_return"), return_before(config)
+    if before is not None and (best is None or best < before):
+        words += (
+            f"; run.init_from had a return of {before:.2f}, which no policy of this run has reached"
+        )
     if _learned_nothing_in_time(summary):
         words += "; run.max_wall_s, which counts from the command, passed before the first update"
     words += f"; {Path(config.run.dir) / str(config.run.name)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from functools import partial
 
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.runs import claim_generation
@@ -15,7 +14,7 @@ from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
 from services.runtime.role_loop import Role
 from services.runtime.seeds import Use
-from services.runtime.warm_start import start_tensors
+from services.runtime.warm_start import warm_start
 from services.runtime.worker_pool import WORKER_WAITS_S, Step, WantedWorkers, WorkerPool
 from services.trainer.checkpoint_record import refuse_lost_learning
 from services.trainer.checkpoints import TrainerCheckpoints
@@ -86,7 +85,7 @@ class TrainerRole:
             trainer,
             folder,
             config.run,
-            start=partial(start_tensors, config, architecture),
+            start=lambda: warm_start(config, architecture).tensors,
             clock=context.wall_clock,
         )
         self._checkpoints.restore_or_start()

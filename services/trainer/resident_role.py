@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any
 
 from aclearn.config import DDPGConfig, LossConfig
@@ -12,7 +11,7 @@ from aclearn.telemetry import WaitMeter, measure_here
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
 from services.runtime.role_metrics import RoleMetrics
-from services.runtime.warm_start import start_tensors
+from services.runtime.warm_start import warm_start
 from services.trainer.checkpoint_record import refuse_lost_learning
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.resident import ResidentTrainer
@@ -52,7 +51,7 @@ class ResidentRole:
             self._trainer,
             folder,
             config.run,
-            start=partial(start_tensors, config, self._trainer.architecture),
+            start=lambda: warm_start(config, self._trainer.architecture).tensors,
             clock=context.wall_clock,
         )
         self._checkpoints.restore_or_start()

@@ -21,6 +21,11 @@ _SOLE = "trainer: {epochs: 1, minibatches: 1}"
         ("loss: {kind: ppo, target_kl: 0.1}\ntrainer: {epochs: 1}", "loss.target_kl", "is 1"),
         ("loss: {kind: a2c}\ntrainer: {epochs: 4}", "trainer.epochs", "each of 4 passes"),
         ("optimiser: {schedule_steps: 5}", "optimiser.schedule_steps", "no effect"),
+        (
+            "run: {max_env_steps: 65_000}\noptimiser: {schedule: linear, schedule_steps: 60_000}",
+            "optimiser.schedule_steps",
+            "the rate is 0 after 60000 of run.max_env_steps: 65000",
+        ),
     ],
 )
 def test_a_setting_without_effect_is_told_with_its_key(text: str, key: str, words: str) -> None:
@@ -38,6 +43,7 @@ def test_a_setting_without_effect_is_told_with_its_key(text: str, key: str, word
         # its centre is older than the batch
         f"loss: {{kind: impact}}\n{_SOLE}",
         f"loss: {{kind: actor_critic}}\n{_SOLE}",
+        "run: {max_env_steps: 60_000}\noptimiser: {schedule: linear, schedule_steps: 60_000}",
     ],
 )
 def test_settings_that_act_are_not_doubted(text: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from aclearn.config import OptimiserConfig
-from aclearn.learning import learning_rate, make_optimiser
+from aclearn.learning import make_optimiser
 from aclearn.learning.optimiser import clip_gradients
 
 
@@ -17,12 +17,12 @@ from aclearn.learning.optimiser import clip_gradients
 def test_the_linear_schedule_falls_to_zero_and_stays_there(learned: int, rate: float) -> None:
     steps = 800 if learned != 1 else 80_000
     config = OptimiserConfig(learning_rate=8e-4, schedule="linear", schedule_steps=steps)
-    assert learning_rate(config, learned) == pytest.approx(rate, rel=1e-4)
+    assert config.rate_after(learned) == pytest.approx(rate, rel=1e-4)
 
 
 @pytest.mark.parametrize("learned", [0, 1, 10**12])
 def test_the_constant_schedule_stays(learned: int) -> None:
-    assert learning_rate(OptimiserConfig(learning_rate=3e-3), learned) == 3e-3
+    assert OptimiserConfig(learning_rate=3e-3).rate_after(learned) == 3e-3
 
 
 def test_adam_gets_every_number_of_the_configuration() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,12 @@ from aclearn.config import config_from_yaml
 from aclearn.errors import ConfigError
 from services.evaluator.saved_policy import load_policy
 from services.runtime.policy_factory import architecture_of
-from services.runtime.warm_start import start_tensors
+from services.runtime.run_end import closing_words
+from services.runtime.warm_start import return_before, warm_start
 from tests.support.whole_run import WholeRun
 
 
-def test_weights_come_along_but_neither_counters_nor_optimiser(tmp_path: Path) -> None:
+def test_all_that_belongs_to_the_policy_comes_along_but_no_counters(tmp_path: Path) -> None:
     normalised = {"policy": {"normalise_observations": True}}
     first = WholeRun(tmp_path, run={"max_updates": 6}, **normalised)
     try:
@@ -29,9 +31,9 @@ def test_weights_come_along_but_neither_counters_nor_optimiser(tmp_path: Path) -
     try:
         start = second.checkpoint()  # before it publishes anything
         assert start.state["counters"]["updates"] == 0
-        assert [name for name in start.tensors if name.startswith("optimiser/")] == []
-        taken = [n for n in learned if n.startswith("weights/") or n.endswith("count")]
-        assert len(taken) > 6
+        assert start.state["ledger"]["learned_steps"] == 0
+        taken = [n for n in learned if n.startswith(("weights/", "optimiser/", "normaliser/"))]
+        assert len(taken) > 20 and learned["optimiser/policy.bias/step"] == 6
         for name in taken:
             np.testing.assert_array_equal(start.tensors[name], learned[name], err_msg=name)
         assert second.run()["updates"] == 4
@@ -41,12 +43,49 @@ def test_weights_come_along_but_neither_counters_nor_optimiser(tmp_path: Path) -
     other = config.model_copy(update={"policy": config.policy.model_copy(update={"hidden": (9,)})})
     spec = load_policy(tmp_path / "s").spec
     with pytest.raises(ConfigError) as caught:
-        start_tensors(other, architecture_of(other, spec))
+        warm_start(other, architecture_of(other, spec))
     assert "run.init_from: " in str(caught.value)
     assert "policy.hidden is (8,) there, (9,) here; give these keys" in str(caught.value)
     file = first.path / "checkpoints" / first.checkpoint().path.name
     one = config.with_run(init_from=str(file))
-    assert start_tensors(one, architecture_of(one, spec)).keys() >= {"weights/policy.weight"}
+    of_file = warm_start(one, architecture_of(one, spec))
+    assert of_file.tensors.keys() >= {"weights/policy.weight"} and of_file.doubts == []
     nowhere = config.with_run(init_from=str(tmp_path))
     with pytest.raises(ConfigError, match=r"run.init_from: .* is not a run folder"):
-        start_tensors(nowhere, architecture_of(config, spec))
+        warm_start(nowhere, architecture_of(config, spec))
+
+
+def test_what_may_harm_the_policy_is_told_and_a_worse_result_too(tmp_path: Path) -> None:
+    falls = {"learning_rate": 1e-3, "schedule": "linear", "schedule_steps": 100}
+    first = WholeRun(tmp_path, run={"max_updates": 6}, optimiser=falls)
+    try:
+        first.run()
+    finally:
+        first.close()
+    learned = first.checkpoint()
+    last = 1e-3 * (1 - learned.state["ledger"]["learned_steps"] / 100)
+    assert 0.0 < last < 1e-3 / 3
+    config = config_from_yaml((first.path / "config.yaml").read_text())
+    config = config.with_run(init_from=str(first.path), name="s")
+    architecture = architecture_of(config, load_policy(first.path).spec)
+    [of_the_rate] = warm_start(config, architecture).doubts
+    assert f"at a rate of {last:.3g}, and this run begins with optimiser.learning_rate: 0.001" in (
+        of_the_rate
+    )
+    changes = {"kind": "rmsprop", "learning_rate": last}
+    optimiser = config.optimiser.model_copy(update=changes)
+    loss = config.loss.model_copy(update={"kind": "a2c"})
+    other = config.model_copy(update={"optimiser": optimiser, "loss": loss})
+    tensors, [of_the_kind] = warm_start(other, architecture)
+    assert "is adam, here it is rmsprop, so that its moments begin anew" in of_the_kind
+    assert "weights/policy.bias" in tensors and "normaliser/advantages" not in tensors
+    assert not any(name.startswith("optimiser/") for name in tensors)
+
+    summary = first.summary() | {"return_mean_100": 25.0}
+    (first.path / "summary.json").write_text(json.dumps(summary))
+    assert return_before(config) == 25.0
+    told = "run.init_from had a return of 25.00, which no policy of this run has reached"
+    for best, expected in ((None, True), (24.9, True), (25.0, False)):
+        assert (told in closing_words(config, summary | {"best_return": best})) == expected
+    (first.path / "summary.json").unlink()  # it runs on
+    assert return_before(config) is None
