@@ -85,7 +85,7 @@ class OptimiserConfig(Group):
     kind: Literal["adam", "rmsprop", "rmsprop_tf"] = Field(
         default="adam",
         description="optimiser; rmsprop_tf is TensorFlow's (epsilon under the root, mean square "
-        "from 1), which GA3C and IMPALA used; the default depends on loss.kind",
+        "from rmsprop_initial), which GA3C and IMPALA used; the default depends on loss.kind",
     )
     learning_rate: float = Field(
         default=3e-4,
@@ -113,10 +113,17 @@ class OptimiserConfig(Group):
         gt=0.0,
         le=1.0,
         description="added to the root mean square in the denominator; with rmsprop_tf to the "
-        "mean square",
+        "mean square, where a paper's value for a loss that is the sum of n steps is divided by n²",
     )
     rmsprop_alpha: float = Field(
         default=0.99, ge=0.0, lt=1.0, description="decay of RMSProp's mean square"
+    )
+    rmsprop_initial: float = Field(
+        default=1.0,
+        gt=0.0,
+        description="rmsprop_tf: first mean square, which makes the first steps small if it is "
+        "above that of the gradients; these are of the mean loss of a step, so a paper's value for "
+        "a loss that is the sum of n steps is divided by n²",
     )
     max_grad_norm: float = Field(
         default=0.5,

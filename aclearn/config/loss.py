@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, SerializeAsAny, field_validator
 
@@ -315,10 +315,18 @@ class ImportanceSamplingConfig(Group):
 
 
 class EpsilonCorrectionConfig(Group):
-    """GA3C's correction: the policy gradient of log(π + ε)."""
+    """GA3C's correction: the policy gradient of log(π + ε), or of log max(π, ε)."""
 
     epsilon: float = Field(
-        default=1e-6, gt=0.0, le=1.0, description="ε, added to the probability of an action"
+        default=1e-6,
+        gt=0.0,
+        le=1.0,
+        description="ε, a probability of an action that is small",
+    )
+    form: Literal["add", "max"] = Field(
+        default="add",
+        description="add: log(π + ε), as in the paper; max: log max(π, ε), as in its code, without "
+        "a gradient below ε",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,22 +23,35 @@ def make_optimiser(
             eps=config.epsilon,
             fused=True,
         )
-    rmsprop = RMSpropOfTensorFlow if config.kind == "rmsprop_tf" else torch.optim.RMSprop
-    return rmsprop(
-        parameters,
-        lr=config.learning_rate,
-        alpha=config.rmsprop_alpha,
-        eps=config.epsilon,
-        foreach=True,
-    )
+    given: dict[str, Any] = {
+        "lr": config.learning_rate,
+        "alpha": config.rmsprop_alpha,
+        "eps": config.epsilon,
+        "foreach": True,
+    }
+    if config.kind == "rmsprop_tf":
+        return RMSpropOfTensorFlow(parameters, initial=config.rmsprop_initial, **given)
+    return torch.optim.RMSprop(parameters, **given)
 
 
 class RMSpropOfTensorFlow(torch.optim.RMSprop):
     """RMSProp as TensorFlow 1 has it, without momentum: what A3C's successors used.
 
-    ε is under the root, θ ← θ − lr · g / √(s + ε), and the mean square s starts at 1, so that the
-    first steps are small.
+    ε is under the root, θ ← θ − lr · g / √(s + ε), and the mean square s starts at `initial`, in
+    TensorFlow 1, so that the first steps are small. Where a loss is the mean of n steps and theirs
+    was the sum, g is n times smaller: with ε and `initial` divided by n² the steps are the same.
+
+    Args:
+        parameters: of any shapes.
+        initial: first mean square of every weight.
+        settings: of `torch.optim.RMSprop`.
     """
+
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], *, initial: float, **settings: Any
+    ) -> None:
+        super().__init__(parameters, **settings)
+        self._initial = initial
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -49,7 +63,8 @@ class RMSpropOfTensorFlow(torch.optim.RMSprop):
             gradients = [p.grad for p in given]
             for parameter in given:
                 if "square_avg" not in self.state[parameter]:
-                    self.state[parameter]["square_avg"] = torch.ones_like(parameter)
+                    first = torch.full_like(parameter, self._initial)
+                    self.state[parameter]["square_avg"] = first
             squares = [self.state[parameter]["square_avg"] for parameter in given]
             alpha = group["alpha"]
             torch._foreach_mul_(squares, alpha)

@@ -110,6 +110,18 @@ def test_epsilon_gives_the_gradient_of_log_pi_plus_epsilon(random_trace) -> None
     np.testing.assert_allclose(gradient, wanted, rtol=1e-5)
 
 
+def test_in_its_other_form_epsilon_gives_the_gradient_of_log_of_the_larger(random_trace) -> None:
+    logits = torch.tensor([[[2.0, -3.0]], [[-1.0, -9.0]]], requires_grad=True)
+    log_pi = logits.log_softmax(2)[:, :, 1]  # one above 1e-3 and one below
+    larger = log_pi.exp().clamp(min=1e-3)
+    (wanted,) = torch.autograd.grad(larger.log().sum(), logits, retain_graph=True)
+    trace = random_trace(2, 1) | {"log_pi": log_pi}
+    weights = corrected([EpsilonCorrection(1e-3, "max")], trace).weights
+    assert weights.tolist() == [[1.0], [0.0]]
+    (gradient,) = torch.autograd.grad((weights * log_pi).sum(), logits)
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-5)
+
+
 def test_epsilon_removes_an_action_that_pi_excludes(random_trace) -> None:
     trace = random_trace(1, 3) | {"log_pi": torch.tensor([[-math.inf, math.log(1e-6), 0.0]])}
     weights = corrected([EpsilonCorrection()], trace).weights
@@ -206,6 +218,7 @@ def test_with_a_q_critic_the_target_is_the_return_of_the_action_taken(
     [
         (lambda: EpsilonCorrection(-1e-6), r"epsilon: expected a positive number, got -1e-06"),
         (lambda: EpsilonCorrection(0.0), r"epsilon: .*got 0.0"),
+        (lambda: EpsilonCorrection(form="most"), r"form: expected add or max, got 'most'"),
         (lambda: EpsilonCorrection(NAN), r"epsilon: .*got nan"),
         (lambda: KLFilter(-0.5), r"bound: expected a positive number, got -0.5"),
         (lambda: NoCorrection(1.5), r"lambda_: .*got 1.5"),

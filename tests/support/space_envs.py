@@ -165,3 +165,15 @@ class LongOrShort(Match):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.steps += 1
         return self._next(), -1.0, self.steps == self.last, False, self.info()
+
+
+class Specks(Match):
+    """`Match` with observations of 1e-6 and rewards of 1e-5."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (5,), np.float32)
+
+    def shown(self) -> Any:
+        return (super().shown() * 1e-6).astype(np.float32)
+
+    def reward(self, action: Any) -> float:
+        return 1e-5 * super().reward(action)

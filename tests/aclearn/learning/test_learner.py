@@ -174,14 +174,17 @@ def test_the_first_rmsprop_step_divides_by_the_root_of_the_mean_square(make) -> 
         torch.testing.assert_close(parameter.detach(), expected, rtol=1e-5, atol=1e-7)
 
 
-def test_rmsprop_of_tensorflow_has_epsilon_under_the_root_of_a_mean_square_that_starts_at_one(
-    make,
+@pytest.mark.parametrize("given", [{}, {"rmsprop_initial": 0.04}], ids=str)
+def test_rmsprop_of_tensorflow_has_epsilon_under_the_root_of_a_mean_square_with_a_start(
+    make, given
 ) -> None:
     optimiser = OptimiserConfig(
-        kind="rmsprop_tf", rmsprop_alpha=0.9, max_grad_norm=0.0, learning_rate=0.01, epsilon=0.1
+        **{"kind": "rmsprop_tf", "rmsprop_alpha": 0.9, "max_grad_norm": 0.0},
+        **{"learning_rate": 0.01, "epsilon": 0.1} | given,
     )
     learner = make.learner(make.flat, optimiser=optimiser)
-    squares = {name: torch.ones_like(p) for name, p in learner.network.named_parameters()}
+    first = given.get("rmsprop_initial", 1.0)
+    squares = {name: torch.full_like(p, first) for name, p in learner.network.named_parameters()}
     for seed in (8, 9):
         before = {name: p.detach().clone() for name, p in learner.network.named_parameters()}
         learner.update(make.batch(make.flat, 4, 3, seed=seed), learned_steps=0)

@@ -25,6 +25,22 @@ def test_the_constant_schedule_stays(learned: int) -> None:
     assert OptimiserConfig(learning_rate=3e-3).rate_after(learned) == 3e-3
 
 
+def test_a_mean_of_n_steps_moves_as_a_sum_with_epsilon_and_start_divided_by_n_squared() -> None:
+    gradients, n = torch.tensor([[0.3, -2.0], [1e-3, 0.5], [-0.7, 0.01]]), 5.0
+    moved = []
+    for factor, epsilon, initial in ((n, 0.1, 1.0), (1.0, 0.1 / n**2, 1.0 / n**2)):
+        weight = torch.nn.Parameter(torch.zeros(2))
+        config = OptimiserConfig(
+            kind="rmsprop_tf", learning_rate=0.1, epsilon=epsilon, rmsprop_initial=initial
+        )
+        optimiser = make_optimiser([weight], config)
+        for gradient in gradients:
+            weight.grad = factor * gradient
+            optimiser.step()
+        moved.append(weight.detach().clone())
+    torch.testing.assert_close(*moved)
+
+
 def test_adam_gets_every_number_of_the_configuration() -> None:
     config = OptimiserConfig(learning_rate=0.02, adam_beta1=0.8, adam_beta2=0.95, epsilon=1e-4)
     optimiser = make_optimiser([torch.nn.Parameter(torch.zeros(2))], config)

@@ -67,9 +67,11 @@ def test_the_setting_of_ga3c() -> None:
     assert (c.loss.discount, c.loss.entropy_cost, c.loss.value_cost) == (0.99, 0.01, 1.0)
     assert [each.name for each in c.correctors] == ["no_correction", "epsilon_correction"]
     assert c.correctors[1].arguments.epsilon == 1e-6
+    assert c.correctors[1].arguments.form == "max"  # tf.log(tf.maximum(p, LOG_EPSILON))
     # the gradient of a sum over 5 steps is 5 times ours, so ε under the root is 25 times ours
     assert (c.optimiser.kind, c.optimiser.rmsprop_alpha) == ("rmsprop_tf", 0.99)
     assert c.optimiser.epsilon * 5**2 == pytest.approx(0.1)
+    assert c.optimiser.rmsprop_initial * 5**2 == pytest.approx(1.0)
     assert (c.tuner.enabled, c.tuner.objective, c.tuner.every_s) == (True, "tps", 20.0)
     assert load_config("ga3c/pong", ["tuner.rule=ga3c"]).tuner.rule == "ga3c"
 
