@@ -126,10 +126,11 @@ def test_rewards_of_1e_5_and_observations_of_1e_6_are_learned(tmp_path: Path, ki
     groups = _GROUPS | {"env": {"id": "tests.support.space_envs:Specks"}}
     run = WholeRun(
         tmp_path,
-        run={"max_updates": 3000, "target_return": 0.8e-5 * 16},
+        run={"max_updates": 600, "target_return": 0.8e-5 * 16},
         actors={"processes": 1, "envs_per_group": 8, "unroll_length": 8},
         **groups
         | {"loss": {"kind": kind, "normalise_returns": True, "entropy_cost": 0.0}}
+        | ({"trainer": {"minibatches": 2, "epochs": 2}} if kind == "ppo" else {})
         | {"policy": {"hidden": [32], "normalise_observations": True}},
     )
     run.run()
