@@ -126,6 +126,12 @@ def words_of(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
 
 
+def kind_of(value: object) -> str:
+    """The class of a value with its article: `an int`."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 def trace_of(error: BaseException) -> str:
     """The traceback of an error as text, its last 4000 characters."""
     return "".join(traceback.format_exception(error))[-4000:]

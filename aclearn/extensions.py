@@ -46,6 +46,12 @@ def load_extension(name: str, *, key: str, error: type[AclearnError] = ConfigErr
     if not module_name or not all(part.isidentifier() for part in attributes.split(".")):
         raise error(f"{key}: expected module:Name, for instance my_module:MyClass, got {name!r}")
     where = f"{key} {name!r}"
+    if module_name.endswith(".py") or "/" in module_name:
+        path = Path(module_name)
+        raise error(
+            f"{where}: expected the name of a module, not a path: {path.stem}:{attributes}; add "
+            f'"run.pythonpath=[{path.parent}]" unless that is the current folder'
+        )
     found = import_module(module_name, key=where, error=error)
     for part in attributes.split("."):
         if not hasattr(found, part):

@@ -16,6 +16,7 @@ from services.commands.files import configs, keys
 from services.commands.new import new
 from services.commands.on_run_folders import compress, evaluate, export, plot, top
 from services.commands.role import container, health, role
+from services.commands.runs import runs
 from services.commands.train import profile, train
 from services.runtime.output import make_output_lossy
 
@@ -30,12 +31,14 @@ for command in (
     top,
     profile,
     plot,
+    runs,
     configs,
     new,
     check_env,
     keys,
 ):
-    app.command()(command)
+    # a misspelt option of `train` is answered with the key that may be meant
+    app.command(context_settings={"ignore_unknown_options": command is train})(command)
 app.add_typer(container, name="container")
 
 

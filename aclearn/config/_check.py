@@ -97,13 +97,25 @@ def _unknown(whole: type[BaseModel], data: Any, location: list[str], prefix: str
     siblings = list(_explain.fields_of(owner))
     meant = _explain.nearest(whole, dotted, siblings)
     dot = f"{prefix}." if prefix else ""
-    hint = f"; did you mean {dot}{meant}?" if meant else "."
+    hint = f"; did you mean {dot}{meant}?" if meant and meant != dotted else "."
+    if location[:-1] == ["loss"] and (kinds := _losses_with(location[-1])):
+        asked = owner.model_fields["kind"].default
+        return dotted, (
+            f" is a key of loss.kind {', '.join(kinds)}, and this loss is {asked}; set loss.kind, "
+            f"or leave {dotted} out"
+        )
     written, colon, value = location[-1].partition(":")
     if colon and written in siblings:  # {key:1} is YAML for a key "key:1" without a value
         hint = f"; write a space after the colon: `{written}: {value}`."
     section = f"{dot}{'.'.join(location[:-1])}".removesuffix(".")
     place = f"of {section}" if section else "at the top"
     return dotted, f" is not a known key{hint} The keys {place} are {', '.join(siblings)}"
+
+
+def _losses_with(key: str) -> list[str]:
+    from aclearn.config.loss import LOSSES  # which is made of checked groups itself
+
+    return [name for name, model in LOSSES.items() if key in _explain.fields_of(model)]
 
 
 def _missing(key: str, field: FieldInfo) -> Mistake:

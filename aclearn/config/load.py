@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from aclearn.config import _explain
 from aclearn.config._check import check
 from aclearn.config._yaml import DEEPEST, Document, Keys, YamlError, parse_yaml
 from aclearn.config.model import Config, plain_name
-from aclearn.config.shipped import find_config, shipped_configs, shipped_name
+from aclearn.config.shipped import environment_hint, find_config, shipped_configs, shipped_name
 from aclearn.errors import ConfigError
 
 _LOGGER = logging.getLogger(__name__)
@@ -67,9 +68,9 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | Sequence[str] =
 
     These are a mapping like `{"trainer.amp": "off"}`, or texts like "trainer.amp=off".
 
-    `path` is as in `find_config`. A file with `base: other` is applied on top of that one, which is
-    named in the same way, or by a path from the file's folder. Sections are merged key by key; all
-    other values, including lists, are replaced.
+    `path` is as in `find_config`, or a folder with a `config.yaml`. A file with `base: other` is
+    applied on top of that one, which is named in the same way, or by a path from the file's folder.
+    Sections are merged key by key; all other values, including lists, are replaced.
 
     The value in a text is read as YAML; a later override wins. `run.experiment` is the file's name
     if nothing sets it, for `config.yaml` that of its folder. Folders become absolute. In the
@@ -82,6 +83,8 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | Sequence[str] =
             each mistake.
     """
     path = find_config(path)
+    if (path / "config.yaml").is_file():  # a run folder, or a project
+        path /= "config.yaml"
     data, places, files = _read_with_bases(path)
     parsed, place = _parse_overrides(overrides), _place_of_run(path.absolute())
     for override in [*place, *parsed]:
@@ -230,7 +233,9 @@ def _read(path: Path) -> str:
             if meant
             else ""
         )
-        raise ConfigError(f"{path}: there is no such configuration file{shipped}") from exc
+        raise ConfigError(
+            f"{path}: there is no such configuration file{shipped}{environment_hint(str(path))}"
+        ) from exc
     except UnicodeDecodeError as exc:
         raise ConfigError(f"{path}: not UTF-8 text at byte {exc.start}") from exc
     except OSError as exc:
@@ -273,8 +278,11 @@ def _parse_override(text: str) -> _Override:
 
 def _override_key(key: str, source: str) -> str:
     """The dotted key, if it can be overridden."""
-    if not all(key.split(".")):
-        raise ConfigError(f"{source}: expected section.key=value, for instance run.seed=3")
+    option = re.search(r'"--?([a-z_-]+)', source)
+    meant = option and _explain.nearest(Config, option[1].replace("-", "_"), [])
+    example = f"{meant}=…" if meant else "run.seed=3"
+    if not all(key.split(".")) or key.startswith("-"):
+        raise ConfigError(f"{source}: expected section.key=value, for instance {example}")
     if key.count(".") >= DEEPEST:
         raise ConfigError(f"{source}: nested more than {DEEPEST} deep")
     if key in _KEYS.sections:

@@ -36,11 +36,20 @@ def shipped_config(name: str) -> Path:
     shipped = shipped_configs()
     if name in shipped:
         return shipped[name]
+    if Path(name, "config.yaml").is_file():
+        raise ConfigError(f"{name}: a folder of this name is given by a path: ./{name}")
     raise ConfigError(
         f"{name}: no configuration comes with aclearn under this name"
         f"{did_you_mean(name, shipped) or '.'} The names are {', '.join(shipped)}; "
         f"a file of your own is named by a path or with its suffix (./{name}, {name}.yaml)"
+        f"{environment_hint(name)}"
     )
+
+
+def environment_hint(name: str) -> str:
+    """The end of a message, if what should name a configuration looks like an environment."""
+    named = re.fullmatch(r"([\w.-]+:)?([\w-]+/)?[\w-]+-v\d+|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", name)
+    return f". To train on an environment, without a file: --env {name}" if named else ""
 
 
 def find_config(named: str | Path) -> Path:
@@ -61,10 +70,10 @@ def find_config(named: str | Path) -> Path:
 
 
 def summary_of(path: Path) -> str:
-    """The beginning of a configuration's first comment, up to its first colon or full stop."""
+    """The first sentence of a configuration's first comment, without its full stop."""
     comment: list[str] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
         comment.append(line.removeprefix("#").strip())
-    return re.split(r"[:.] ", " ".join(comment))[0]
+    return re.split(r"\.(?: |$)", " ".join(comment))[0]

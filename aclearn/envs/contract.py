@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aclearn.errors import kind_of
 from aclearn.types.bounds import LARGEST_NUMBER
 
 _RANGE = f"expected a number from {-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}"
@@ -139,7 +140,7 @@ def range_error(given: Any, name: str, quantity: str = "observation") -> Contrac
 def kind(value: Any) -> str:
     """A short text of a value and its type."""
     if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
+        return f"{kind_of(value)} of {len(value)}"
     return f"{value!r:.60} ({type(value).__name__})"
 
 

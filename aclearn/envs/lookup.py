@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 from aclearn.envs.parallel_vector_env import is_parallel
-from aclearn.errors import EnvironmentFailure, did_you_mean, install_hint
+from aclearn.errors import EnvironmentFailure, did_you_mean, install_hint, kind_of
 from aclearn.extensions import import_module, load_extension
 from aclearn.types.atari_ids import guessed_id
 
@@ -83,7 +83,7 @@ def _factory_maker(env_id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
     factory: Any = load_extension(env_id, key="env.id", error=EnvironmentFailure)
     if not callable(factory):
         raise EnvironmentFailure(
-            f"env.id {env_id!r} is a {type(factory).__name__}, expected a callable that returns "
+            f"env.id {env_id!r} is {kind_of(factory)}, expected a callable that returns "
             "a gymnasium.Env or a pettingzoo.ParallelEnv"
         )
 
@@ -95,7 +95,7 @@ def _factory_maker(env_id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
             raise
         if not (isinstance(made, gymnasium.Env) or is_parallel(made)):
             raise EnvironmentFailure(
-                f"env.id {env_id!r}: the factory returned a {type(made).__name__} "
+                f"env.id {env_id!r}: the factory returned {kind_of(made)} "
                 f"of {type(made).__module__}, expected a gymnasium.Env or a pettingzoo.ParallelEnv"
                 f"{'; use its parallel_env' if hasattr(made, 'agent_iter') else ''}"
             )

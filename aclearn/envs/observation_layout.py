@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from aclearn.envs.contract import ContractError
 from aclearn.envs.leaf_layouts import LeafLayout, layout_of
-from aclearn.errors import EnvironmentFailure, did_you_mean
+from aclearn.errors import EnvironmentFailure, did_you_mean, kind_of
 from aclearn.types import (
     OBSERVATION,
     LeafSpec,
@@ -73,7 +73,7 @@ class _Container:
         if not self.parts.keys() <= set(given) <= self.keys:
             raise ContractError(
                 "observation_keys",
-                f"{self.name or OBSERVATION} is a {type(shown).__name__} with the keys "
+                f"{self.name or OBSERVATION} is {kind_of(shown)} with the keys "
                 f"{', '.join(map(str, given))}; expected {', '.join(map(str, self.parts))}",
             )
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from aclearn.errors import kind_of
 from aclearn.extensions import make_extension
 from aclearn.policies.module_spec import ModuleSpec
 from aclearn.types import ObservationSpec, PolicyOutput
@@ -72,8 +73,8 @@ def output_of(
 
 def _words(output: Any) -> str:
     if isinstance(output, tuple | list):
-        return f"a {type(output).__name__} of {len(output)}"
-    return f"a {type(output).__name__}"
+        return f"{kind_of(output)} of {len(output)}"
+    return kind_of(output)
 
 
 @contextmanager

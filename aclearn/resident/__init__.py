@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from aclearn.config import Config
-from aclearn.errors import ConfigError, EnvironmentFailure, did_you_mean
+from aclearn.errors import ConfigError, EnvironmentFailure, did_you_mean, kind_of
 from aclearn.extensions import load_extension
 from aclearn.resident.action_sampler import ActionSampler
 from aclearn.resident.engine import EpisodeSums, ResidentEnvs, Rollout
@@ -40,7 +40,7 @@ def find_env(name: str) -> ResidentEnv:
     found = load_extension(name, key="resident environment", error=EnvironmentFailure)
     if not isinstance(found, ResidentEnv):
         raise EnvironmentFailure(
-            f"resident environment {name!r} is a {type(found).__name__}, expected a ResidentEnv"
+            f"resident environment {name!r} is {kind_of(found)}, expected a ResidentEnv"
         )
     return found
 

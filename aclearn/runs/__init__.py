@@ -13,7 +13,7 @@ from aclearn.runs.checkpoint import (
     saved_labels,
 )
 from aclearn.runs.generation import claim_generation
-from aclearn.runs.lock import FolderLock, lock_all, lock_role, lock_run
+from aclearn.runs.lock import FolderLock, is_locked, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_columns import metrics_columns
 from aclearn.runs.metrics_file import MetricsTail, MetricsWriter, is_metrics_line, read_metrics
 from aclearn.runs.numbered_runs import create_next, next_name, numbered_runs
@@ -31,6 +31,7 @@ __all__ = [
     "check_file",
     "claim_generation",
     "create_next",
+    "is_locked",
     "is_metrics_line",
     "list_checkpoints",
     "load_best",

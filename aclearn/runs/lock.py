@@ -141,6 +141,22 @@ def lock_role(folder: Path, role: str, *, by_hand: bool) -> FolderLock:
     return FolderLock(folder, *run, (_of(role), f"the {role}", _PREDECESSOR_WITHIN_S))
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process writes the run in this folder, which is only read."""
+    for path in folder.glob(f"{_RUN}*"):
+        with suppress(OSError):  # removed meanwhile, or of another user
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                if path.name == _RUN:  # roles started one by one share it
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(descriptor)
+    return False
+
+
 def _of(role: str) -> str:
     return f"{_RUN}-{role}"
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import gymnasium
 
-from aclearn.errors import ArgumentError
+from aclearn.errors import ArgumentError, kind_of
 
 _MAIN: Final = "__main__"
 #: Folders of installed packages, which every process searches.
@@ -95,5 +95,5 @@ def _folder_of(module: str) -> dict[str, list[str]]:
 
 
 def _kind(env: object) -> str:
-    article = "an environment" if isinstance(env, gymnasium.Env) else f"a {type(env).__name__}"
+    article = "an environment" if isinstance(env, gymnasium.Env) else kind_of(env)
     return f"{article} ({env!r:.100})"

@@ -82,7 +82,14 @@ _FIGURE_WIDTH = 12
 
 def table_of(ways: Sequence[WayToAct]) -> Table:
     """One column a way to run the policy; latencies are medians in ms a call."""
-    table = Table(title="ways to run the policy, each with one thread")
+    table = Table(
+        title="ways to run the policy, each with one thread",
+        caption="bytes: of the weights; batch N: median time of a call with N observations; KL: "
+        "divergence from the uncompressed policy in nats, on observations that no link was fitted "
+        "on; same action: share of them with the same most probable action; greedy return: mean of "
+        "the episodes played with it",
+        caption_justify="left",
+    )
     table.add_column("policy", no_wrap=True)
     for way in ways:
         table.add_column(way.name, justify="right", overflow="fold", min_width=_FIGURE_WIDTH)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from aclearn.config import shipped_config, shipped_configs, summary_of
 from aclearn.errors import ConfigError
@@ -28,8 +32,13 @@ def configs(
     if name is None:
         if to is not None:
             raise ConfigError(f"--to: which configuration? E.g. aclearn configs pong --to {to}")
+        table = Table(box=None, pad_edge=False, show_header=False)
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
         for each, path in shipped_configs().items():
-            typer.echo(f"{each:21} {summary_of(path)}")
+            table.add_row(Text(each), Text(summary_of(path)))
+        # a file has no width: one line for each
+        Console(width=None if sys.stdout.isatty() else 1000).print(table)
         return
     data = shipped_config(name).read_bytes()
     if to is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -133,10 +134,16 @@ def write_project(directory: Path, env: str | None = None, *, force: bool = Fals
         write_file(directory / name, text.encode(), "new")
     return [
         f"wrote {' and '.join(str(directory / name) for name in files)}",
-        f"next: cd {directory}",
-        f"      aclearn check-env {id_}",
-        "      aclearn train config.yaml",
+        *_next(directory, [f"aclearn check-env {id_}", "aclearn train config.yaml"]),
     ]
+
+
+def _next(directory: Path, commands: list[str]) -> list[str]:
+    """The commands to go on with, after a change into the folder unless it is the current one."""
+    if not directory.exists() or not directory.samefile(Path.cwd()):
+        commands = [f"cd {shlex.quote(str(directory))}", *commands]
+    first, *others = commands
+    return [f"next: {first}", *(f"      {other}" for other in others)]
 
 
 def config_text(env_id: str, chosen: Sequence[Chosen]) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from aclearn.config import Config, load_config
+from aclearn.config import Config, load_config, override_keys
 from aclearn.errors import ConfigError, LearningLost
 from aclearn.launch import StopFlag, install_stop_signals
 from aclearn.runs import check_file
@@ -51,6 +51,8 @@ def train(
     os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     with install_stop_signals() as stop:
         given = overrides or []
+        if config is not None and config.startswith("-"):
+            override_keys([config])  # says what is meant
         if env is not None:
             given = [config, *given] if config is not None else given
             loaded = _start_from(env, given)

@@ -31,7 +31,7 @@ def test_the_current_folder_hides_no_package(here) -> None:
     assert load_extension("yaml:safe_load", key="x").__module__ == "yaml"
 
 
-_OPTIONS = "Is its folder the current one, or on PYTHONPATH"
+_OPTIONS = "Is its folder that of the configuration, the current one"
 
 
 @pytest.mark.parametrize(

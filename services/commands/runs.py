@@ -1,0 +1,75 @@
+"""`aclearn runs`: the runs in a folder, the newest first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from aclearn.errors import RunFolderError
+from aclearn.metrics.formatting import duration
+from aclearn.runs import MetricsTail, RunFolder, is_locked
+from services.commands.top import how_it_ended
+
+#: Bytes at the end of a metrics file that hold its last line.
+_LAST_BYTES = 65_536
+
+
+def runs(
+    dir: Annotated[Path, typer.Argument(metavar="DIR", help="folder of the run folders")] = Path(
+        "runs"
+    ),
+) -> None:
+    """List runs: state, steps, mean return and age, the newest first."""
+    if not dir.is_dir():
+        raise RunFolderError(f"there is no folder {dir}; expected the folder of run folders")
+    found = [path for path in dir.iterdir() if (path / "config.yaml").is_file()]
+    if not found:
+        raise RunFolderError(f"{dir} has no runs yet; start one with aclearn train")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("run", overflow="fold")  # the only one that a narrow terminal wraps
+    for column in ("state", "steps", "return", "age"):
+        right = column in ("steps", "return", "age")
+        table.add_column(column, justify="right" if right else "left", no_wrap=True)
+    for path in sorted(found, key=_written_at, reverse=True):
+        line = _last_line(path)
+        mean, steps = line.get("return_mean_100"), line.get("env_steps")
+        table.add_row(
+            Text(path.name),
+            Text(_state(path, line)),
+            "-" if steps is None else f"{int(steps):,}",
+            "-" if mean is None else f"{mean:.2f}",
+            duration(max(0.0, time.time() - _written_at(path))),
+        )
+    Console().print(table)
+
+
+def _state(path: Path, line: Mapping[str, Any]) -> str:
+    if is_locked(path):
+        return "running"
+    try:
+        reason = how_it_ended(RunFolder.open(path), line)
+    except RunFolderError:
+        reason = None
+    if reason is None:  # killed, or it never learned
+        return "unfinished"
+    return reason.partition(":")[0]  # the cause of a failure is in the summary
+
+
+def _last_line(path: Path) -> Mapping[str, Any]:
+    try:
+        lines = MetricsTail(path / "metrics.jsonl", first_bytes=_LAST_BYTES).read()
+    except RunFolderError:  # it has written none
+        return {}
+    return lines[-1] if lines else {}
+
+
+def _written_at(path: Path) -> float:
+    file = path / "metrics.jsonl"
+    return (file if file.exists() else path / "config.yaml").stat().st_mtime
