@@ -37,7 +37,7 @@ def test_an_unknown_key_gets_its_neighbours_and_the_nearest_one(path: Path) -> N
         f"{path}: line 2: "
         "optimiser.learning_rat is not a known key; did you mean optimiser.learning_rate? "
         "The keys of optimiser are kind, learning_rate, schedule, schedule_steps, adam_beta1, "
-        "adam_beta2, epsilon, rmsprop_alpha, max_grad_norm"
+        "adam_beta2, epsilon, rmsprop_alpha, rmsprop_initial, max_grad_norm"
     )
 
 

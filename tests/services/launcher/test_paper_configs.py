@@ -98,7 +98,7 @@ def test_it_starts_and_learns(name: str, chain: int | None, tmp_path: Path) -> N
         few.append("run.deterministic=false")  # a strategy decides by the clock
     if chain:
         few.append(f"compressor.chain=[{{distill: accerl-net{chain}}}, onnx]")
-    config = load_config(name, [*few, f"run.dir={tmp_path}"])
+    config = load_config(name, [*few, f"run.dir={tmp_path}", "run.name=r"])
     [group] = make_groups(config)
     group.env.close()
     with open_run_folder(config, resume=False) as folder:
