@@ -10,11 +10,13 @@ import aclearn.config
 from aclearn.config import (
     ActorsConfig,
     Config,
+    config_from_yaml,
     configuration_page,
     describe_config,
     load_config,
 )
 from aclearn.config._yaml import parse_yaml
+from aclearn.config.loss import LOSSES
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted((ROOT / "configs").rglob("*.yaml"))
@@ -84,6 +86,15 @@ def test_the_table_of_a_section_on_the_page_has_all_its_keys() -> None:
         tables[name] = [line.split("`")[1] for line in own.splitlines() if line.startswith("| `")]
 
     assert tables == sections
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_the_page_of_algorithms_has_the_settings_that_each_brings(kind: str) -> None:
+    text = f"env: {{id: a, squash_actions: true}}\nresident: {{envs: 8}}\nloss: {{kind: {kind}}}"
+    config = config_from_yaml(text)
+    page = (ROOT / "docs/algorithms.md").read_text(encoding="utf-8")
+    figures = (config.actors.unroll_length, config.trainer.epochs, config.trainer.minibatches)
+    assert f"\n| `{kind}` | {' | '.join(map(str, figures))} | " in page
 
 
 def test_the_page_in_docs_is_current() -> None:
