@@ -33,6 +33,7 @@ from compress.runtimes.torch_runtime import TorchRuntime
 from services.actor.main import make_actions
 from services.compressor.core import Compressor
 from services.runtime.policy_factory import architecture_of, make_ladder, make_runtime
+from services.runtime.seeds import Seeds
 from tests.support.acting import Acting, parameters_of
 from tests.support.architectures import parts_of
 from tests.support.contexts import seen
@@ -131,7 +132,8 @@ def test_an_actor_computes_on_its_processor_whatever_gpu_there_is(
     make_actions(
         ActorsConfig(runtime="torch"),
         roles("actor-0"),
-        None,
+        Seeds(run=1, generation=0),
+        None,  # the monitor, of a predictor's client
         tools.flat,
         WaitMeter(),
         parameters=0,
