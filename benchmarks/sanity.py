@@ -5,8 +5,8 @@
 
 Each of the 25 environments of `sanity_envs.py` is trained as `aclearn train --env` trains it, in
 lock-step, until the mean return of the last 100 episodes reaches its bar, or for its most steps.
-The learned steps, the median of the seeds, are compared with those of Stable-Baselines3's PPO with its
-defaults, which `sanity_sb3.py` measured once (`data/sanity_sb3.csv`).
+The learned steps, the median of the seeds, are compared with the steps of Stable-Baselines3's PPO
+with its defaults, which `sanity_sb3.py` measured once (`data/sanity_sb3.csv`).
 
 Bar: every case that Stable-Baselines3's defaults solve is solved within 1.5 times its steps. Cases
 that need memory, exploration or a sparse goal are named as such.
