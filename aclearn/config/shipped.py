@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from aclearn.errors import ConfigError, did_you_mean
+from aclearn.errors import ConfigError, did_you_mean, kind_of
 
 # in a checkout a link to configs/; a wheel holds the files
 _FOLDER = Path(__file__).parents[1] / "configs"
@@ -62,6 +62,11 @@ def find_config(named: str | Path) -> Path:
     Raises:
         ConfigError: no configuration of that name is shipped.
     """
+    if not isinstance(named, str | Path):
+        raise ConfigError(
+            "config: expected the name of a shipped configuration, a path or, in Python, a Config, "
+            f"got {kind_of(named)}"
+        )
     if isinstance(named, str) and not Path(named).suffix:
         folder, slash, _ = named.rpartition("/")
         if not slash or folder in {name.rpartition("/")[0] for name in shipped_configs()} - {""}:

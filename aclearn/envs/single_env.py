@@ -72,6 +72,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """The first observation of an episode; a seed makes the environment again."""
+        seed = None if seed is None else int(seed)  # gymnasium takes no integer of numpy
         super().reset(seed=seed)
         if options:
             raise ArgumentError("options: this environment takes none; set env.kwargs")

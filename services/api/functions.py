@@ -12,7 +12,7 @@ from aclearn.config import Config, load_config, override_keys, with_overrides
 from aclearn.errors import ArgumentError
 from aclearn.launch import StopFlag, install_stop_signals
 from services.api.environment_names import environment_name
-from services.api.plain_errors import at_least, plain_errors
+from services.api.plain_errors import as_path, at_least, plain_errors
 from services.api.policy import Policy
 from services.api.run import Run
 
@@ -97,7 +97,7 @@ def open_run(path: str | Path) -> Run:
     Raises:
         RunFolderError: there is no run.
     """
-    return Run(path)
+    return Run(_folder(path))
 
 
 @plain_errors
@@ -116,7 +116,7 @@ def load(run: Run | str | Path, *, best: bool = False, seed: int | None = None) 
     """
     from services.evaluator.saved_policy import load_policy
 
-    at_least("seed", 0 if seed is None else seed, 0)
+    seed = None if seed is None else at_least("seed", seed, 0)
     return Policy(load_policy(_folder(run), best=best), seed=seed)
 
 
@@ -151,8 +151,8 @@ def export(
     """
     from services.commands.export import export_run
 
-    at_least("passes", passes, 1)
-    return export_run(_folder(run), Path(to), words=chain, passes=passes, best=best, force=force)
+    passes, to = at_least("passes", passes, 1), as_path("to", to)
+    return export_run(_folder(run), to, words=chain, passes=passes, best=best, force=force)
 
 
 @plain_errors
@@ -183,12 +183,12 @@ def make_env(
     """
     from aclearn.envs.single_env import SingleEnv
 
-    if not isinstance(config, Config | Run) and (Path(config) / "config.yaml").is_file():
+    if isinstance(config, str | Path) and (Path(config) / "config.yaml").is_file():
         config = Run(config)
     loaded = _configured(config.config if isinstance(config, Run) else config, overrides)
     return SingleEnv(
         loaded.env,
-        seed=seed,
+        seed=at_least("seed", seed, 0),
         step_timeout_s=loaded.actors.step_timeout_s,
         render_mode=render_mode,
     )
@@ -197,12 +197,7 @@ def make_env(
 def _configured(config: Config | str | Path | None, overrides: Overrides) -> Config:
     if isinstance(config, Config):
         return with_overrides(config, overrides)
-    if not isinstance(config, str | Path):
-        raise ArgumentError(
-            "config: expected a shipped configuration's name, a path or a Config, got "
-            f"{type(config).__name__}"
-        )
-    return load_config(config, overrides)
+    return load_config(config, overrides)  # type: ignore[arg-type]  # it checks the type
 
 
 def _chosen(env: str | Callable[..., Any], overrides: Overrides) -> Config:
@@ -215,4 +210,4 @@ def _chosen(env: str | Callable[..., Any], overrides: Overrides) -> Config:
 
 
 def _folder(run: Run | str | Path) -> Path:
-    return run.path if isinstance(run, Run) else Path(run)
+    return run.path if isinstance(run, Run) else as_path("run", run)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import operator
 import re
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
-from aclearn.errors import AclearnError, ArgumentError
+from aclearn.errors import AclearnError, ArgumentError, kind_of
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -37,7 +39,27 @@ def _in_python(text: object) -> object:
     return _OPTION.sub(argument, text) if isinstance(text, str) else text
 
 
-def at_least(name: str, value: int, least: int) -> None:
-    """Raise an `ArgumentError` if an argument is below its least value."""
-    if value < least:
-        raise ArgumentError(f"{name}: expected {least} or more, got {value}")
+def at_least(name: str, value: Any, least: int) -> int:
+    """The argument as an int.
+
+    Raises:
+        ArgumentError: it is no whole number, or below its least value.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentError(f"{name}: expected a whole number, got {value!r:.100}") from None
+    if number < least:
+        raise ArgumentError(f"{name}: expected {least} or more, got {number}")
+    return number
+
+
+def as_path(name: str, value: Any) -> Path:
+    """The argument as a path.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    if not isinstance(value, str | Path):
+        raise ArgumentError(f"{name}: expected a path, got {kind_of(value)}")
+    return Path(value)

@@ -121,8 +121,7 @@ class Run:
         """
         from services.evaluator.evaluate import evaluate
 
-        at_least("episodes", episodes, 1)
-        at_least("seed", seed, 0)
+        episodes, seed = at_least("episodes", episodes, 1), at_least("seed", seed, 0)
         return evaluate(self.path, episodes=episodes, greedy=greedy, best=best, seed=seed)
 
     @plain_errors
@@ -151,7 +150,7 @@ class Run:
         """
         from services.evaluator.video import check_video, write_video
 
-        at_least("seed", seed, 0)
+        seed = at_least("seed", seed, 0)
         check_video(Path(to), force=True)
         write_video(self.path, Path(to), greedy=greedy, best=best, seed=seed)
 

@@ -232,3 +232,41 @@ def test_a_module_of_the_users_that_hides_ours_is_named(tmp_path: Path, form: st
             place = tmp_path / Path(form).parts[0]
             assert f"{place} hides the package {name} of aclearn, which is at {root}" in told
             assert "rename yours" in told
+
+
+def test_arguments_may_be_numbers_of_numpy_and_paths(run, tmp_path: Path) -> None:
+    config = aclearn.load_config(
+        "cartpole",
+        {
+            "run.dir": tmp_path,
+            "run.seed": np.int64(3),
+            "optimiser.learning_rate": np.float32(0.5),
+            "policy.hidden": np.array([8, 4]),
+        },
+    )
+    assert (config.run.dir, config.run.seed, config.policy.hidden) == (str(tmp_path), 3, (8, 4))
+    with closing(aclearn.make_env(config, seed=np.int64(1))) as env:
+        env.reset(seed=np.int64(2))
+    assert len(run.evaluate(np.int64(1), seed=np.int64(5)).returns) == 1
+
+
+def test_a_configuration_without_a_file_is_named_after_its_environment() -> None:
+    config = aclearn.Config(env={"id": "CartPole-v1"})
+    assert config.run.name is None and config.experiment == "cartpole-v1"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda run: aclearn.open_run(None), "run: expected a path, got a NoneType"),
+        (lambda run: aclearn.load(3), "run: expected a path, got an int"),
+        (lambda run: aclearn.export(run, None), "to: expected a path, got a NoneType"),
+        (lambda run: aclearn.load_config(None), "config: expected the name .* got a NoneType"),
+        (lambda run: aclearn.make_env({"env.id": "a"}), "config: expected .* got a"),
+        (lambda run: aclearn.train("cartpole", None), "overrides: expected a mapping .* got None"),
+        (lambda run: run.evaluate(1.5), "episodes: expected a whole number, got 1.5"),
+    ],
+)
+def test_an_argument_of_another_type_is_told_by_its_name(run, call, said: str) -> None:
+    with pytest.raises(AclearnError, match=said):
+        call(run)

@@ -91,7 +91,7 @@ def test_one_of_config_and_env_is_needed() -> None:
     for given in ({}, {"config": "cartpole", "env": "CartPole-v1"}):
         with pytest.raises(ArgumentError, match="either config or env"):
             aclearn.train(**given)
-    with pytest.raises(ArgumentError, match=r"config: expected a shipped .* got dict"):
+    with pytest.raises(AclearnError, match=r"config: expected the name of a shipped .* got a dict"):
         aclearn.train({"env": {"id": "CartPole-v1"}})
 
 
