@@ -285,6 +285,8 @@ def _resident(config: Config) -> Iterator[str]:
         )
     if config.env.action_mask is not None:
         yield f"env.action_mask: {why}, and resident environments have no masks; set it to null"
+    if config.env.info_metrics:
+        yield f"env.info_metrics: {why}, and resident environments have no info; set it to []"
     if config.tuner.enabled:
         yield f"tuner.enabled: {why}, so that there is nothing to tune; set it to false"
 

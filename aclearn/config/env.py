@@ -99,6 +99,13 @@ class EnvConfig(Group):
         '`info["action_mask"]` of each reset and step; `observation.mask`: the part `mask` of Dict '
         "observations, which the policy then does not see",
     )
+    info_metrics: Annotated[tuple[str, ...], Strict(False)] = Field(
+        default=(),
+        max_length=16,
+        description="numbers and flags that the environment puts into `info` at the end of an "
+        "episode, by key: `success`, `episode.r`; `episode` stands for all numbers of that "
+        "mapping. Their means over the newest episodes are `info_success` and so on",
+    )
     clip_rewards: bool = Field(
         default=False,
         description="learn from rewards clipped to [-1, 1]; reported returns are unclipped",
@@ -115,6 +122,14 @@ class EnvConfig(Group):
         if mask in (None, "info") or re.fullmatch(r"observation\..+", str(mask)):
             return mask
         raise ValueError(f"expected info, observation.<name> or null, got {mask!r}")
+
+    @field_validator("info_metrics")
+    @classmethod
+    def _keys_are_names(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
+        for key in keys:
+            if not re.search(r"[a-z0-9]", key.lower()) or len(key) > 64:
+                raise ValueError(f"expected a key of info with letters, at most 64, got {key!r}")
+        return keys
 
     @field_validator("id")
     @classmethod

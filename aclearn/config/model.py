@@ -73,8 +73,8 @@ class RunConfig(Group):
     max_env_steps: Whole | None = Field(
         default=None,
         ge=1,
-        description="bound of the run, in agent steps of all environments; unrolls under way "
-        "exceed it",
+        description="bound of the run, in agent steps of all environments; the run ends within "
+        "one unroll of each environment",
     )
     max_updates: Whole | None = Field(
         default=None, ge=1, description="bound of the run, in updates; exact"

@@ -158,6 +158,10 @@ class AtariEnvs:
             life_lost=life_lost,
             reset=reset,
             faulted=self._none,
+            infos={
+                int(b): {name: values[b] for name, values in info.items()}
+                for b in np.flatnonzero(self._ended)
+            },
         )
 
     def picture(self) -> NDArray[np.uint8]:

@@ -111,7 +111,10 @@ class ParallelVectorEnv(SyncVectorEnv):
                     raise ContractError("agents", said)
                 self._last[b] = shown[agent]
                 self._layout.write(b, shown[agent])
-                self._write_mask(b, shown[agent], info_of(infos.get(agent, {})), terminal=over)
+                info = info_of(infos.get(agent, {}))
+                self._write_mask(b, shown[agent], info, terminal=over)
+                if ends:
+                    self._infos[b] = info
                 rewards[b] = reward_of(rewarded[agent])
                 terminated[b], truncated[b] = over, limited
                 self._playing[b] = not ends

@@ -100,6 +100,8 @@ class SyncVectorEnv:
         #: Steps of each environment's running episode.
         self._taken = [0] * len(group.envs)
         self._mask_seen = masked
+        #: Row → info of an episode that ends in this step.
+        self._infos: dict[int, dict[str, Any]] = {}
 
     def _spaces(self) -> tuple[Any, Any, int]:
         """Observation and action space of an agent, and the number of agents of an environment."""
@@ -163,7 +165,7 @@ class SyncVectorEnv:
         terminated = np.zeros(B, np.bool_)
         truncated = np.zeros(B, np.bool_)
         faulted = np.zeros(B, np.bool_)
-        idle = self._idle.tolist()
+        idle, self._infos = self._idle.tolist(), {}
         e, count, step_one = 0, len(group.envs), self._step_one
         while e < count:
             try:
@@ -199,6 +201,7 @@ class SyncVectorEnv:
             life_lost=np.zeros(B, np.bool_),
             reset=reset,
             faulted=faulted,
+            infos=self._infos,
         )
 
     def _out_of_range(self, rewards: NDArray[np.float64]) -> Iterator[tuple[int, ContractError]]:
@@ -243,7 +246,9 @@ class SyncVectorEnv:
         self._layout.write(e, shown)
         rewards[e] = reward_of(reward)
         terminated[e] = over = flag_of(terminal, "terminated")
-        truncated[e] = flag_of(cut, "truncated")
+        truncated[e] = limited = flag_of(cut, "truncated")
+        if over or limited:
+            self._infos[e] = info
         self._write_mask(e, shown, info, terminal=over)
 
     def _idle_after(self, ended: Bools) -> Bools:

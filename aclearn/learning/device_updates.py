@@ -124,11 +124,9 @@ class DeviceUpdates:
         reports = []
         for number, row in enumerate(rows):
             norm, rate, steps, new_steps, finite = row[-_OWN:]
-            *metrics, ratios, ratio_squares, advantage_squares = row[:-_OWN]
             if steps == 0:
                 continue
-            named = dict(zip(self._names, metrics, strict=True))
-            sums = GradientSums(named, ratios, ratio_squares, advantage_squares, int(steps))
+            sums = GradientSums.of(self._names, row[:-_OWN], int(steps))
             report = UpdateReport.of(sums, applied=finite > 0, gradient_norm=norm, rate=rate)
             index = number * self._passes // len(rows)
             reports.append(DeviceReport(index, int(steps), int(new_steps), report))

@@ -158,9 +158,7 @@ class GradientWorker:
                 # overwrite batch and weights. On a GPU this includes forward and backward.
                 each = [values for _, values in parts]
                 sums = (torch.stack(each).sum(0) if len(each) > 1 else each[0]).tolist()
-        *own, ratios, ratio_squares, advantage_squares = sums
-        metrics = dict(zip(parts[0][0], own, strict=True))
-        return GradientSums(metrics, ratios, ratio_squares, advantage_squares, batch.steps)
+        return GradientSums.of(parts[0][0], sums, batch.steps)
 
     def differentiate_in_place(self, batch: Batch, *, steps: Tensor) -> tuple[list[str], Tensor]:
         """As `differentiate`, without a wait for the device, of a worker in place.
@@ -172,7 +170,7 @@ class GradientWorker:
             steps: of the mean, at least 1.
 
         Returns:
-            The names of the metrics, and their sums followed by the three sums of `GradientSums`.
+            The names of the metrics, and their sums followed by the other sums of `GradientSums`.
         """
         self.network.zero_grad(set_to_none=False)
         return self._differentiate_chunk(batch, steps)
@@ -193,7 +191,7 @@ class GradientWorker:
             yield chunk
 
     def _differentiate_chunk(self, chunk: Batch, steps: int | Tensor) -> tuple[list[str], Tensor]:
-        """The names of the metrics, and their sums followed by the three sums of `GradientSums`."""
+        """The names of the metrics, and their sums followed by the other sums of `GradientSums`."""
         with part("forward"):
             outputs, correction = self._forward(chunk)
             learned = chunk
@@ -211,10 +209,14 @@ class GradientWorker:
             divergence = self._behaviour_kl(chunk, outputs, log_rhos)
             for name, of_steps in {**correction.metrics, **divergence}.items():
                 sums[name] = chunk.of_valid(of_steps).sum()
+            # float64: variances are differences of large sums, and float32 has no 1e-40
+            targets = chunk.of_valid(correction.targets.detach()).double()
+            before = chunk.of_valid(outputs.proximal_values).double()
             own = [
+                *(total for each in (targets, targets - before) for total in _moments(each)),
                 ratios.sum(),
                 ratios.square().sum(),
-                learned.of_valid(advantages).double().square().sum(),  # float32 has no 1e-40
+                learned.of_valid(advantages).double().square().sum(),
             ]
             stacked = torch.stack([*sums.values(), *own])
         with part("backward"):
@@ -325,6 +327,11 @@ class GradientWorker:
             )
         )
         return replace(correction, advantage_scale=self._advantage_scale)
+
+
+def _moments(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The sums of values and of their squares."""
+    return values.sum(), values.square().sum()
 
 
 def place(network: PolicyNetwork, device: torch.device, channels_last: bool) -> PolicyNetwork:

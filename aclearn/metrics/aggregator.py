@@ -11,6 +11,8 @@ from aclearn.metrics.episode_means import EpisodeMeans
 from aclearn.metrics.names import (
     CHAIN_STEPS,
     EPISODES_FOR_TARGET,
+    INFO,
+    LEARNED_HERE,
     METRIC_NAMES,
     PART_SECONDS,
     TRAINER_COUNTS,
@@ -89,6 +91,7 @@ class MetricsAggregator:
         self._checkpoint_error: str | None = None
         self.best_return: float | None = previous.get("best_return")
         self._learned_at_start: int | None = None
+        self._learned_here = 0
         self._parts: dict[str, tuple[str, dict[str, float]]] = {}
         self._env_steps_high = self._totals.totals().env_steps
         self._env_steps_rate = SlidingRate(window_s)
@@ -202,6 +205,7 @@ class MetricsAggregator:
             "env_steps": totals.env_steps,
             "accounted_env_steps": self._totals.accounted_env_steps,
             "learned_steps": totals.learned_steps,
+            LEARNED_HERE: self._learned_here,
             "dropped_steps": totals.dropped_steps,
             "in_flight_steps": totals.in_flight_steps,
             **{name: counters.get(name, 0) for name in TRAINER_COUNTS},
@@ -226,7 +230,8 @@ class MetricsAggregator:
             for name, count in counters.items()
             if name.startswith(prefix)
         }
-        return fixed | {name: each for name, each in sums.items() if each} | self.extra
+        info = {f"{INFO}{name}": mean for name, mean in self._means.info_means.items()}
+        return fixed | {name: each for name, each in sums.items() if each} | info | self.extra
 
     def _observe_trainer(
         self, incarnation: str, process: _Process, heartbeat: Heartbeat, now: float
@@ -248,7 +253,8 @@ class MetricsAggregator:
         self._rates["learned_steps"].observe(incarnation, learned_steps, now)
         if self._learned_at_start is None:
             self._learned_at_start = learned_steps
-        if learned_steps <= self._learned_at_start:
+        self._learned_here = max(0, learned_steps - self._learned_at_start)
+        if not self._learned_here:
             self._waits.restart()  # nothing learned yet
 
     def _observe_parts(self, role: str, incarnation: str, parts: Mapping[str, float]) -> None:

@@ -7,14 +7,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aclearn.metrics.advice import advice, may_be_free, tuner_hint
-from aclearn.metrics.formatting import percent
+from aclearn.metrics.formatting import amount, percent
 from aclearn.metrics.names import (
     ACTIONS,
     EMULATOR,
     FREE_CORES,
+    LEARNED_HERE,
     NEWER_WEIGHTS,
+    PART_SECONDS,
     QUEUE_FILLS,
     REQUESTS,
+    RESIDENT_ENVS,
     SOCKETS_BUSY,
     TRAINING_QUEUE,
     UNROLLS,
@@ -29,6 +32,8 @@ _NOTICEABLE = 0.15
 _LARGE = 0.25
 _FULL = 0.8
 _UNKNOWN, _STARTING = "unknown", "starting"
+#: Parts of the work of a trainer with resident environments, the rollout first.
+_RESIDENT_PARTS = ("rollout", "update", "forward", "backward", "optimiser", "publish")
 #: Seconds of the run without the same finding before another one is shown.
 _KEPT_S = 15.0
 
@@ -100,15 +105,26 @@ class _Line:
         self.trainer, self.actor = self.waits.get("trainer", {}), self.waits.get("actor", {})
         self.queue_fill = queue_fills(line).get(TRAINING_QUEUE, 0.0)
         self.busy = _numbers(line, SOCKETS_BUSY)
-        self.learned_steps: int | None = line.get("learned_steps")
+        self.learned_steps: int | None = line.get(LEARNED_HERE, line.get("learned_steps"))
+        self.resident_envs = int(line.get(RESIDENT_ENVS) or 0)
+        self.parts: Mapping[str, float] = (line.get(PART_SECONDS) or {}).get("trainer", {})
         self.free: float | None = line.get(FREE_CORES)
 
     def find(self) -> Bottleneck:
+        if self.resident_envs and not self.learned_steps:
+            return Bottleneck(
+                None,
+                "starting: the trainer loads; the first time it also compiles its environments, "
+                "for up to a minute",
+                kind=_STARTING,
+            )
         if not self.trainer:
             return Bottleneck(None, "not known yet: the trainer has not reported", kind=_UNKNOWN)
         if self.learned_steps == 0:
             seen = f"starting: nothing is learned yet; {_waits_in_words(self.waits)}"
             return Bottleneck(None, seen, kind=_STARTING)
+        if self.resident_envs:
+            return self._with_own_environments()
         weights = self.actor.get(WEIGHTS, 0.0)
         if weights >= _NOTICEABLE:
             return Bottleneck(
@@ -123,6 +139,23 @@ class _Line:
         if self.trainer.get(UNROLLS, 0.0) >= _NOTICEABLE:
             return self._before_the_trainer()
         return self._at_the_trainer()
+
+    def _with_own_environments(self) -> Bottleneck:
+        """A trainer that plays itself: the larger part of its work."""
+        total = max(sum(self.parts.get(name, 0.0) for name in _RESIDENT_PARTS), 1e-9)
+        rollout = self.parts.get(_RESIDENT_PARTS[0], 0.0) / total
+        what = "rollouts" if rollout >= 0.5 else "updates"
+        remedy = (
+            "more resident.threads or a faster environment"
+            if what == "rollouts"
+            else "fewer trainer.epochs, a smaller policy.architecture"
+        )
+        return Bottleneck(
+            "trainer",
+            f"trainer: it plays {amount(self.resident_envs)} environments itself; {what} take "
+            f"{percent(max(rollout, 1.0 - rollout))} of its time; {remedy} or a GPU would help",
+            kind=f"resident {what}",
+        )
 
     def _at_the_trainer(self) -> Bottleneck:
         label, share = _largest_wait(self.trainer)

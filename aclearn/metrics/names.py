@@ -25,11 +25,15 @@ TRAINER_COUNTS: Final = (
     "unsaved_steps",
 )
 
+#: Before the name of a figure of `env.info_metrics`.
+INFO: Final = "info_"
+
 METRIC_NAMES: Final = (
     "time_s",
     "env_steps",
     "accounted_env_steps",
     "learned_steps",
+    "learned_steps_since_start",
     "dropped_steps",
     "in_flight_steps",
     *TRAINER_COUNTS,
@@ -71,6 +75,10 @@ QUEUE_FILLS: Final = {
 }
 #: Role → the gauge of the busy share of its message thread.
 SOCKETS_BUSY: Final = {"trainer": "sockets_busy", "predictor": "predictor_sockets_busy"}
+#: Number of resident environments, in a line of a run with them.
+RESIDENT_ENVS: Final = "resident_envs"
+#: Agent steps learned since the trainer's start.
+LEARNED_HERE: Final = "learned_steps_since_start"
 #: Gauge of the monitor: idle CPU cores of its machine, if every role runs there.
 FREE_CORES: Final = "monitor_free_cores"
 #: Gauges of the compressors: the rung of their newest measurements; 1 if their newest artifact is
@@ -93,6 +101,7 @@ FIXED_FIGURES: Final = (
         if name not in ("dropped_steps", "checkpoint_error", WAIT_SHARE)
     ),
     "frames_per_s",
+    RESIDENT_ENVS,
     "target_return",
     "reached_target_at_s",
     *SLOPE_FIGURES,
@@ -104,6 +113,7 @@ _POLICY_FIGURES: Final = ("policy_swaps", "policy_refused")
 #: Gauges of the trainer, under these names.
 TRAINER_FIGURES: Final = (
     *("policy_loss", "value_loss", "entropy", "gradient_norm", "learning_rate"),
+    "explained_variance",
     *("rho_mean", "behaviour_kl", "behaviour_kl_estimate", "effective_sample_share"),
     *("clipped_rho_share", "clipped_c_share", "kl_dropped_share"),
     *("proximal_kl", "clipped_ratio_share"),
@@ -119,6 +129,7 @@ def _of(owner: str, *gauges: str) -> tuple[str, ...]:
 OWNED_FIGURES: Final = (
     *_of("actor", "env_faults", "in_flight_unrolls", "refused_unrolls", "unanswered_unrolls"),
     *_of("actor", "clipped_action_share", "compressed_share", "repeated_requests"),
+    *_of("actor", "refused_info"),
     *_of("actor", *_POLICY_FIGURES),
     *_of("predictor", "batch_mean", "wait_ms_p50", "wait_ms_p99"),
     *_of("predictor", *_POLICY_FIGURES, *_WORKER_FIGURES),
@@ -147,7 +158,7 @@ def refused_name(name: object) -> str | None:
         return f"{name!r}: names in _error are those of texts; choose another one"
     ours = {*METRIC_NAMES, *FIXED_FIGURES, *TRAINER_FIGURES, PART_SECONDS, CHAIN_STEPS}
     first = name.partition("_")[0]
-    if name in ours or first in _OWNERS | {"trainer", "plugin", "metrics"}:
+    if name in ours or first in _OWNERS | {"trainer", "plugin", "metrics", "info"}:
         return f"{name!r} is a name of ours, or begins like one; choose another one"
     return None
 
@@ -180,6 +191,8 @@ def check_line_name(
 def _may_be_the_users(name: str, config: Config, roles: Collection[str]) -> bool:
     """Whether a plug-in, link, loss or corrector of the user's own may report it."""
     first = name.partition("_")[0]
+    if name.startswith(INFO):
+        return bool(config.env.info_metrics)
     if first == "plugin":
         return bool(config.monitor.plugins)
     if first == "compressor":

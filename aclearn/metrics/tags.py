@@ -32,7 +32,10 @@ _TAGS: Final = {
     "lag_max": "lag/max",
     **{
         name: f"loss/{name}"
-        for name in ("policy_loss", "value_loss", "entropy", "gradient_norm", "learning_rate")
+        for name in (
+            *("policy_loss", "value_loss", "explained_variance", "entropy"),
+            *("gradient_norm", "learning_rate"),
+        )
     },
     **{
         name: f"off_policy/{name}"
@@ -57,7 +60,7 @@ _TAGS: Final = {
     "tuner_decision": "tuner_decision",
 }
 #: First parts of gauges that are groups beside the roles.
-_GROUPS: Final = ("plugin", "strategy", "tuner")
+_GROUPS: Final = ("info", "plugin", "strategy", "tuner")
 # The axis itself, and sums since the start, which make no useful curve.
 _LEFT_OUT: Final = frozenset({"env_steps", PART_SECONDS, CHAIN_STEPS})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aclearn.rollout.acting import Executable, PolicySnapshot, act, act_in_parts
 from aclearn.rollout.episode_cohorts import EpisodeCohorts
 from aclearn.rollout.episode_statistics import EpisodeTracker, FinishedEpisode
+from aclearn.rollout.info_metrics import InfoMetrics, figure_name
 from aclearn.rollout.unroll_builder import UnrollBuilder
 from aclearn.rollout.unroll_counter import UnrollCounter
 
@@ -13,9 +14,11 @@ __all__ = [
     "EpisodeTracker",
     "Executable",
     "FinishedEpisode",
+    "InfoMetrics",
     "PolicySnapshot",
     "UnrollBuilder",
     "UnrollCounter",
     "act",
     "act_in_parts",
+    "figure_name",
 ]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.rollout.episode_cohorts import EpisodeCohorts
+from aclearn.rollout.info_metrics import InfoMetrics
 from aclearn.types import EnvStep
 
 
@@ -35,10 +36,16 @@ class EpisodeTracker:
     Args:
         num_envs: B.
         cohorts: gets every episode; None where nobody asks for means.
+        info_metrics: reads the episodes' figures; None: they have none.
     """
 
-    def __init__(self, num_envs: int, cohorts: EpisodeCohorts | None = None) -> None:
-        self._cohorts = cohorts
+    def __init__(
+        self,
+        num_envs: int,
+        cohorts: EpisodeCohorts | None = None,
+        info_metrics: InfoMetrics | None = None,
+    ) -> None:
+        self._cohorts, self._info_metrics = cohorts, info_metrics
         #: Number of each running episode's cohort; -1 before its first step.
         self._cohort = np.full(num_envs, -1, np.int64)
         self._returns = np.zeros(num_envs, np.float64)
@@ -46,6 +53,16 @@ class EpisodeTracker:
         self._chains: dict[str, int] = {}
         #: Index of each running episode's chain; -1 for several.
         self._played = np.zeros(num_envs, np.int64)
+
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        """Returns so far of the running episodes."""
+        return self._returns
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Agent steps so far of the running episodes."""
+        return self._lengths
 
     def update(
         self,
@@ -76,7 +93,10 @@ class EpisodeTracker:
         finished = []
         for b in ended:
             episode = FinishedEpisode(
-                float(self._returns[b]), int(self._lengths[b]), names[self._played[b]]
+                float(self._returns[b]),
+                int(self._lengths[b]),
+                names[self._played[b]],
+                self._info_metrics.read(step.infos.get(int(b), {})) if self._info_metrics else {},
             )
             finished.append(episode)
             if self._cohorts is not None:

@@ -14,7 +14,12 @@ from aclearn.types.architectures import (
 )
 from aclearn.types.chain_ids import is_compressed
 from aclearn.types.env_spec import EnvSpec, EnvStep
-from aclearn.types.episode_cohort import MOST_COHORTS, EpisodeCohort, bounded_cohorts
+from aclearn.types.episode_cohort import (
+    MOST_COHORTS,
+    MOST_INFO_METRICS,
+    EpisodeCohort,
+    bounded_cohorts,
+)
 from aclearn.types.flat_parameters import Shapes, flat_size, split_flat
 from aclearn.types.observation_form import ObservationForm, ObservationPart
 from aclearn.types.observation_spec import OBSERVATION, LeafSpec, ObservationSpec
@@ -28,6 +33,7 @@ __all__ = [
     "ARCHITECTURES",
     "AUTO",
     "MOST_COHORTS",
+    "MOST_INFO_METRICS",
     "OBSERVATION",
     "ActionBatch",
     "ActionSpec",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -89,6 +90,7 @@ class EnvStep:
             steps until its next one begins.
         faulted: [B] bool, implies reset: the environment failed in this step and was made again;
             its running episode must be dropped.
+        infos: row → the environment's info, of the episodes that ended in this step.
     """
 
     observations: Observations
@@ -98,3 +100,4 @@ class EnvStep:
     life_lost: Bools
     reset: Bools
     faulted: Bools
+    infos: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)

@@ -11,6 +11,8 @@ from aclearn.types.array_rules import Count
 
 #: Cohorts in a heartbeat, whose header has a bound; more are joined.
 MOST_COHORTS: Final = 64
+#: Figures of `env.info_metrics` of an episode: one entry may name a mapping of any size.
+MOST_INFO_METRICS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)

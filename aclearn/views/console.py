@@ -5,36 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any, Final, Protocol, TextIO
 
 from aclearn.metrics import (
     EPISODES_FOR_TARGET,
+    INFO,
     SteadyBottleneck,
     dropped_words,
-    queue_fills,
     unwritten,
 )
-from aclearn.metrics.formatting import duration, printable
+from aclearn.metrics.formatting import amount, duration, printable, score
 from aclearn.views.progress import ProgressEstimate
 
-#: Figures that are shown where they are known, and their names in a plain line.
-_INDICATORS: Final = {
-    "return_slope_per_s": "return_slope_per_s",
-    "entropy": "entropy",
-    "behaviour_kl": "behaviour_kl",
-    "behaviour_kl_estimate": "behaviour_kl_estimate",
-    "rho_mean": "rho_mean",
-    "effective_sample_share": "effective_sample_share",
-    "clipped_rho_share": "clipped_rho_share",
-    "clipped_c_share": "clipped_c_share",
-    "compressor_kl_mean": "kl_mean",
-    "compressor_kl_variance": "kl_variance",
-    "compressor_kl_max": "kl_max",
-    "reward_gap": "reward_gap",
-}
-
-
-#: Most reasons for dropped steps in a plain line.
+#: Characters of a line of figures at most, of which the last are left out; and of a line of other
+#: texts, which go on in the next one.
+_WIDEST: Final = 200
+_WRAPPED: Final = 120
+#: Most reasons for dropped steps in a line.
 _REASONS: Final = 3
 
 
@@ -81,7 +69,10 @@ def open_console(
 
 
 class PlainConsole:
-    """One line of `key=value` every `every_s` seconds of the run; events at once."""
+    """A line of figures every `every_s` seconds of the run; events, and a new bottleneck, at once.
+
+    No line is longer than 200 characters, unless one word is. `metrics.jsonl` has all figures.
+    """
 
     def __init__(
         self,
@@ -94,7 +85,8 @@ class PlainConsole:
         self._estimate, self._bottleneck = ProgressEstimate(goal), SteadyBottleneck()
         self._name, self._stream = name, stream
         self._every_s, self._due_s = every_s, 0.0
-        self._unwritten: tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]] | None = None
+        self._unwritten: str | None = None
+        self._said: tuple[str, ...] = ()
 
     def __enter__(self) -> PlainConsole:
         self._write(f"run={self._name} started")
@@ -102,58 +94,79 @@ class PlainConsole:
 
     def __exit__(self, *error: object) -> None:
         if self._unwritten is not None:  # the last line must be shown
-            self._write(self._words(*self._unwritten))
+            self._write(self._unwritten, _WIDEST)
             self._unwritten = None
 
     def update(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> None:
         """Write the line if the interval has passed on the run's clock, `time_s`."""
         time_s = float(line.get("time_s") or 0.0)
-        words = self._words(line, roles)  # also if not written: it feeds the estimate
+        self._unwritten = self._figures(line, roles)  # also if not written: it feeds the estimate
+        found = self._bottleneck.observe(line)
         if time_s < self._due_s:
-            self._unwritten = (line, roles)
             return
         self._due_s = time_s + self._every_s
+        self._write(self._unwritten, _WIDEST)
         self._unwritten = None
-        self._write(words)
+        failing = unwritten(line)
+        # the numbers in these change with every line
+        said = (found.kind, *(text.partition(" ")[2] for text in failing))
+        if said != self._said:
+            self._said = said
+            for text in failing:
+                self._write(f"unwritten: {text}")
+            self._write(f"bottleneck: {found.sentence}")
 
     def note(self, text: str) -> None:
         """Write the event at once."""
         self._write(f"event: {text}")
 
-    def _words(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> str:
+    def _figures(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> str:
+        """The most important figures first, as many as fit a line."""
         progress = self._estimate.observe(line)
-        value = line.get("return_mean_100")
-        few = line.get("episodes_in_mean", EPISODES_FOR_TARGET)
-        dropped = sum((line.get("dropped_steps") or {}).values())
-        reasons = dropped_words(line, _REASONS)
-        parts = [
-            f"time={duration(line.get('time_s'))}",
-            f"return={'-' if value is None else format(value, '.2f')}",
-            *([f"mean_of={few}"] if value is not None and few < EPISODES_FOR_TARGET else []),
-            f"episodes={line.get('episodes', 0)}",
-            f"env_steps={line.get('env_steps', 0)}",
-            f"learned_steps={line.get('learned_steps', 0)}",
-            f"learned_steps_per_s={line.get('learned_steps_per_s') or 0:.0f}",
-            f"updates={line.get('updates', 0)}",
-            f"lag={line.get('lag_mean') or 0:.1f}",
-            f"dropped_steps={dropped}",
-            *([f'dropped="{reasons}"'] if reasons else []),
-            *(
-                f"{shown}={line[name]:.3g}"
-                for name, shown in _INDICATORS.items()
-                if line.get(name) is not None
-            ),
-            *(f"{queue.replace(' ', '_')}={fill:.2f}" for queue, fill in queue_fills(line).items()),
-        ]
-        parts += [f'unwritten="{text}"' for text in unwritten(line)]
+        value, few = line.get("return_mean_100"), line.get("episodes_in_mean")
+        words = dropped_words(line, _REASONS)
         restarts = sum(int(role.get("restarts") or 0) for role in roles)
-        if restarts:
-            parts.append(f"restarts={restarts}")
-        if progress.fraction is not None:
-            parts.append(f'progress="{progress.label}, {progress.remaining()}"')
-        parts.append(f'bottleneck="{self._bottleneck.observe(line).sentence}"')
-        return " ".join(parts)
+        is_short = value is not None and few is not None and few < EPISODES_FOR_TARGET
+        parts: dict[str, str | None] = {
+            "time": duration(line.get("time_s")),
+            "return": "-" if value is None else score(value),
+            "mean_of": str(few) if is_short else None,
+            "length": _known(line, "episode_length_mean"),
+            "env_steps": str(line.get("env_steps", 0)),
+            "learned_per_s": amount(line.get("learned_steps_per_s") or 0.0).replace(" ", ""),
+            "restarts": str(restarts) if restarts else None,
+            "dropped": f'"{words}"' if words else None,
+            "progress": None
+            if progress.fraction is None
+            else f'"{progress.label}, {progress.remaining()}"',
+            **{name.removeprefix(INFO): _known(line, name) for name in line if name[:5] == INFO},
+            "updates": str(line.get("updates", 0)),
+            "episodes": str(line.get("episodes", 0)),
+            **{
+                name: _known(line, name)
+                for name in ("lag_mean", "entropy", "explained_variance", "behaviour_kl_estimate")
+            },
+        }
+        made = ""
+        for name, text in parts.items():
+            figure = "" if text is None else f" {name}={text}"
+            if len(made) + len(figure) > _WIDEST:
+                break
+            made += figure
+        return made.strip()
 
-    def _write(self, text: str) -> None:
-        self._stream.write(printable(text) + "\n")
+    def _write(self, text: str, width: int = _WRAPPED) -> None:
+        lines = wrap(
+            printable(text),
+            width,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        self._stream.write("\n".join([*lines, ""]))
         self._stream.flush()
+
+
+def _known(line: Mapping[str, Any], name: str) -> str | None:
+    value = line.get(name)
+    return None if value is None else f"{value:.3g}"

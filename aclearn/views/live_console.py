@@ -41,7 +41,7 @@ class Layout:
         roles: rows of the table of roles; 0 for a sentence instead.
         reasons: number of reasons for dropped steps; 0 for none.
         below: whether a view may add rows below the panel.
-        indicators: rows of indicators at most, 0 to 2.
+        indicators: rows of indicators at most, 0 to 4.
     """
 
     blanks: bool
@@ -49,7 +49,7 @@ class Layout:
     roles: int
     reasons: int
     below: bool
-    indicators: int = 2
+    indicators: int = 4
 
 
 #: From the largest to one that fits 80×24.
@@ -59,6 +59,8 @@ _LAYOUTS: Final = (
     Layout(blanks=False, events=5, roles=0, reasons=20, below=True),
     Layout(blanks=False, events=3, roles=0, reasons=3, below=False),
     Layout(blanks=False, events=1, roles=0, reasons=3, below=False),
+    Layout(blanks=False, events=1, roles=0, reasons=3, below=False, indicators=3),
+    Layout(blanks=False, events=1, roles=0, reasons=3, below=False, indicators=2),
     Layout(blanks=False, events=1, roles=0, reasons=3, below=False, indicators=1),
     Layout(blanks=False, events=1, roles=0, reasons=3, below=False, indicators=0),
     Layout(blanks=False, events=0, roles=0, reasons=3, below=False, indicators=0),

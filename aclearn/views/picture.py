@@ -10,7 +10,7 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from aclearn.metrics import dropped_words, queue_fills
+from aclearn.metrics import INFO, dropped_words, queue_fills
 from aclearn.metrics.formatting import amount, percent, printable, score
 from aclearn.telemetry import WORKING
 
@@ -30,7 +30,7 @@ def figures(line: Mapping[str, Any]) -> Table:
     rows = [
         ("Return", "-" if value is None else f"{score(value)}{mean_of}"),
         ("Environment", f"{amount(line.get('env_steps_per_s'))} {steps}"),
-        ("Episodes", amount(line.get("episodes"))),
+        ("Episodes", _episodes(line)),
         ("Learned", f"{amount(line.get('learned_steps_per_s'))} {steps}"),
         ("Agent steps", amount(line.get("env_steps"))),
         ("Predictions", _predictions(line)),
@@ -48,6 +48,12 @@ def figures(line: Mapping[str, Any]) -> Table:
     for index in range(0, len(cells), 4):
         table.add_row(*cells[index : index + 4])
     return table
+
+
+def _episodes(line: Mapping[str, Any]) -> str:
+    """Their number and mean length."""
+    length, words = line.get("episode_length_mean"), amount(line.get("episodes"))
+    return words if length is None else f"{words}, {amount(length)} steps long"
 
 
 def _predictions(line: Mapping[str, Any]) -> str:
@@ -77,15 +83,17 @@ def queues(line: Mapping[str, Any]) -> Text | None:
 
 
 def indicators(line: Mapping[str, Any]) -> list[Text]:
-    """Rows of the known indicators: distances of policies and returns; then the correction."""
+    """Rows of the known indicators: info; distances of policies; the correction; learning."""
+    info = [name for name in line if name.startswith(INFO)]
     known: dict[str, Any] = {
-        name: percent(value) if name.endswith("_share") else value
+        name: percent(value) if name.endswith("_share") and name not in info else value
         for name, value in line.items()
         if isinstance(value, int | float)
     }
     if "behaviour_kl" in known:
         known["behaviour_kl_estimate"] = known["behaviour_kl"]
     rows = {
+        "Info": {name: f"{name.removeprefix(INFO)} {{:.4g}}" for name in info},
         "Indicators": {
             "behaviour_kl_estimate": "KL(μ‖π) {:.2g}",
             "compressor_kl_mean": "artifact {:.2g}",
@@ -98,12 +106,15 @@ def indicators(line: Mapping[str, Any]) -> list[Text]:
             "effective_sample_share": "effective {}",
             "clipped_rho_share": "clipped ρ {}",
             "clipped_c_share": "c {}",
+        },
+        "Learning": {
             "entropy": "entropy {:.2g}",
+            "explained_variance": "explained variance {:.2g}",
+            "return_slope_per_s": "return {:+.3g} a minute",
         },
     }
     if "return_slope_per_s" in known:
         known["return_slope_per_s"] *= 60
-        rows["Indicators"]["return_slope_per_s"] = "{:+.3g} /min"
     made = []
     for title, words in rows.items():
         shown = [word.format(known[name]) for name, word in words.items() if name in known]

@@ -40,11 +40,15 @@ VersionOrNone = Annotated[int, IntRule(-1)]  # -1: no weights yet
 
 @dataclass(frozen=True, slots=True)
 class UnrollReply:
-    """The trainer admitted the unroll of that number, or the reason why not."""
+    """The trainer admitted the unroll of that number, or the reason why not.
+
+    `last`: the next unrolls reach `run.max_env_steps`; none is filled while another is under way.
+    """
 
     unroll: Count
     accepted: bool
     reason: str
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aclearn.rollout import EpisodeCohorts, FinishedEpisode, UnrollCounter
+from aclearn.rollout import EpisodeCohorts, FinishedEpisode, InfoMetrics, UnrollCounter
 from aclearn.telemetry import WaitMeter
 from aclearn.types import Unroll, is_compressed, zeroed
 from aclearn.wire import Heartbeat
@@ -29,6 +29,7 @@ class Actor:
         actions: source of actions.
         counter: numbers the unrolls.
         cohorts: gets the episodes of all groups.
+        info_metrics: reads their figures.
         sender: sends them.
         meter: measures the time of each part.
     """
@@ -40,6 +41,7 @@ class Actor:
         actions: ActionSource,
         counter: UnrollCounter,
         cohorts: EpisodeCohorts,
+        info_metrics: InfoMetrics | None = None,
         sender: UnrollSender,
         meter: WaitMeter,
     ) -> None:
@@ -51,7 +53,7 @@ class Actor:
         self._turn: int | None = None  # index of the group; None before the reset
         self._unsent: Unroll | None = None
         self._ended: deque[FinishedEpisode] = deque(maxlen=MOST_EPISODES)
-        self._episodes, self._cohorts = 0, cohorts
+        self._episodes, self._cohorts, self._info_metrics = 0, cohorts, info_metrics
         self._numbers = self._clipped = 0
 
     @property
@@ -74,6 +76,9 @@ class Actor:
         if self._unsent is None:
             with self._meter.part("wire"):
                 self._sender.poll()
+            if self._sender.waits:
+                self._sender.poll(timeout_s)
+                return
             self._actions.poll()
             if self._take_turn(self._turn, timeout_s):
                 self._turn = (self._turn + 1) % len(self._groups)
@@ -150,6 +155,7 @@ class Actor:
         """The actor's numbers and the episodes that ended since the last heartbeat."""
         ended = list(self._ended)
         self._ended.clear()
+        info = self._info_metrics
         cohorts, settled_s, clock_s = self._cohorts.take()
         counters = {
             "env_steps": self.env_steps,
@@ -165,6 +171,7 @@ class Actor:
                     {"clipped_action_share": self._clipped / self._numbers} if self._numbers else {}
                 ),
                 **({"compressed_share": self._mixes[0].compressed_share} if self._mixes else {}),
+                **({"refused_info": float(info.refused)} if info else {}),
                 **self._sender.gauges(),
                 **self._actions.gauges(),
             },

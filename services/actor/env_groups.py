@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aclearn.config import Config
 from aclearn.envs import VectorEnv, make_vector_env
-from aclearn.rollout import EpisodeCohorts, EpisodeTracker, UnrollBuilder
+from aclearn.rollout import EpisodeCohorts, EpisodeTracker, InfoMetrics, UnrollBuilder
 from aclearn.types import ActionBatch
 from services.actor.policy_mix import PolicyMix
 from services.runtime.policy_factory import unroll_spec_of
@@ -30,12 +30,17 @@ class Group:
     choice: ActionBatch | None = None
 
 
-def make_groups(config: Config, cohorts: EpisodeCohorts | None = None) -> list[Group]:
+def make_groups(
+    config: Config,
+    cohorts: EpisodeCohorts | None = None,
+    info_metrics: InfoMetrics | None = None,
+) -> list[Group]:
     """The environments of one actor; `seed_groups` gives them their random numbers.
 
     Args:
         config: of the run.
         cohorts: gets the episodes of all groups.
+        info_metrics: reads their figures.
 
     Raises:
         EnvironmentFailure: they cannot be made.
@@ -56,7 +61,7 @@ def make_groups(config: Config, cohorts: EpisodeCohorts | None = None) -> list[G
             clip_rewards=config.env.clip_rewards,
             life_loss_ends=config.env.life_loss_ends,
         )
-        groups.append(Group(env, builder, EpisodeTracker(env.num_envs, cohorts)))
+        groups.append(Group(env, builder, EpisodeTracker(env.num_envs, cohorts, info_metrics)))
     return groups
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from aclearn.config import ActorsConfig
 from aclearn.distributions import distribution_of
 from aclearn.policies import Architecture
-from aclearn.rollout import EpisodeCohorts, UnrollCounter
+from aclearn.rollout import EpisodeCohorts, InfoMetrics, UnrollCounter
 from aclearn.telemetry import WaitMeter
 from aclearn.wire import Heartbeat
 from services.actor.action_sources import ActionSource, LocalActions
@@ -98,7 +98,8 @@ def make_actor(context: RoleContext) -> Role:
     """
     config = context.config
     cohorts = EpisodeCohorts(context.clock)
-    groups = make_groups(config, cohorts)
+    info_metrics = InfoMetrics(config.env.info_metrics, config.env.id)
+    groups = make_groups(config, cohorts, info_metrics)
     meter = WaitMeter()
     unrolls = unroll_spec_of(config, groups[0].env.spec)
     architecture = architecture_of(config, unrolls.env)
@@ -132,6 +133,7 @@ def make_actor(context: RoleContext) -> Role:
             actions=actions,
             counter=UnrollCounter(),
             cohorts=cohorts,
+            info_metrics=info_metrics,
             sender=sender,
             meter=meter,
         )

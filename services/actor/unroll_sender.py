@@ -50,11 +50,17 @@ class UnrollSender:
         self._membership, self._most = membership, max_in_flight
         self._meter = WaitMeter() if meter is None else meter
         self.refused: Counter[str] = Counter()
+        self._last = False
 
     @property
     def in_flight(self) -> int:
         """Number of unacknowledged unrolls."""
         return len(self._client.requests)
+
+    @property
+    def waits(self) -> bool:
+        """Whether steps may be beyond the run's bound until the trainer has answered."""
+        return self._last and self.in_flight > 0
 
     def gauges(self) -> dict[str, float]:
         """Unrolls in flight, and errors since the start."""
@@ -71,6 +77,7 @@ class UnrollSender:
     def _take(self, reply: Message) -> int | None:
         if not isinstance(reply, UnrollReply):
             return None
+        self._last = reply.last
         if not reply.accepted:
             self.refused[reply.reason] += 1
         return reply.unroll

@@ -71,7 +71,7 @@ def compress_run(
         artifact, executable = compress_with(saved, each, visited, passes if each is chain else 1)
         returns: Sequence[float] = ()
         if episodes:
-            returns, _ = play(saved, executable, episodes=episodes, greedy=True, seed=SEED)
+            returns = play(saved, executable, episodes=episodes, greedy=True, seed=SEED).returns
         ways.append(WayToAct(name, artifact, returns))
     return ways
 

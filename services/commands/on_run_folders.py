@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +15,13 @@ from aclearn.launch import install_stop_signals
 from aclearn.runs import check_file
 from services.commands.options import ForceOption
 
+if TYPE_CHECKING:
+    from services.evaluator.play import Played
+
 # imports inside the commands: they may take seconds
+
+#: Seconds between two words of a long evaluation.
+_SAY_EVERY_S = 5.0
 
 RunArgument = Annotated[Path, typer.Argument(help="run folder, e.g. runs/pong-1")]
 BestOption = Annotated[bool, typer.Option("--best", help="use the best checkpoint, not the newest")]
@@ -36,6 +44,9 @@ def evaluate(
         typer.Option(help="also record one more episode: FILE.gif, or FILE.mp4"),
     ] = None,
     force: ForceOption = False,
+    max_steps: Annotated[
+        int, typer.Option(min=1, help="agent steps after which an episode is cut")
+    ] = 108_000,
 ) -> None:
     """Play episodes with a run's policy and print its score."""
     from services.evaluator.evaluate import evaluate as play
@@ -43,18 +54,52 @@ def evaluate(
 
     if video is not None:
         check_video(video, force=force)
-    result = play(run, episodes=episodes, greedy=greedy, best=best, seed=seed)
+    result = play(
+        run,
+        episodes=episodes,
+        greedy=greedy,
+        best=best,
+        seed=seed,
+        most_steps=max_steps,
+        progress=_progress(episodes),
+    )
     saved = result.saved_mean
     typer.echo(
         f"{result.checkpoint.stem}: {len(result.returns)} episodes, "
-        f"return {result.mean:.2f} ± {result.deviation:.2f} "
-        f"(least {min(result.returns):.0f}, most {max(result.returns):.0f}), "
+        f"return {result.mean:.2f} ± {result.standard_error:.2f} (standard error; standard "
+        f"deviation {result.deviation:.2f}, least {min(result.returns):.0f}, most "
+        f"{max(result.returns):.0f}), "
         f"{'greedy' if greedy else 'sampled'}, after {result.updates} updates"
+        + "".join(f", {name} {mean:.4g}" for name, mean in result.info.items())
         + ("" if saved is None else f"; saved as the best, with a mean of {saved:.2f}")
     )
+    if result.cut:
+        typer.echo(
+            f"{result.cut} of them did not end within {max_steps} steps and count with their "
+            "returns so far; --max-steps sets this limit",
+            err=True,
+        )
     if video is not None:
         pictures, seconds = write_video(run, video, greedy=greedy, best=best, seed=seed)
         typer.echo(f"wrote {video}: {pictures} pictures, {seconds:.0f} s")
+
+
+def _progress(episodes: int) -> Callable[[Played], None]:
+    """Says on standard error every few seconds how far an evaluation is."""
+    said_at = time.monotonic()
+
+    def say(played: Played) -> None:
+        nonlocal said_at
+        now = time.monotonic()
+        if now - said_at >= _SAY_EVERY_S:
+            said_at = now
+            typer.echo(
+                f"{len(played.returns)} of {episodes} episodes have ended; the longest of the "
+                f"others has {played.running} steps",
+                err=True,
+            )
+
+    return say
 
 
 def export(

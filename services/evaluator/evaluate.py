@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from services.evaluator.play import play
+from services.evaluator.play import MOST_STEPS, Played, play
 from services.evaluator.saved_policy import load_policy
 
 
@@ -20,6 +22,8 @@ class Evaluation:
         lengths: agent steps of each.
         checkpoint: its file.
         updates: number of updates in it.
+        cut: number of episodes that were cut at `most_steps`; they count with their returns so far.
+        info: means of the figures of `env.info_metrics` over the episodes that have them.
         saved_mean: for a best checkpoint, the mean return of 100 episodes that made it the best.
     """
 
@@ -28,6 +32,8 @@ class Evaluation:
     checkpoint: Path
     updates: int
     saved_mean: float | None = None
+    cut: int = 0
+    info: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def mean(self) -> float:
@@ -36,12 +42,24 @@ class Evaluation:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the returns."""
-        return float(np.std(self.returns))
+        """Standard deviation of the returns; 0 of one."""
+        return float(np.std(self.returns, ddof=1)) if len(self.returns) > 1 else 0.0
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean: its deviation between evaluations with other seeds."""
+        return self.deviation / math.sqrt(len(self.returns))
 
 
 def evaluate(
-    path: Path, *, episodes: int, greedy: bool = False, best: bool = False, seed: int = 1_000_003
+    path: Path,
+    *,
+    episodes: int,
+    greedy: bool = False,
+    best: bool = False,
+    seed: int = 1_000_003,
+    most_steps: int = MOST_STEPS,
+    progress: Callable[[Played], None] = lambda played: None,
 ) -> Evaluation:
     """Play `episodes` whole episodes with the run's newest (or best) checkpoint.
 
@@ -51,10 +69,33 @@ def evaluate(
         greedy: take the most probable action instead of sampling.
         best: the best checkpoint instead of the newest.
         seed: of environments and sampling; must differ from training.
+        most_steps: agent steps after which an episode is cut.
+        progress: called after each step.
 
     Raises:
         AclearnError: the run, its checkpoint or its environment cannot be used.
     """
     saved = load_policy(path, best=best)
-    returns, lengths = play(saved, saved.executable(), episodes=episodes, greedy=greedy, seed=seed)
-    return Evaluation(returns, lengths, saved.checkpoint.path, saved.updates, saved.return_mean)
+    played = play(
+        saved,
+        saved.executable(),
+        episodes=episodes,
+        greedy=greedy,
+        seed=seed,
+        most_steps=most_steps,
+        progress=progress,
+    )
+    return Evaluation(
+        played.returns,
+        played.lengths,
+        saved.checkpoint.path,
+        saved.updates,
+        saved.return_mean,
+        played.cut,
+        _means(played.info),
+    )
+
+
+def _means(infos: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for info in infos for name in info)
+    return {name: float(np.mean([info[name] for info in infos if name in info])) for name in names}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +13,55 @@ from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.envs.pictures import drawn
 from aclearn.errors import EnvironmentFailure
-from aclearn.rollout import EpisodeTracker, Executable
+from aclearn.rollout import EpisodeTracker, Executable, InfoMetrics
 from aclearn.types import EnvStep, State, Visited, zeroed
 from services.evaluator.saved_policy import SavedPolicy
 
 _MOST_ENVS = 16
+#: Agent steps of an episode: as many as an Atari game has frames.
+MOST_STEPS = 108_000
+
+
+@dataclass
+class Played:
+    """Episodes in the order of their ends.
+
+    Attributes:
+        returns: true returns.
+        lengths: agent steps.
+        info: figures of `env.info_metrics` of each episode.
+        cut: number of them that were cut at the limit, with their returns so far.
+        running: steps of the longest episode that goes on.
+    """
+
+    returns: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    info: list[Mapping[str, float]] = field(default_factory=list)
+    cut: int = 0
+    running: int = 0
+
+    def add(self, return_: float, length: int, info: Mapping[str, float]) -> None:
+        """Count an episode."""
+        self.returns.append(return_)
+        self.lengths.append(length)
+        self.info.append(info)
 
 
 def play(
-    saved: SavedPolicy, policy: Executable, *, episodes: int, greedy: bool, seed: int
-) -> tuple[list[float], list[int]]:
-    """True returns and lengths (agent steps) of `episodes` whole episodes, in order of their ends.
+    saved: SavedPolicy,
+    policy: Executable,
+    *,
+    episodes: int,
+    greedy: bool,
+    seed: int,
+    most_steps: int = MOST_STEPS,
+    progress: Callable[[Played], None] = lambda played: None,
+) -> Played:
+    """Play `episodes` whole episodes.
 
     Each parallel environment plays an equal share of episodes from its start, so that short
-    episodes are not over-represented. An episode of several agents gives a return for each.
+    episodes are not over-represented. An episode of several agents gives a return for each. An
+    episode of `most_steps` is cut, and its environment plays no other one.
 
     Args:
         saved: names the environment.
@@ -34,32 +69,40 @@ def play(
         episodes: number of episodes.
         greedy: take the most probable action instead of sampling.
         seed: of environments and sampling; must differ from training.
+        most_steps: agent steps of an episode.
+        progress: called after each step.
     """
     num_envs = min(_MOST_ENVS, episodes)
     quota = np.full(num_envs, episodes // num_envs)
     quota[: episodes % num_envs] += 1
     rng = np.random.default_rng(seed)
     env = _make(saved, num_envs, seed)
-    tracker, agents = EpisodeTracker(env.num_envs), env.spec.agents
+    info_metrics = InfoMetrics(saved.config.env.info_metrics, saved.config.env.id)
+    tracker, agents = EpisodeTracker(env.num_envs, info_metrics=info_metrics), env.spec.agents
     finished = np.zeros(num_envs, np.bool_)
-    returns: list[float] = []
-    lengths: list[int] = []
+    played = Played()
     try:
         for _, step in _steps(saved, policy, env, greedy, rng):
             ended = np.flatnonzero(step.terminated | step.truncated)
             for b, episode in zip(ended, tracker.update(step), strict=True):
                 finished[b // agents] = True
                 if quota[b // agents] > 0:
-                    returns.append(episode.return_)
-                    lengths.append(episode.length)
+                    played.add(episode.return_, episode.length, episode.info)
             begun = step.reset.reshape(-1, agents).all(axis=1)
             quota[begun & finished] -= 1
             finished &= ~begun
+            for b in np.flatnonzero(tracker.lengths >= most_steps):
+                if quota[b // agents] > 0 and b not in ended:
+                    played.add(float(tracker.returns[b]), int(tracker.lengths[b]), {})
+                    played.cut += 1
+            quota[(tracker.lengths >= most_steps).reshape(-1, agents).any(axis=1)] = 0
+            played.running = int(tracker.lengths.max())
+            progress(played)
             if not (quota > 0).any():
                 break
     finally:
         env.close()
-    return returns, lengths
+    return played
 
 
 def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> Visited:

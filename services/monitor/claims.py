@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from aclearn.types import MOST_COHORTS, EpisodeCohort
+from aclearn.types import MOST_COHORTS, MOST_INFO_METRICS, EpisodeCohort
 from aclearn.types.bounds import LARGEST_FIGURE
 from aclearn.wire import Heartbeat, Hello
 from services.roles import ROLES
@@ -21,8 +21,6 @@ MOST_GAUGES, MOST_LABELS = 64, 72
 _MOST_DIGESTS = 64
 #: Largest count of a heartbeat, which JSON readers carry exactly.
 _MOST_COUNT = 2**53
-#: Most figures of `env.info_metrics` in a cohort.
-MOST_INFO_METRICS = 32
 #: Counts that never fall while a process lives.
 _GROWING: Final[tuple[str, ...]] = ("env_steps", "learned_steps", "episodes", "updates")
 #: Most agent steps in the first heartbeat of a process, which may be years old, and between two

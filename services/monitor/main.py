@@ -16,6 +16,7 @@ from aclearn.errors import LearningLost
 from aclearn.launch.resources import FreeCores
 from aclearn.metrics import FREE_CORES
 from aclearn.metrics.indicators import IndicatorSet, load_indicators
+from aclearn.metrics.names import RESIDENT_ENVS
 from aclearn.metrics.sinks import SinkRun, SinkSet, load_sinks
 from aclearn.runs import RunFolder
 from aclearn.telemetry import WaitMeter
@@ -169,10 +170,11 @@ class MonitorRole:
         self._metrics.observe_own_waits(MONITOR.name, self._meter.seconds(), wall_now)
         return self.state.make_line(self._clock())
 
-    def _figures(self) -> dict[str, float]:
+    def _figures(self) -> dict[str, float | None]:
         """The monitor's own figures for a metrics line."""
         refused = sum(self._server.refused.values()) + self.state.refused_heartbeats
-        figures = {
+        figures: dict[str, float | None] = {
+            RESIDENT_ENVS: self._context.config.resident.envs,
             "monitor_refused_messages": refused,
             "monitor_refused_connections": self._server.refused_connections,
             **self._sinks.gauges(),

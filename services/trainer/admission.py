@@ -34,6 +34,7 @@ class UnrollAdmission:
     Attributes:
         reached: the bound that the run has reached, `max_updates` or `max_env_steps`: the reason
             for later drops; None before.
+        last: whether two more unrolls of each actor reach `max_env_steps`.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class UnrollAdmission:
         self._spec, self._max_lag = spec, max_lag_versions
         self._max_env_steps = math.inf if max_env_steps is None else max_env_steps
         self.reached: str | None = None
+        self.last = False
         self._look_at_bound()
 
     def check(self, unroll: Unroll, incarnation: str) -> None:
@@ -70,6 +72,7 @@ class UnrollAdmission:
         A bound's name, "old_generation" or "lag" means counted as dropped; any other, not counted.
         """
         with self._lock:
+            self._look_ahead(unroll.env_steps_after - unroll.env_steps_before)
             reason = self.reached or self._too_old(unroll, newest)
             return self._enter(incarnation, sequence, unroll, reason)
 
@@ -145,6 +148,10 @@ class UnrollAdmission:
     def _look_at_bound(self) -> None:
         if self.reached is None and self._ledger.env_steps >= self._max_env_steps:
             self.reached = "max_env_steps"
+
+    def _look_ahead(self, unroll_steps: int) -> None:
+        ahead = 2 * len(self._ledger.opened) * unroll_steps
+        self.last = self._ledger.env_steps + ahead >= self._max_env_steps
 
     def _too_old(self, unroll: Unroll, newest: PolicyVersion) -> str | None:
         if unroll.generation != newest.generation:

@@ -200,11 +200,13 @@ class TrainerServer:
         if reason is None and not self._queue.offer(unroll, unroll.nbytes):
             reason = "shutdown"
             self._admission.dropped(reason, int(unroll.valid.sum()))
-        if reason is not None and reason == self._admission.reached:
-            return  # without an acknowledgement the actor waits for the end and acts no more
         if reason is None:
             self._recent.add(unroll)
+        if self._admission.reached is not None:
+            return  # without an acknowledgement the actor waits for the end and acts no more
         self._reply(routing_id, envelope.sequence, reason)
 
     def _reply(self, routing_id: bytes, sequence: int, reason: str | None) -> None:
-        self._unrolls.send(routing_id, UnrollReply(sequence, reason is None, reason or ""))
+        self._unrolls.send(
+            routing_id, UnrollReply(sequence, reason is None, reason or "", self._admission.last)
+        )

@@ -177,3 +177,20 @@ class Specks(Match):
 
     def reward(self, action: Any) -> float:
         return 1e-5 * super().reward(action)
+
+
+class Won(Match):
+    """Tells at the end whether a coin fell well, gymnasium's statistics, and a word."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = super().reset(seed=seed)
+        self.total = 0.0
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        self.total += reward
+        if terminated:
+            statistics = {"r": self.total, "l": self.steps}
+            info = {"success": self.np_random.random() < 0.5, "episode": statistics, "word": "x"}
+        return observation, reward, terminated, truncated, info

@@ -57,6 +57,8 @@ def plain_gradient(
         **bars,
     )
     sums = {name: torch.zeros(()) for name in ("policy", "value", "entropy", "square")}
+    targets: list[float] = []
+    errors: list[float] = []
     for t in range(T):
         for b in range(B):
             if not batch.valid[t, b]:
@@ -66,6 +68,8 @@ def plain_gradient(
             sums["policy"] = sums["policy"] - taken[t][b] * advantage * advantage_scale
             sums["square"] = sums["square"] + advantage**2
             sums["value"] = sums["value"] + (returns.targets[t, b] - values[t][b]) ** 2 / 2
+            targets.append(float(returns.targets[t, b]))
+            errors.append(float(returns.targets[t, b] - values[t][b]))
             sums["entropy"] = sums["entropy"] - (probabilities * probabilities.log()).sum()
     steps = int(batch.valid.sum())
     total = (
@@ -73,6 +77,7 @@ def plain_gradient(
     ) / steps
     gradients = torch.autograd.grad(total, list(network.parameters()))
     means = {name: float(value.detach()) / steps for name, value in sums.items()}
+    means |= {"targets": targets, "errors": errors}
     return torch.cat([gradient.reshape(-1) for gradient in gradients]), means
 
 
@@ -89,6 +94,8 @@ def test_the_gradient_is_that_of_a_plain_implementation(make, kind, channels_las
     assert report.metrics["policy_loss"] == pytest.approx(means["policy"], rel=1e-4, abs=1e-6)
     assert report.metrics["value_loss"] == pytest.approx(means["value"], rel=1e-4)
     assert report.metrics["entropy"] == pytest.approx(means["entropy"], rel=1e-4)
+    explained = 1.0 - np.var(means["errors"]) / np.var(means["targets"])
+    assert report.metrics["explained_variance"] == pytest.approx(explained, rel=1e-3, abs=1e-4)
     assert report.metrics["gradient_norm"] == pytest.approx(float(expected.norm()), rel=1e-4)
     assert report.applied
 

@@ -73,34 +73,43 @@ def _picture(view: LiveConsole, width: int = 110) -> str:
     return capture.get()
 
 
-def test_a_plain_line_has_the_figures_the_goal_and_the_bottleneck() -> None:
+def test_a_plain_line_has_the_figures_and_the_goal_and_the_bottleneck_follows_once() -> None:
     stream = io.StringIO()
+    known = {"episode_length_mean": 212.4, "info_success": 0.85}
     with _plain(stream) as console:
-        console.update(_LINE, [_role("actor-0", restarts=2), _role("trainer-0", restarts=1)])
+        for time_s in (754.2, 764.2):
+            line = _LINE | known | {"time_s": time_s}
+            console.update(line, [_role("actor-0", restarts=2), _role("trainer-0", restarts=1)])
+    figures = (
+        "return=12.34 length=212 env_steps=1853440 learned_per_s=2.46k restarts=3 "
+        'dropped="stale 1.20 k, lost 320" progress="0:12:{} of 1:00:00, 0:47:{} to go" '
+        "success=0.85 updates=3000"
+    )
     assert stream.getvalue().splitlines() == [
         "run=pong-1 started",
-        "time=0:12:34 return=12.34 episodes=412 env_steps=1853440 learned_steps=1840000 "
-        "learned_steps_per_s=2460 updates=3000 lag=2.3 dropped_steps=1520 "
-        'dropped="stale 1.20 k, lost 320" training_queue=0.75 '
-        'restarts=3 progress="0:12:34 of 1:00:00, 0:47:26 to go" '
-        f'bottleneck="{_BOTTLENECK}; more trainer.workers where cores are free, fewer '
-        "actors.processes, a smaller policy.architecture or a GPU would help; "
-        'tuner.enabled=true tries such counts by itself"',
+        f"time=0:12:34 {figures.format(34, 26)}",
+        f"bottleneck: {_BOTTLENECK}; more trainer.workers where",
+        "  cores are free, fewer actors.processes, a smaller policy.architecture or a GPU would "
+        "help; tuner.enabled=true tries",
+        "  such counts by itself",
+        f"time=0:12:44 {figures.format(44, 16)}",
     ]
 
 
-def test_a_plain_line_has_the_indicators_that_are_known() -> None:
+def test_no_plain_line_is_long_whatever_happens() -> None:
     stream = io.StringIO()
-    known = {**_INDICATORS, "compressor_kl_max": 14.0, "reward_gap": None}
+    error = "[Errno 28] No space left on device (/home/somebody/runs/pong-1/checkpoints)"
+    failed = {"checkpoint_failures": 3, "checkpoint_age_s": 1234.5, "checkpoint_error": error}
+    info = {f"info_figure_{number}": 1.0 for number in range(32)}
     with _plain(stream) as console:
-        console.update(_LINE | known | {"return_slope_per_s": 0.25}, [])
-    line = stream.getvalue().splitlines()[1]
-    shown = (
-        'lost 320" return_slope_per_s=0.25 entropy=0.693 behaviour_kl_estimate=0.0123 '
-        "rho_mean=1.02 effective_sample_share=0.951 clipped_rho_share=0.502 clipped_c_share=0.498 "
-        "kl_mean=0.00123 kl_variance=0.00012 kl_max=14 training_queue="
-    )
-    assert shown in line and "reward_gap" not in line
+        console.update(_CROWDED | _INDICATORS | failed | info, [_role("actor-0", restarts=7)])
+        console.note("actor-12 died: " + "a long sentence " * 40)
+    written = stream.getvalue().splitlines()
+    assert max(map(len, written)) <= 200
+    assert max(len(text) for text in written if not text.startswith("time=")) <= 120
+    assert sum(text.startswith(("unwritten: 3 checkpoints failed", "bottleneck: ", "event: "))
+               for text in written) == 3  # fmt: skip
+    assert written[1].startswith("time=99:59:59 return=-12.3 k mean_of=37 env_steps=1234567890123 ")
 
 
 def test_a_plain_line_is_written_once_an_interval_and_the_last_at_the_end() -> None:
@@ -108,7 +117,8 @@ def test_a_plain_line_is_written_once_an_interval_and_the_last_at_the_end() -> N
     with _plain(stream, every_s=10.0) as console:
         for time_s in (0.0, 4.0, 9.9, 10.0, 12.0, 21.0, 23.0, 25.0):
             console.update(_LINE | {"time_s": time_s}, [])
-    times = [text.split()[0] for text in stream.getvalue().splitlines()[1:]]
+    lines = [text for text in stream.getvalue().splitlines() if text.startswith("time=")]
+    times = [text.split()[0] for text in lines]
     assert times == ["time=0:00:00", "time=0:00:10", "time=0:00:21", "time=0:00:25"]
 
 
@@ -123,16 +133,16 @@ def test_a_mean_of_few_episodes_says_of_how_many() -> None:
     stream = io.StringIO()
     with _plain(stream) as console:
         console.update(_LINE | {"episodes_in_mean": 37}, [])
-    assert " return=12.34 mean_of=37 episodes=412 " in stream.getvalue()
+    assert " return=12.34 mean_of=37 env_steps=" in stream.getvalue()
 
 
 def test_the_first_line_of_a_run_needs_no_figures() -> None:
     stream = io.StringIO()
     with _plain(stream) as console:
         console.update(_EMPTY, [])
-    line = stream.getvalue().splitlines()[1]
-    assert "return=- episodes=0 env_steps=0" in line
-    assert "the trainer has not reported" in line
+    _, line, bottleneck = stream.getvalue().splitlines()
+    assert "return=- env_steps=0" in line
+    assert "the trainer has not reported" in bottleneck
 
 
 def test_a_stream_that_is_no_terminal_gets_plain_lines() -> None:
@@ -345,14 +355,20 @@ _INDICATORS = {
 
 
 def test_80_by_24_cells_hold_the_indicators_of_a_usual_run() -> None:
-    picture = _crowded(_LINE | _INDICATORS | {"return_slope_per_s": None})
+    own = {"explained_variance": 0.8312, "info_success": 0.85, "info_episode_l": 212.0}
+    picture = _crowded(_LINE | _INDICATORS | own | {"return_slope_per_s": None})
     for shown in (
         "│ Indicators KL(μ‖π) 0.012 artifact 0.0012 var 0.00012 max 15 gap -1234 │",
-        "│ Correction ρ 1.02 effective 95 % clipped ρ 50 % c 50 % entropy 0.69 │",
+        "│ Correction ρ 1.02 effective 95 % clipped ρ 50 % c 50 % │",
+        "│ Info success 0.85 episode_l 212 │",
     ):
         assert shown in picture, picture
+    shown = "│ Learning entropy 0.69 explained variance 0.83 │"
+    assert shown in _crowded(_LINE | _INDICATORS | {"explained_variance": 0.8312})
     few = {"compressor_kl_mean": 0.5, "return_slope_per_s": 2.0}  # no maximum yet
-    assert "│ Indicators artifact 0.5 +120 /min │" in _crowded(_LINE | few)
+    picture = _crowded(_LINE | few)
+    assert "│ Indicators artifact 0.5 │" in picture and "│ Learning return +120 a minute" in picture
+    assert " Episodes 412, 212 steps long " in _crowded(_LINE | {"episode_length_mean": 212.4})
     exact = _INDICATORS | {"behaviour_kl": 0.5}
     assert "KL(μ‖π) 0.5 " in _crowded(_LINE | exact)
 

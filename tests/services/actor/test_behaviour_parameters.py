@@ -48,6 +48,7 @@ def test_an_unroll_has_the_same_parameters_from_a_predictor_as_from_the_actor_s_
         sender = SimpleNamespace(
             send=lambda _, unroll, __: unrolls[source].append(unroll) or True,
             poll=lambda: None,
+            waits=False,
         )
         groups = make_groups(config)
         actor = Actor(

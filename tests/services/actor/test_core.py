@@ -53,7 +53,9 @@ class Scripted:
             hold_original=self.held.append,
             close=lambda: self.did.append(("close",)),
         )
-        self.sender = SimpleNamespace(send=self._send, poll=lambda: None, gauges=dict)
+        self.sender = SimpleNamespace(
+            send=self._send, poll=lambda *_: None, gauges=dict, waits=False
+        )
         self.actor = Actor(
             self.groups,
             actions=self.actions,

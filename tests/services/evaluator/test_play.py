@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium
@@ -10,6 +11,7 @@ import pytest
 
 from aclearn.config import Config, EnvConfig, config_of_keys
 from aclearn.types import OBSERVATION, ActionSpec, PolicyOutput
+from services.evaluator.evaluate import Evaluation
 from services.evaluator.play import play, visit
 
 _SEED, _ENVS = 8, 16
@@ -67,15 +69,39 @@ def _saved(**kwargs) -> SimpleNamespace:
 
 @pytest.mark.parametrize("greedy", [True, False])
 def test_each_environment_plays_its_share_from_a_start_without_a_memory(greedy) -> None:
-    returns, lengths = play(_saved(), ParityPolicy(), episodes=_ENVS + 4, greedy=greedy, seed=_SEED)
+    played = play(_saved(), ParityPolicy(), episodes=_ENVS + 4, greedy=greedy, seed=_SEED)
     # four environments play two episodes, with a step between them in which the next one starts
     ends = [
         ((nth + 1) * _length(_SEED + b) + nth, b)
         for b in range(_ENVS)
         for nth in range(2 if b < 4 else 1)
     ]
-    assert lengths == [_length(_SEED + b) for _, b in sorted(ends)]
-    assert returns == lengths  # every step was paid
+    assert played.lengths == [_length(_SEED + b) for _, b in sorted(ends)]
+    assert played.returns == played.lengths  # every step was paid
+    assert played.cut == 0
+
+
+def test_an_episode_without_end_is_cut_and_takes_the_share_of_its_environment() -> None:
+    seen = []
+    played = play(
+        _saved(length=10**9),
+        ParityPolicy(),
+        episodes=_ENVS + 4,
+        greedy=True,
+        seed=_SEED,
+        most_steps=30,
+        progress=lambda played: seen.append((len(played.returns), played.running)),
+    )
+    assert (played.lengths, played.returns, played.cut) == ([30] * _ENVS, [30.0] * _ENVS, _ENVS)
+    assert seen == [*((0, t) for t in range(1, 30)), (_ENVS, 30)]
+
+
+def test_a_mean_has_its_standard_error_and_a_deviation_by_name() -> None:
+    made = Evaluation([1.0, 2.0, 3.0, 6.0], [1] * 4, Path("1.json"), 5)
+    # squares 4, 1, 0, 9 over n - 1 = 3
+    assert made.deviation == pytest.approx((14 / 3) ** 0.5)
+    assert (made.mean, made.standard_error) == (3.0, pytest.approx((14 / 3) ** 0.5 / 2))
+    assert Evaluation([1.0], [1], Path("1.json"), 5).standard_error == 0.0
 
 
 def test_visited_observations_are_every_fifth_of_each_game_in_order_of_time() -> None:
@@ -106,7 +132,7 @@ def test_what_is_not_allowed_is_never_played() -> None:
     architecture = SimpleNamespace(action_spec=ActionSpec.discrete(6))
     saved = SimpleNamespace(config=config, architecture=architecture)
     for greedy in (True, False):
-        _, lengths = play(saved, Indifferent(), episodes=3, greedy=greedy, seed=_SEED)
-        assert lengths == [8] * 3
+        played = play(saved, Indifferent(), episodes=3, greedy=greedy, seed=_SEED)
+        assert played.lengths == [8] * 3
     visited = visit(saved, Indifferent(), count=40, seed=_SEED)
     assert visited.masks is not None and visited.masks.shape == (40, 6)

@@ -112,3 +112,20 @@ def test_short_episodes_that_end_first_meet_no_target_and_make_no_best(start) ->
     for mean in (summary["return_mean_100"], summary["best_return"]):
         assert -80 - 3 * 75 / 10 < mean < -80 + 3 * 75 / 10
     assert summary["episode_length_mean"] == -summary["return_mean_100"]
+
+
+def test_a_run_ends_within_one_unroll_of_each_environment_of_its_bound(start) -> None:
+    summary = finished(start(run={"max_env_steps": 3000}, **_LARGE))
+    assert summary["reason"] == "max_env_steps"
+    assert 3000 <= summary["env_steps"] <= 3000 + 2 * 16 * 5
+
+
+def test_figures_of_info_are_in_the_lines_and_bad_ones_are_counted(start) -> None:
+    env = {"id": "tests.support.space_envs:Won", "info_metrics": ["success", "episode", "word"]}
+    run = start(run={"max_env_steps": 3000}, env=env)
+    summary = finished(run)
+    assert 0.2 < summary["info_success"] < 0.8
+    assert (summary["info_episode_l"], summary["episode_length_mean"]) == (8.0, 8.0)
+    assert summary["info_episode_r"] == summary["return_mean_100"]
+    assert max(line.get("actor_refused_info", 0) for line in run.lines()) > 10
+    assert "info_word" not in summary
