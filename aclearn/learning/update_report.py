@@ -38,7 +38,19 @@ class GradientSums:
         """From the sums of the named metrics, followed by the others in their order."""
         count = len(names)
         metrics = dict(zip(names, sums[:count], strict=True))
-        return cls(metrics, *sums[count:], steps=steps)
+        targets, target_squares, errors, error_squares, *others = sums[count:]
+        ratios, ratio_squares, advantage_squares = others
+        return cls(
+            metrics,
+            targets,
+            target_squares,
+            errors,
+            error_squares,
+            ratios,
+            ratio_squares,
+            advantage_squares,
+            steps,
+        )
 
     def plus(self, other: GradientSums) -> GradientSums:
         """The sums over both."""

@@ -69,7 +69,7 @@ def plain_gradient(
             sums["square"] = sums["square"] + advantage**2
             sums["value"] = sums["value"] + (returns.targets[t, b] - values[t][b]) ** 2 / 2
             targets.append(float(returns.targets[t, b]))
-            errors.append(float(returns.targets[t, b] - values[t][b]))
+            errors.append(float(returns.targets[t, b] - values[t][b].detach()))
             sums["entropy"] = sums["entropy"] - (probabilities * probabilities.log()).sum()
     steps = int(batch.valid.sum())
     total = (

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from aclearn.config import Config, EnvConfig, config_of_keys
+from aclearn.envs.factory import read_spec
 from aclearn.types import OBSERVATION, ActionSpec, PolicyOutput
 from services.evaluator.evaluate import Evaluation
 from services.evaluator.play import play, visit
@@ -64,7 +65,7 @@ def _length(seed: int) -> int:
 def _saved(**kwargs) -> SimpleNamespace:
     config = Config(env=EnvConfig(id=f"{__name__}:Parity", kwargs=kwargs))
     architecture = SimpleNamespace(action_spec=ActionSpec.discrete(2))
-    return SimpleNamespace(config=config, architecture=architecture)
+    return SimpleNamespace(config=config, architecture=architecture, spec=read_spec(config.env))
 
 
 @pytest.mark.parametrize("greedy", [True, False])
@@ -125,12 +126,10 @@ def test_what_is_not_allowed_is_never_played() -> None:
             "env.id": "tests.support.space_envs:Gates",
             "env.action_mask": "info",
             "actors.max_env_faults": 0,
-        },
-        {},
-        name="gates",
+        }
     )
     architecture = SimpleNamespace(action_spec=ActionSpec.discrete(6))
-    saved = SimpleNamespace(config=config, architecture=architecture)
+    saved = SimpleNamespace(config=config, architecture=architecture, spec=read_spec(config.env))
     for greedy in (True, False):
         played = play(saved, Indifferent(), episodes=3, greedy=greedy, seed=_SEED)
         assert played.lengths == [8] * 3
