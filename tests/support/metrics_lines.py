@@ -46,7 +46,8 @@ def check_line(line: dict[str, Any]) -> None:
     """Assert the properties of one line."""
     assert line.keys() >= FIXED_NAMES, FIXED_NAMES - line.keys()
     assert is_metrics_line({**line, "reason": None}), line  # a summary's is text
-    assert [name for name in line if not DOCUMENTED.fullmatch(name)] == []
+    undocumented = [name for name in line if not DOCUMENTED.fullmatch(name)]
+    assert undocumented == [], undocumented
     dropped = line["dropped_steps"]
     accounted = line["learned_steps"] + sum(dropped.values()) + line["in_flight_steps"]
     assert line["env_steps"] == accounted, line
