@@ -85,8 +85,8 @@ class EnvConfig(Group):
     )
     channels: Literal["first", "last"] | None = Field(
         default=None,
-        description="axis of the channels of images with three axes; null: the last, unless the "
-        "first is smaller",
+        description="axis of the channels of images with three axes; null: the one beside two "
+        "axes of equal length, else the shorter of the first and the last",
     )
     ignore: Annotated[tuple[str, ...], Strict(False)] = Field(
         default=(),

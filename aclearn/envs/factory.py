@@ -11,6 +11,7 @@ from aclearn.envs.observation_layout import ObservationOptions
 from aclearn.envs.parallel_vector_env import ParallelVectorEnv, is_parallel
 from aclearn.envs.restarting import RestartingEnvs
 from aclearn.envs.sync_vector_env import SyncVectorEnv
+from aclearn.envs.torch_defaults import ENVIRONMENTS
 from aclearn.envs.vector_env import VectorEnv
 from aclearn.types import EnvSpec
 
@@ -64,8 +65,10 @@ def make_vector_env(
             config=env.kwargs,
         )
         return made
+    with ENVIRONMENTS:  # its module may set what its constructor needs
+        make = maker(env)
     group = RestartingEnvs(
-        maker(env),
+        make,
         name=env.id,
         count=num_envs,
         seed=seed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,8 +162,7 @@ class ImageLayout(LeafLayout):
         shape: (H, W), (H, W, C) or (C, H, W).
         num_envs: B.
         frame_stack: S.
-        channels_first: whether three axes are (C, H, W); None: if the first is smaller than the
-            last.
+        channels_first: whether three axes are (C, H, W); None: see `channels_of`.
         high: largest number.
     """
 
@@ -180,7 +179,7 @@ class ImageLayout(LeafLayout):
         self._axes: tuple[int, ...] | None = None
         if len(shape) == 2:
             channels, height, width = 1, *shape
-        elif shape[0] < shape[2] if channels_first is None else channels_first:
+        elif channels_of(shape) == "first" if channels_first is None else channels_first:
             channels, height, width = shape
         else:
             height, width, channels = shape
@@ -244,6 +243,18 @@ def layout_of(part: ObservationPart, *, num_envs: int, high: int = LeafSpec.high
         channels_first=part.channels == "first",
         high=high,
     )
+
+
+def channels_of(shape: tuple[int, ...]) -> Literal["first", "last"]:
+    """Which of an image's three axes is that of the channels, by their lengths.
+
+    Height and width are often equal: (7, 7, 20) has 20 channels. Otherwise channels are fewer.
+    """
+    first, middle, last = shape
+    is_first = first < last
+    if (first == middle) != (middle == last):
+        is_first = middle == last
+    return "first" if is_first else "last"
 
 
 def _out_of_range(name: str, observation: Any) -> ContractError:

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from aclearn.envs.contract import ContractError
-from aclearn.envs.leaf_layouts import LeafLayout, layout_of
+from aclearn.envs.leaf_layouts import LeafLayout, channels_of, layout_of
 from aclearn.errors import EnvironmentFailure, did_you_mean, kind_of
 from aclearn.types import (
     OBSERVATION,
@@ -43,7 +43,7 @@ class ObservationOptions:
 
     Attributes:
         frame_stack: images in an observation.
-        channels: the axis of an image's channels; None: the last, unless the first is smaller.
+        channels: the axis of an image's channels; None: by the lengths of the axes.
         ignore: leaves of a Dict or Tuple, or parts of it, that the policy does not see.
         mask: the leaf or part that says which actions are allowed; the policy does not see it.
     """
@@ -253,7 +253,7 @@ def _part(
         return ObservationPart(name, path, shape, dtype)
     channels: Literal["first", "last"] | None = None
     if len(shape) == 3:
-        channels = options.channels or ("first" if shape[0] < shape[2] else "last")
+        channels = options.channels or channels_of(shape)
     frames = options.frame_stack
     return ObservationPart(name, path, shape, dtype, "image", channels=channels, frames=frames)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from aclearn.envs.contract import ContractError
 from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
+from aclearn.envs.torch_defaults import ENVIRONMENTS
 from aclearn.errors import EnvironmentFailure, trace_of, words_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ class RestartingEnvs:
     def fault_of(self, act: Callable[[], object]) -> BaseException | None:
         """Call an environment's code; returns its fault, None if it succeeds in time."""
         try:
-            with self.deadline:
+            with ENVIRONMENTS, self.deadline:
                 act()
         except ENVIRONMENT_FAULTS as error:
             self.deadline.disarm()

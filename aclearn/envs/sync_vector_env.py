@@ -24,6 +24,7 @@ from aclearn.envs.observation_layout import ObservationLayout, ObservationOption
 from aclearn.envs.pictures import picture_of, picture_rate
 from aclearn.envs.restarting import RestartingEnvs
 from aclearn.envs.spaces import mask_row, read_actions
+from aclearn.envs.torch_defaults import ENVIRONMENTS
 from aclearn.envs.vector_env import env_actions
 from aclearn.errors import EnvironmentFailure, trace_of, words_of
 from aclearn.types import EnvSpec, EnvStep, ObservationSpec
@@ -169,7 +170,7 @@ class SyncVectorEnv:
         e, count, step_one = 0, len(group.envs), self._step_one
         while e < count:
             try:
-                with group.deadline:
+                with ENVIRONMENTS, group.deadline:
                     while e < count:
                         step_one(e, actions, idle, rewards, terminated, truncated)
                         took_s = group.deadline.next_call()

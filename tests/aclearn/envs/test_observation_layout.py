@@ -88,6 +88,23 @@ def test_an_image_has_the_largest_number_of_its_space() -> None:
     assert layout_of(spaces.Box(0, 0, (2, 2), np.uint8)).spec.sole.high == 1
 
 
+@pytest.mark.parametrize(
+    ("shape", "channels"),
+    [
+        ((7, 7, 20), 20),  # MiniGrid's one-hot wrapper
+        ((20, 7, 7), 20),
+        ((3, 7, 7), 3),
+        ((7, 7, 3), 3),
+        ((210, 160, 3), 3),
+        ((4, 210, 160), 4),
+        ((5, 5, 5), 5),
+    ],
+)
+def test_the_axis_of_channels_is_the_one_beside_two_equal_ones_or_the_shorter(shape, channels):
+    spec = layout_of(spaces.Box(0, 255, shape, np.uint8)).spec
+    assert spec.sole.shape[0] == channels
+
+
 def test_the_axis_of_channels_is_found_or_said():
     space = spaces.Tuple([spaces.Box(0, 255, s, np.uint8) for s in ((4, 6, 5), (9, 4, 5))])
     for channels, shapes in (
