@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from aclearn.config._check import mistakes_of, refusal
+from aclearn.config._plain import plain
 
 
 def _whole(value: Any) -> Any:
@@ -53,4 +54,8 @@ class Group(BaseModel):
     @classmethod
     def _empty_group_means_defaults(cls, data: Any) -> Any:
         # A section whose keys are all commented out is null.
-        return {} if data is None else data
+        if data is None:
+            return {}
+        if isinstance(data, dict):
+            return {key: plain(value) for key, value in data.items()}
+        return data

@@ -17,6 +17,8 @@ _NULL, _BOOL, _INT, _FLOAT, _MERGE = (
     f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "merge")
 )
 _STR = "tag:yaml.org,2002:str"
+#: Of a tuple, as PyYAML names it: `!!python/tuple [84, 84]`.
+_TUPLE = "tag:yaml.org,2002:python/tuple"
 #: Depth of nested mappings and lists; a configuration needs five.
 DEEPEST = 50
 #: Most values that aliases may add. They are read once, but checked and written one by one, so that
@@ -152,6 +154,27 @@ for _tag, _pattern, _first in _RESOLVERS:
     _Loader.add_implicit_resolver(_tag, _pattern, _first)
     _Dumper.add_implicit_resolver(_tag, _pattern, _first)
 _Loader.add_constructor(_INT, _Loader.construct_int)
+
+
+class _Tuple(tuple[Any, ...]):
+    """A tuple that stays one in a file; others become lists."""
+
+
+def _read_tuple(loader: _Loader, node: yaml.SequenceNode) -> tuple[Any, ...]:
+    return tuple(loader.construct_sequence(node, deep=True))
+
+
+_Loader.add_constructor(_TUPLE, _read_tuple)
+_Dumper.add_representer(_Tuple, lambda dumper, value: dumper.represent_sequence(_TUPLE, value))
+
+
+def with_tuples(value: Any) -> Any:
+    """The same for `dump_yaml`, which then writes tuples as such."""
+    if isinstance(value, dict):
+        return {key: with_tuples(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return (_Tuple if isinstance(value, tuple) else list)(map(with_tuples, value))
+    return value
 
 
 def parse_yaml(text: str, *, keys: Keys = _NO_KEYS, at: str = "") -> Document:

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field, Strict, model_validator
 
 from aclearn.config._fields import Group, Whole
-from aclearn.config._yaml import dump_yaml
+from aclearn.config._plain import not_plain
+from aclearn.config._yaml import dump_yaml, with_tuples
 from aclearn.config.checks import contradictions
 from aclearn.config.env import EnvConfig
 from aclearn.config.learning import OptimiserConfig, TrainerConfig
@@ -161,7 +162,7 @@ class Config(Group):
 
     @model_validator(mode="after")
     def _groups_agree(self) -> Config:
-        found = list(contradictions(self))
+        found = [*contradictions(self), *not_plain(self.model_dump(by_alias=True), "")]
         if found:
             raise ValueError("\n".join(found))
         return self
@@ -194,6 +195,7 @@ class Config(Group):
         It has `env.kwargs` in the clear.
         """
         values: dict[str, Any] = self.model_dump(by_alias=True)
+        values["env"]["kwargs"] = with_tuples(self.env.kwargs)
         return dump_yaml(values)
 
 
