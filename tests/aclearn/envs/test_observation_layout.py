@@ -122,7 +122,7 @@ def test_the_axis_of_channels_is_found_or_said():
         (lambda o: o.pop("switches"), "observation_keys", "expected camera, dials, hand"),
         (lambda o: o.update(bell=1), "observation_keys", "bell"),
         (lambda o: o.update(hand=o["hand"][:1]), "observation_keys", "hand is a tuple"),
-        (lambda o: o.update(hand=7), "observation_keys", "hand is a int"),
+        (lambda o: o.update(hand=7), "observation_keys", "hand is an int"),
         (lambda o: o.update(hand=(2, o["hand"][1])), "observation_range", r"hand\.0 is 2"),
         (lambda o: o.update(hand=(-2, o["hand"][1])), "observation_range", r"hand\.0 is -2"),
         (
