@@ -324,6 +324,27 @@ def test_roles_that_are_missing_are_named() -> None:
     assert alone.sentence == "trainer: it works 100 % of the time; no actor has reported"
 
 
+def test_a_resumed_run_starts_without_a_word_about_silent_actors() -> None:
+    line = {"wait_share": {"trainer": {"unrolls": 1.0}}, "learned_steps": 10**6}
+    assert find_bottleneck(line).sentence.startswith("actor: none has reported")
+    started = find_bottleneck({**line, "learned_steps_since_start": 0}).sentence
+    assert started.startswith("starting: nothing is learned yet") and "actor" not in started
+
+
+def test_a_run_with_resident_environments_has_no_actor_to_wait_for() -> None:
+    line: dict[str, Any] = {"resident_envs": 4096, "learned_steps_since_start": 0}
+    assert find_bottleneck(line).sentence.startswith("starting: the trainer loads; the first time")
+    line |= {"learned_steps_since_start": 5, "wait_share": {"trainer": {"working": 1.0}}}
+    for rollout, words in (
+        (9.0, "rollouts take 75 % of its time; more resident.threads"),
+        (1.0, "updates take 75 % of its time; fewer trainer.epochs"),
+    ):
+        line["part_seconds"] = {"trainer": {"rollout": rollout, "update": 3.0, "total": 99.0}}
+        found = find_bottleneck(line)
+        assert found.role == "trainer" and words in found.sentence
+        assert "it plays 4.10 k environments itself" in found.sentence
+
+
 @pytest.mark.parametrize(
     ("line", "fills"),
     [
