@@ -127,8 +127,11 @@ class FreeCores:
         self._readings: deque[tuple[float, CpuReading]] = deque()
 
     def look(self) -> float | None:
-        """Free cores since the window began, e.g. 1.5; None at the first look."""
-        now, new = self._clock(), self._read()
+        """Free cores since the window began, e.g. 1.5; None at the first look, or unreadable."""
+        try:
+            now, new = self._clock(), self._read()
+        except OSError:  # for instance too many open files: a figure is missing, nothing else
+            return None
         self._readings.append((now, new))
         while len(self._readings) > 2 and self._readings[1][0] <= now - self._window_s:
             self._readings.popleft()

@@ -32,6 +32,9 @@ class FileDescriptorServer:
         describe: the description.
         share: makes the file descriptors for one client; they are closed after sending.
 
+    Attributes:
+        failures: number of clients that got nothing.
+
     Raises:
         SharingError: the socket cannot be bound.
     """
@@ -41,6 +44,7 @@ class FileDescriptorServer:
     ) -> None:
         self._path, self._describe, self._share = path, describe, share
         self._closing = threading.Event()
+        self.failures = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.bind(str(path))
@@ -67,7 +71,7 @@ class FileDescriptorServer:
             except TimeoutError:
                 continue
             except OSError as error:  # e.g. too many open files, which may be temporary
-                _LOGGER.warning("event=fd_server_failed reason=%r", str(error))
+                self._count(error)
                 self._closing.wait(_LOOK_EVERY_S)
                 continue
             with connection:
@@ -75,7 +79,12 @@ class FileDescriptorServer:
                 try:
                     self._hand_over(connection)
                 except (OSError, SharingError) as error:
-                    _LOGGER.warning("event=fd_server_failed reason=%r", str(error))
+                    self._count(error)
+
+    def _count(self, error: Exception) -> None:
+        self.failures += 1
+        if self.failures & (self.failures - 1) == 0:  # a peer can repeat it without end
+            _LOGGER.warning("event=fd_server_failed count=%d reason=%r", self.failures, str(error))
 
     def _hand_over(self, connection: socket.socket) -> None:
         fds = self._share()

@@ -105,7 +105,7 @@ class Server(_Channel):
 
     @property
     def refused_connections(self) -> int:
-        """Number of connection attempts without this cluster's keys; 0 without keys."""
+        """Number of connection attempts without this cluster's keys, or beyond the bound."""
         return self.transport.refused_connections
 
     def receive(

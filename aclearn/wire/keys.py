@@ -1,4 +1,4 @@
-"""CURVE keys: one pair for a whole cluster; connections without it are refused and counted.
+"""CURVE keys: one pair for a whole cluster; connections without it are refused.
 
 Every role of a run holds the same key pair. Only tcp needs keys: file permissions protect an ipc
 socket.
@@ -9,14 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import zmq
 from zmq.utils import z85
-from zmq.utils.monitor import parse_monitor_message
 
 from aclearn.errors import EndpointError
 
@@ -24,8 +22,6 @@ KEY_FILE = "cluster.key"
 _LOG = logging.getLogger(__name__)
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"  # fixed by ZeroMQ RFC 27
 _KEY_CHARACTERS = 40
-# Without NO_DETAIL, which also occurs when a peer just disconnects.
-_REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +117,7 @@ def apply_client_keys(socket: zmq.Socket[Any], keys: ClusterKeys) -> None:
 
 
 def _start_guard(context: zmq.Context[Any]) -> None:
-    socket = _own_socket(context, zmq.REP)
+    socket = own_socket(context, zmq.REP)
     try:
         socket.bind(_ZAP_ADDRESS)
     except zmq.ZMQError as exc:
@@ -141,7 +137,7 @@ def _guard(socket: zmq.Socket[bytes]) -> None:
             admitted = _holds_cluster_key(request)
             if not admitted:
                 denied += 1
-                if _is_power_of_two(denied):
+                if is_power_of_two(denied):
                     _LOG.warning("event=key_denied count=%d", denied)
             request_id = request[1] if len(request) > 1 else b""
             status = (b"200", b"OK", b"cluster") if admitted else (b"400", b"not on the list", b"")
@@ -159,53 +155,14 @@ def _holds_cluster_key(request: list[bytes]) -> bool:
     return bool(z85.encode(request[6]) == request[2])
 
 
-class RefusedConnections:
-    """Counts connections that a CURVE socket refused: no keys, or those of another cluster.
-
-    A refused peer tries again several times a second; each attempt counts. A thread reads the
-    socket's events and ends with the socket.
-
-    Attributes:
-        count: of attempts so far; may be read from any thread.
-    """
-
-    def __init__(self, socket: zmq.Socket[Any]) -> None:
-        self.count = 0
-        address = f"inproc://refused-{uuid.uuid4().hex}"
-        socket.monitor(address, _REFUSED | zmq.EVENT_MONITOR_STOPPED)
-        events = _own_socket(socket.context, zmq.PAIR)
-        events.connect(address)
-        threading.Thread(
-            target=self._read, args=(events,), name="aclearn-handshakes", daemon=True
-        ).start()
-
-    def _read(self, events: zmq.Socket[bytes]) -> None:
-        try:
-            while True:
-                event = parse_monitor_message(events.recv_multipart())
-                if event["event"] == zmq.EVENT_MONITOR_STOPPED:
-                    return
-                self.count += 1
-                if _is_power_of_two(self.count):
-                    _LOG.warning(
-                        "event=connection_refused endpoint=%s count=%d detail='a peer has other "
-                        "keys than this cluster (network.keys_dir), or none'",
-                        event["endpoint"].decode(errors="replace"),
-                        self.count,
-                    )
-        except zmq.ContextTerminated:
-            pass  # the socket has ended with its context
-        finally:
-            events.close(linger=0)
-
-
-def _own_socket(context: zmq.Context[Any], kind: int) -> zmq.Socket[bytes]:
+def own_socket(context: zmq.Context[Any], kind: int) -> zmq.Socket[bytes]:
+    """A socket for a thread of its own."""
     # in a shadow context: another thread may close the sockets of `context`, but not this one
     socket: zmq.Socket[bytes] = zmq.Context.shadow(context).socket(kind)
     socket.linger = 0
     return socket
 
 
-def _is_power_of_two(count: int) -> bool:
+def is_power_of_two(count: int) -> bool:
     """Whether to log the nth occurrence of an event that a peer can repeat without end."""
     return count & (count - 1) == 0

@@ -10,7 +10,7 @@ import zmq
 
 from aclearn.wire.arrays import Part
 from aclearn.wire.codec import MAX_FRAMES
-from aclearn.wire.keys import RefusedConnections
+from aclearn.wire.connections import ConnectionGuard
 
 #: The frames of a received message.
 Frames = Sequence[Part | zmq.Frame]
@@ -34,7 +34,7 @@ class Transport(Protocol):
 
     @property
     def refused_connections(self) -> int:
-        """Number of connection attempts without this cluster's keys; 0 without keys."""
+        """Number of connection attempts without this cluster's keys, or beyond the bound."""
 
     def send(self, parts: Sequence[Part]) -> Unsent | None:
         """Send a whole message without waiting; returns None, or why it could not be sent."""
@@ -68,8 +68,7 @@ class ZmqTransport:
         # kept, since `Socket.poll` makes a poller for each call
         self._readable: dict[int | None, zmq.Poller] = {}
         self._writable: zmq.Poller | None = None
-        has_keys = socket.type == zmq.ROUTER and bool(socket.getsockopt(zmq.CURVE_SERVER))
-        self._refused_connections = RefusedConnections(socket) if has_keys else None
+        self._guard = ConnectionGuard(socket) if socket.type == zmq.ROUTER else None
 
     @property
     def pollable(self) -> zmq.Socket[bytes]:
@@ -78,8 +77,8 @@ class ZmqTransport:
 
     @property
     def refused_connections(self) -> int:
-        """Number of connection attempts without this cluster's keys; 0 without keys."""
-        return 0 if self._refused_connections is None else self._refused_connections.count
+        """Number of connection attempts without this cluster's keys, or beyond the bound."""
+        return 0 if self._guard is None else self._guard.refused
 
     def send(self, parts: Sequence[Part]) -> Unsent | None:
         """Give a whole message to ZeroMQ without waiting.

@@ -1,0 +1,118 @@
+"""The connections of a listening socket: bounded, and refused ones counted.
+
+Without a bound, peers that connect and say nothing take every file descriptor of the process.
+libzmq then aborts it (ipc), or its own files can no longer be opened.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+import socket as system_socket
+import threading
+import uuid
+from typing import Any
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from aclearn.wire.keys import is_power_of_two, own_socket
+
+_LOG = logging.getLogger(__name__)
+
+# Without NO_DETAIL, which also occurs when a peer just disconnects.
+_NO_KEYS = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_WATCHED = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _NO_KEYS | zmq.EVENT_MONITOR_STOPPED
+#: Listening sockets of a process, at most, and its file descriptors that no connection may take.
+_MOST_SERVERS, _SPARE_FILES = 2, 256
+
+
+def most_connections() -> int:
+    """The bound of one listening socket, by the process's limit of open files."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        limit = 1 << 20
+    return int((limit - min(limit // 2, _SPARE_FILES)) // _MOST_SERVERS)
+
+
+class ConnectionGuard:
+    """Counts a listening socket's connections; ends the newest ones beyond a bound.
+
+    A thread reads the socket's events and ends with the socket. libzmq waits for it when it is a
+    thousand events behind, so that no flood outruns it. Connected peers are left alone.
+
+    Args:
+        socket: bound.
+        most: connections at a time.
+
+    Attributes:
+        refused: number of connections that were refused: beyond the bound, without keys, or with
+            those of another cluster. Such a peer tries again several times a second, and each
+            attempt counts. May be read from any thread.
+    """
+
+    def __init__(self, socket: zmq.Socket[Any], *, most: int | None = None) -> None:
+        self.refused = 0
+        self._most = most_connections() if most is None else most
+        self._open: set[int] = set()
+        self._reasons: dict[str, int] = {}
+        address = f"inproc://connections-{uuid.uuid4().hex}"
+        socket.monitor(address, _WATCHED)
+        events = own_socket(socket.context, zmq.PAIR)
+        events.connect(address)
+        threading.Thread(
+            target=self._read, args=(events,), name="aclearn-connections", daemon=True
+        ).start()
+
+    def _read(self, events: zmq.Socket[bytes]) -> None:
+        try:
+            while True:
+                message = parse_monitor_message(events.recv_multipart())
+                kind, descriptor = message["event"], message["value"]
+                if kind == zmq.EVENT_MONITOR_STOPPED:
+                    return
+                if kind == zmq.EVENT_ACCEPTED:
+                    self._open.add(descriptor)
+                    if len(self._open) > self._most and _end(descriptor):
+                        self._refuse(
+                            f"there are {self._most} connections, as many as the limit of open "
+                            "files (ulimit -n) allows",
+                            message["endpoint"],
+                        )
+                elif kind == zmq.EVENT_DISCONNECTED:
+                    self._open.discard(descriptor)
+                else:
+                    self._refuse(
+                        "a peer has other keys than this cluster (network.keys_dir), or none",
+                        message["endpoint"],
+                    )
+        except zmq.ContextTerminated:
+            pass  # the socket has ended with its context
+        finally:
+            events.close(linger=0)
+
+    def _refuse(self, detail: str, endpoint: bytes) -> None:
+        self.refused += 1
+        count = self._reasons[detail] = self._reasons.get(detail, 0) + 1
+        if is_power_of_two(count):
+            _LOG.warning(
+                "event=connection_refused endpoint=%s count=%d detail=%r",
+                endpoint.decode(errors="replace"),
+                count,
+                detail,
+            )
+
+
+def _end(descriptor: int) -> bool:
+    """Whether this connection was shut down; libzmq closes it then."""
+    try:
+        connection = system_socket.socket(fileno=descriptor)
+    except OSError:
+        return False  # libzmq has closed it meanwhile
+    try:
+        connection.shutdown(system_socket.SHUT_RDWR)
+    except OSError:
+        return False
+    finally:
+        connection.detach()  # libzmq owns it
+    return True

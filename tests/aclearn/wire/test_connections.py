@@ -1,0 +1,82 @@
+"""The bound of a server's connections: newcomers are refused, members are heard."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+
+import pytest
+import zmq
+
+from aclearn.wire import bind_router, connect_dealer
+from aclearn.wire.connections import ConnectionGuard, most_connections
+from tests.support.waiting import wait_for
+
+_MOST = 5
+
+
+def _silent(stack: ExitStack, endpoint: str) -> socket.socket:
+    """A connection that says nothing."""
+    kind, _, address = endpoint.partition("://")
+    if kind == "ipc":
+        peer = stack.enter_context(socket.socket(socket.AF_UNIX))
+        peer.connect(address)
+    else:
+        host, _, port = address.rpartition(":")
+        peer = stack.enter_context(socket.create_connection((host, int(port))))
+    return peer
+
+
+def _is_ended(peer: socket.socket) -> bool:
+    peer.setblocking(False)
+    try:
+        while peer.recv(1024):  # the greeting
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+    return True
+
+
+@pytest.mark.parametrize("address", ["ipc", "tcp"])
+def test_connections_beyond_the_bound_are_ended_and_counted_and_a_member_is_heard(
+    context, tmp_path, address, caplog
+):
+    router, endpoint = bind_router(context, address, directory=tmp_path)
+    guard = ConnectionGuard(router, most=_MOST)
+    member = connect_dealer(context, endpoint, routing_id=b"member")
+    with ExitStack() as stack:
+        stack.callback(router.close, 0)
+        stack.callback(member.close, 0)
+        assert member.poll(10_000, zmq.POLLOUT)
+        member.send(b"first")
+        assert router.recv_multipart() == [b"member", b"first"]
+
+        peers = [_silent(stack, endpoint) for _ in range(50)]
+        wait_for(lambda: guard.refused == 50 - (_MOST - 1), "those beyond the bound are counted")
+        wait_for(lambda: sum(map(_is_ended, peers)) == guard.refused, "and ended")
+        member.send(b"second")
+        assert router.poll(10_000)
+        assert router.recv_multipart() == [b"member", b"second"]
+        # 1, 2, 4, … 32: a flood does not fill the log
+        assert caplog.text.count("event=connection_refused") == 6
+
+        # room is made when some leave
+        for peer in peers:
+            peer.close()
+        late = connect_dealer(context, endpoint, routing_id=b"late")
+        stack.callback(late.close, 0)
+        assert late.poll(10_000, zmq.POLLOUT)
+        late.send(b"third")
+        assert router.poll(10_000)
+        assert router.recv_multipart() == [b"late", b"third"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"),
+    [(16_384, 8_064), (1_024, 384), (100, 25)],  # of two servers, beside 256 or half for files
+)
+def test_the_bound_leaves_room_for_files(monkeypatch, limit, most):
+    monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
+    assert most_connections() == most
