@@ -16,7 +16,7 @@ from aclearn.learning.staging import PinnedStaging, Staging
 from aclearn.learning.step_ledger import LedgerError, StepLedger
 from aclearn.learning.stop_check import BatchStopped, StopCheck
 from aclearn.learning.training_queue import TrainingQueue
-from aclearn.learning.unroll_check import check_unroll
+from aclearn.learning.unroll_check import check_unroll, largest_unroll_bytes
 from aclearn.learning.update_report import GradientSums, UpdateReport
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "assemble_batch",
     "check_unroll",
     "chosen_observations",
+    "largest_unroll_bytes",
     "make_objective",
     "make_optimiser",
     "rebuild_observations",

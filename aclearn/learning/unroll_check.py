@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NoReturn
 
 import numpy as np
@@ -24,8 +25,9 @@ def check_unroll(unroll: Unroll, spec: UnrollSpec) -> None:
     T, B = unroll.actions.shape[:2]
     if spec.length != T:
         _refuse(f"actions: expected {spec.length} steps (actors.unroll_length), got {T}")
-    if B < 1:
-        _refuse("actions: expected at least one environment")
+    if not 1 <= B <= spec.most_rows:
+        most = f"1 to {spec.most_rows} environments (actors.envs_per_group)"
+        _refuse(f"actions: expected {most}, got {B}")
     if unroll.env_steps_after < unroll.env_steps_before:
         _refuse("env_steps_after: less than env_steps_before")
     if not 1 <= len(unroll.chains) <= T:
@@ -36,7 +38,13 @@ def check_unroll(unroll: Unroll, spec: UnrollSpec) -> None:
 
 def _check_arrays(unroll: Unroll, spec: UnrollSpec) -> None:
     """Check names, order, dtypes and shapes of the arrays, and the size of floats."""
-    found, expected = dict(unroll.arrays()), _expected_arrays(unroll, spec)
+    found = dict(unroll.arrays())
+    expected = _expected_arrays(
+        spec,
+        unroll.actions.shape[1],
+        resets=None if unroll.reset_index is None else unroll.reset_index.size,
+        several_chains=len(unroll.chains) > 1,
+    )
     for name in expected:
         if name not in found:
             _refuse(f"{name}: missing")
@@ -59,9 +67,19 @@ def _check_arrays(unroll: Unroll, spec: UnrollSpec) -> None:
                 _refuse(f"{name}: NaN or {beyond}")
 
 
-def _expected_arrays(unroll: Unroll, spec: UnrollSpec) -> dict[str, tuple[tuple[int, ...], str]]:
+def largest_unroll_bytes(spec: UnrollSpec) -> int:
+    """Bytes of the arrays of the largest unroll: each environment is reset at every step."""
+    arrays = _expected_arrays(
+        spec, spec.most_rows, resets=spec.length * spec.most_rows, several_chains=True
+    )
+    return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in arrays.values())
+
+
+def _expected_arrays(
+    spec: UnrollSpec, B: int, *, resets: int | None, several_chains: bool
+) -> dict[str, tuple[tuple[int, ...], str]]:
     """Name → shape and dtype, in the order of `Unroll.arrays`."""
-    T, B = unroll.actions.shape[:2]
+    T = spec.length
     leaves, action = spec.env.observation, spec.env.action
     stacks = {name: leaf for name, leaf in leaves.items() if leaf.frame_stack > 1}
     arrays: dict[str, tuple[tuple[int, ...], str]] = {}
@@ -74,8 +92,7 @@ def _expected_arrays(unroll: Unroll, spec: UnrollSpec) -> dict[str, tuple[tuple[
         frame = leaf.shape[0] // leaf.frame_stack, *leaf.shape[1:]
         arrays[f"observations.{name}"] = (T + 1, B, *frame), leaf.dtype
     older("history", B)
-    if unroll.reset_index is not None and stacks:
-        resets = unroll.reset_index.size
+    if resets is not None and stacks:
         arrays["reset_index"] = (resets,), "int32"
         older("reset_history", resets)
     arrays["actions"] = (T, B, *action.shape), action.dtype
@@ -84,7 +101,7 @@ def _expected_arrays(unroll: Unroll, spec: UnrollSpec) -> dict[str, tuple[tuple[
     for name in ("terminated", "truncated", "valid"):
         arrays[name] = (T, B), "bool"
     arrays["versions"] = (T,), "int64"
-    if len(unroll.chains) > 1:
+    if several_chains:
         arrays["chain_index"] = (T, B), "int32"
     if spec.parameters:
         arrays["behaviour_parameters"] = (T, B, spec.parameters), "float32"

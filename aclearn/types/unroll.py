@@ -35,12 +35,14 @@ class UnrollSpec:
         length: T.
         parameters: P numbers of the behaviour policy's distribution; 0 if they are not needed.
         state: the shape of each part of the policy's state in one environment.
+        most_rows: largest B.
     """
 
     env: EnvSpec
     length: int
     parameters: int = 0
     state: tuple[tuple[int, ...], ...] = ()
+    most_rows: int = 65_536
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,8 +33,11 @@ class _Channel:
         unsent: number of messages that could not be sent, by reason (`Unsent`).
     """
 
-    def __init__(self, transport: Transport, run: str, incarnation: str) -> None:
+    def __init__(
+        self, transport: Transport, run: str, incarnation: str, array_bytes: int | None = None
+    ) -> None:
         self.transport = transport
+        self._array_bytes = array_bytes
         self.refused: Counter[str] = Counter()
         self.unsent: Counter[str] = Counter()
         self._run = run
@@ -72,7 +75,7 @@ class _Channel:
         return False
 
     def _open(self, frames: Frames) -> Envelope:
-        envelope = decode(frames)
+        envelope = decode(frames, array_bytes=self._array_bytes)
         if envelope.run != self._run and not isinstance(envelope.message, ErrorReply):
             raise WireError(
                 "wrong_run",
@@ -90,6 +93,8 @@ class Server(_Channel):
         run: messages of other runs are refused.
         incarnation: of the sender, in each message.
         accepts: the message types that this service handles; None for all.
+        array_bytes: most bytes of a message's arrays; longer ones are refused before they are
+            decoded. None for no bound.
     """
 
     def __init__(
@@ -99,8 +104,9 @@ class Server(_Channel):
         incarnation: str,
         *,
         accepts: Collection[type[Message]] | None = None,
+        array_bytes: int | None = None,
     ) -> None:
-        super().__init__(transport, run, incarnation)
+        super().__init__(transport, run, incarnation, array_bytes)
         self._accepts = None if accepts is None else frozenset(accepts)
 
     @property

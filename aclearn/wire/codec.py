@@ -40,6 +40,7 @@ REASONS = frozenset(
         "bad_field",  # a field of the wrong type or out of range
         "bad_array",  # a dtype, shape or order of arrays that the kind does not allow
         "wrong_frames",  # the number of frames differs from the header's
+        "too_large",  # more bytes of arrays than this service's messages can have in this run
         "wrong_size",  # a frame's length differs from its dtype and shape
         "wrong_run",
         "unexpected_kind",  # a kind that this service does not accept
@@ -117,8 +118,13 @@ def _arrays_of(field: ArrayField, value: Any) -> list[tuple[list[str], Any]]:
     return [] if field.form == "optional" and value is None else [([], value)]
 
 
-def decode(frames: Sequence[Part | zmq.Frame]) -> Envelope:
+def decode(frames: Sequence[Part | zmq.Frame], *, array_bytes: int | None = None) -> Envelope:
     """The message in the frames; its arrays are read-only views that keep frames alive.
+
+    Args:
+        frames: of one message.
+        array_bytes: most bytes of its arrays, which are not looked at if they have more; None for
+            no bound.
 
     Raises:
         WireError: the frames are no message of this protocol; its reason is one of `REASONS`. No
@@ -151,6 +157,13 @@ def decode(frames: Sequence[Part | zmq.Frame]) -> Envelope:
     entries = header["arrays"]
     if type(entries) is not list:
         raise WireError("bad_array", "the header's arrays are not a list")
+    size = sum(len(buffer_of(frame)) for frame in frames[1:])
+    if array_bytes is not None and size > array_bytes:
+        raise WireError(
+            "too_large",
+            f"{kind}: {size} bytes of arrays; messages to this service have at most {array_bytes} "
+            "in this run (actors.envs_per_group, actors.unroll_length)",
+        )
     if schema.arrays or entries or len(frames) != 1:
         _decode_arrays(schema, entries, frames, fields)
     return Envelope(run, incarnation, sequence, schema.type(**fields))

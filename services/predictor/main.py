@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from aclearn.wire import ActCancel, ActRequest
-from services.predictor.server import PredictorServer, make_queue
+from services.predictor.server import PredictorServer, make_queue, most_rows, request_bytes
 from services.runtime.policy_client import make_policy_client
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
@@ -17,8 +17,9 @@ from services.runtime.seeds import Use
 
 def make_predictor(context: RoleContext) -> Role:
     """Create one predictor."""
-    config = context.config
-    architecture = architecture_of(config, context.env_spec)
+    config, spec = context.config, context.env_spec
+    assert spec is not None  # the role needs an environment
+    architecture = architecture_of(config, spec)
     policy = make_policy_client(
         context,
         architecture,
@@ -33,13 +34,18 @@ def make_predictor(context: RoleContext) -> Role:
         assert policy.acting is not None  # a worker asks with its first batch
         return context.seeds(policy.acting.at.generation).generator(Use.PREDICTIONS, worker)
 
-    server, endpoint = context.serve((ActRequest, ActCancel), config.network.ports.predictions)
+    server, endpoint = context.serve(
+        (ActRequest, ActCancel),
+        config.network.ports.predictions,
+        array_bytes=request_bytes(config, spec),
+    )
     predictor = PredictorServer(
         server,
         make_queue(config, context.clock),
         lambda: policy.acting,
         architecture,
         generator=generator,
+        most_rows=most_rows(config, spec),
         parameters=config.actors.behaviour_parameters,
         clock=context.clock,
         inline=context.inline,

@@ -22,7 +22,7 @@ from aclearn.errors import WireError
 from aclearn.policies import Architecture
 from aclearn.rollout import PolicySnapshot
 from aclearn.telemetry import WaitMeter
-from aclearn.types import ActionSpec, ObservationSpec
+from aclearn.types import ActionSpec, EnvSpec, ObservationSpec
 from aclearn.wire import ActCancel, ActRequest, Envelope, Heartbeat, Server
 from services.predictor.core import make_step
 from services.predictor.outbox import Outbox
@@ -46,8 +46,25 @@ _RECENT = 1000
 _LAST_BATCH_WITHIN_S = 3.0
 
 
-def check_request(request: ActRequest, spec: ObservationSpec) -> None:
-    """Raise `WireError` if the request does not fit the policy, or its deadline is invalid."""
+def most_rows(config: Config, spec: EnvSpec) -> int:
+    """Observations of the largest request: an actor asks for one group of environments."""
+    return config.actors.envs_per_group * spec.agents
+
+
+def request_bytes(config: Config, spec: EnvSpec) -> int:
+    """Bytes of the arrays of the largest request."""
+    row = sum(leaf.nbytes for leaf in spec.observation.values())
+    return most_rows(config, spec) * (row + spec.action.mask_width)
+
+
+def check_request(request: ActRequest, spec: ObservationSpec, most: int) -> None:
+    """Raise `WireError` if the request does not fit the policy, or its deadline is invalid.
+
+    Args:
+        request: decoded.
+        spec: of the policy's observations.
+        most: observations of a request.
+    """
     if not 0.0 < request.within_s <= _MOST_WITHIN_S:
         raise WireError(
             "bad_request",
@@ -62,8 +79,11 @@ def check_request(request: ActRequest, spec: ObservationSpec) -> None:
         )
     if request.state:
         raise WireError("bad_request", "state: expected none: the policy has no memory")
-    if request.size == 0:
-        raise WireError("bad_request", "observations: expected at least one")
+    if not 1 <= request.size <= most:
+        raise WireError(
+            "bad_request",
+            f"observations: expected 1 to {most} (actors.envs_per_group), got {request.size}",
+        )
     for name, leaf in spec.items():
         array = request.observations[name]
         # comparing dtypes by name takes 3 µs
@@ -119,6 +139,7 @@ class PredictorServer:
         acting: gives the acting policy; None before the first.
         architecture: of the policy, which observations must fit.
         generator: the random numbers of the nth worker, asked with its first batch.
+        most_rows: observations of the largest request.
         parameters: whether replies have the parameters of the behaviour policy.
         clock: the queue's.
         inline: workers have no threads and make their steps in `step`.
@@ -135,6 +156,7 @@ class PredictorServer:
         architecture: Architecture,
         *,
         generator: Callable[[int], np.random.Generator],
+        most_rows: int,
         parameters: bool = False,
         clock: Callable[[], float] = time.monotonic,
         inline: bool = False,
@@ -142,6 +164,7 @@ class PredictorServer:
         self._server, self._queue = server, queue
         self._spec = architecture.observation
         self._action = architecture.action_spec
+        self._most_rows = most_rows
         self._clock = clock
         self._outbox = Outbox()
         made = itertools.count()
@@ -192,7 +215,7 @@ class PredictorServer:
                 continue
             assert isinstance(request, ActRequest)  # the server accepts no other
             try:
-                check_request(request, self._spec)
+                check_request(request, self._spec, self._most_rows)
                 check_masks(request, self._action)
             except WireError as error:
                 self._server.refuse(routing_id, error)

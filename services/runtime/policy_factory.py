@@ -94,6 +94,7 @@ def unroll_spec_of(config: Config, spec: EnvSpec) -> UnrollSpec:
         spec,
         config.actors.unroll_length,
         parameters=distribution_of(spec.action).parameter_count if recorded else 0,
+        most_rows=config.actors.envs_per_group * spec.agents,
     )
 
 

@@ -118,17 +118,19 @@ class RoleContext:
         return name
 
     def serve(
-        self, accepts: Sequence[type[Message]], port: int | None = None
+        self, accepts: Sequence[type[Message]], port: int | None = None, *, array_bytes: int = 0
     ) -> tuple[Server, str]:
         """A bound server and its endpoint, on the monitor's transport.
 
         Args:
             accepts: classes of accepted messages.
             port: of TCP; None for a free one.
+            array_bytes: most bytes of the arrays of one message.
         """
         if self.network is not None:
             endpoint = f"inproc://{self.incarnation}/{accepts[0].__name__}"
-            return self.serve_at(endpoint, accepts), endpoint
+            transport = self.network.bind(self.name, endpoint)
+            return self._server(transport, accepts, array_bytes), endpoint
         monitor, network = parse_endpoint(self.monitor), self.config.network
         announced = tcp_endpoint(network.announce_host or network.bind_host)
         if not monitor.is_loopback and announced.is_loopback:
@@ -144,17 +146,17 @@ class RoleContext:
             directory=None if is_tcp else Path(monitor.path).parent,
             keys=self.keys,
         )
-        server = self._server(self._owned(socket_, endpoint), accepts)
+        server = self._server(self._owned(socket_, endpoint), accepts, array_bytes)
         if is_tcp and network.announce_host is not None:
             endpoint = str(tcp_endpoint(network.announce_host, parse_endpoint(endpoint).port))
         return server, endpoint
 
     def serve_at(self, address: str, accepts: Sequence[type[Message]]) -> Server:
-        """A server bound to exactly `address`."""
+        """A server bound to exactly `address`, for messages without arrays."""
         if self.network is not None:
-            return self._server(self.network.bind(self.name, address), accepts)
+            return self._server(self.network.bind(self.name, address), accepts, 0)
         socket_, endpoint = bind_router(self.zmq_context, address, keys=self.keys)
-        return self._server(self._owned(socket_, endpoint), accepts)
+        return self._server(self._owned(socket_, endpoint), accepts, 0)
 
     def _owned(self, socket_: zmq.Socket[bytes], endpoint: str) -> ZmqTransport:
         """The transport of a bound socket; `close` removes its file."""
@@ -162,8 +164,12 @@ class RoleContext:
             self._socket_files.append(Path(path))
         return ZmqTransport(socket_)
 
-    def _server(self, transport: Transport, accepts: Sequence[type[Message]]) -> Server:
-        return Server(transport, self.run, self.incarnation, accepts=accepts)
+    def _server(
+        self, transport: Transport, accepts: Sequence[type[Message]], array_bytes: int
+    ) -> Server:
+        return Server(
+            transport, self.run, self.incarnation, accepts=accepts, array_bytes=array_bytes
+        )
 
     def connect(self, endpoint: str, suffix: str = "") -> Client:
         """A client of the server at `endpoint`.

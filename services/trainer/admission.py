@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from aclearn.errors import WireError
-from aclearn.learning import StepLedger, check_unroll
+from aclearn.learning import StepLedger, check_unroll, largest_unroll_bytes
 from aclearn.types import PolicyVersion, Unroll, UnrollSpec
 
 #: Most bytes of an actor's id and of a drop reason, and most reasons of one actor: one heartbeat
@@ -51,6 +51,11 @@ class UnrollAdmission:
         self.reached: str | None = None
         self.last = False
         self._look_at_bound()
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of the arrays of the largest unroll."""
+        return largest_unroll_bytes(self._spec)
 
     def check(self, unroll: Unroll, incarnation: str) -> None:
         """Raise `WireError` unless the unroll fits the run; nothing is counted."""

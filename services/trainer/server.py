@@ -79,7 +79,9 @@ class TrainerServer:
         self._workers = workers
         # bound here, so that a bad address fails the start
         ports = context.config.network.ports
-        self._unrolls, unrolls = context.serve((Unroll,), ports.unrolls)
+        self._unrolls, unrolls = context.serve(
+            (Unroll,), ports.unrolls, array_bytes=admission.most_bytes
+        )
         asked = (WeightsRequest, ObservationsRequest)
         self._weights, weights = context.serve(asked, ports.weights)
         endpoints = {"unrolls": unrolls, "weights": weights}

@@ -73,8 +73,8 @@ class KeptContext(RoleContext):
         super().__post_init__()
         self.channels: list[object] = []
 
-    def serve(self, accepts, port=None):
-        server, endpoint = super().serve(accepts, port)
+    def serve(self, accepts, port=None, **options):
+        server, endpoint = super().serve(accepts, port, **options)
         self.channels.append(server)
         return server, endpoint
 
@@ -179,8 +179,8 @@ def tools() -> SimpleNamespace:
         RecordingRuntime=RecordingRuntime,
         images=IMAGES,
         flat=FLAT,
-        image_unrolls=UnrollSpec(plain_spec((2, 8, 8), "uint8", 3, 2), 3),
-        flat_unrolls=UnrollSpec(plain_spec((3,), "float32", 4), 3),
+        image_unrolls=UnrollSpec(plain_spec((2, 8, 8), "uint8", 3, 2), 3, most_rows=64),
+        flat_unrolls=UnrollSpec(plain_spec((3,), "float32", 4), 3, most_rows=64),
         wait_until=wait_until,
         next_message=next_message,
         nothing_comes=nothing_comes,

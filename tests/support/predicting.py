@@ -43,7 +43,9 @@ class Serving:
 
     def __init__(self, roles, tools) -> None:
         self.tools, self.roles = tools, roles
-        self.server, self.endpoint = roles("predictor-0").serve((ActRequest, ActCancel))
+        self.server, self.endpoint = roles("predictor-0").serve(
+            (ActRequest, ActCancel), array_bytes=1 << 20
+        )
         self.acting: PolicySnapshot | None = snapshot_of(tools, PolicyVersion(3, 40))
         self.predictor: PredictorServer | None = None
 
@@ -63,6 +65,7 @@ class Serving:
             lambda: self.acting,
             self.tools.flat,
             generator=lambda worker: np.random.default_rng((1, worker)),
+            most_rows=64,
             clock=clock,
             inline=inline,
         )

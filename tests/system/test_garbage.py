@@ -18,6 +18,7 @@ from aclearn.wire import (
     Envelope,
     ErrorReply,
     Heartbeat,
+    Message,
     NoNewerWeights,
     Status,
     StatusRequest,
@@ -91,6 +92,20 @@ def _unroll(**changed: Any) -> Unroll:
     return dataclasses.replace(unroll, **changed)
 
 
+def _far_beyond_the_run() -> list[Message]:
+    """Valid messages of a million and of 100 000 environments; the run's groups have 4."""
+    T, B = 5, 100_000
+    steps = {
+        name: np.repeat(getattr(_unroll(), name), B // 4, axis=1)
+        for name in ("actions", "behaviour_log_prob", "rewards", "terminated", "truncated", "valid")
+    }
+    observations = {"observation": np.zeros((T + 1, B, 4), np.float32)}
+    return [
+        ActRequest(1, {"observation": np.zeros((1_000_000, 4), np.float32)}),
+        _unroll(observations=observations, env_steps_after=T * B, **steps),
+    ]
+
+
 def _answers_to_junk(visitor: Visitor, endpoint: str) -> list[str]:
     """Send each kind of junk; returns the reasons of the replies, in order."""
     dealer = visitor.raw(endpoint)
@@ -123,7 +138,13 @@ def _spoil(run: Run, visitor: Visitor, sockets: dict[str, str]) -> None:
     expected = [name.strip() for name in _junk()]
     for service, endpoint in sockets.items():
         _nothing_else_than_junk(endpoint)
-        assert _answers_to_junk(visitor, endpoint) == expected, service
+        # only unrolls have so many bytes of arrays
+        too_large = ["too_large"] * 2
+        there = expected if service == "unrolls" else [*expected[:-2], *too_large]
+        assert _answers_to_junk(visitor, endpoint) == there, service
+        for message in _far_beyond_the_run():
+            refusal = visitor.ask(visitor.connect(endpoint), message, ErrorReply)
+            assert refusal.reason == "too_large", (service, refusal)
     weights = visitor.ask(visitor.connect(sockets["weights"]), WeightsRequest(-1, -1), Weights)
     assert weights.generation == 0 and all(np.isfinite(t).all() for t in weights.tensors.values())
     request = ActRequest(7, {"observation": np.zeros((3, 4), np.float32)})
@@ -134,7 +155,7 @@ def _spoil(run: Run, visitor: Visitor, sockets: dict[str, str]) -> None:
 
 def _refusals_are_counted(run: Run) -> None:
     """Check that each refusal counts in its service's metrics."""
-    kinds = len(_junk())
+    kinds = len(_junk()) + len(_far_beyond_the_run())
     names = {"refused_messages": 2, "predictor_refused_messages": 1, "monitor_refused_messages": 1}
     for name, sockets in names.items():
         run.wait_for(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aclearn.errors import WireError
-from aclearn.learning import check_unroll
+from aclearn.learning import check_unroll, largest_unroll_bytes
 from aclearn.types import ActionSpec, EnvSpec, LeafSpec, ObservationSpec, UnrollSpec
 from aclearn.types.action_spec import ActionPart
 from tests.support.messages import small_unroll
@@ -109,7 +109,26 @@ def test_no_steps_and_no_environments_are_refused(unroll):
     no_environments = dataclasses.replace(unroll, actions=np.zeros((3, 0), np.int32))
 
     assert "expected 3 steps (actors.unroll_length), got 0" in refusal(no_steps, SPEC)
-    assert "at least one environment" in refusal(no_environments, SPEC)
+    assert "expected 1 to 65536 environments" in refusal(no_environments, SPEC)
+
+
+def test_more_environments_than_in_a_group_are_refused(unroll):
+    bounded = dataclasses.replace(SPEC, most_rows=2)
+    assert check_unroll(unroll, bounded) is None
+    assert refusal(unroll, dataclasses.replace(SPEC, most_rows=1)) == (
+        "actions: expected 1 to 1 environments (actors.envs_per_group), got 2"
+    )
+
+
+def test_the_largest_unroll_has_a_reset_at_every_step(unroll):
+    T, B, K = 3, 2, 3 * 2
+    observations = (T + 1) * B * (1 * 2 * 2 + 3 * 4)  # one frame of uint8, three floats
+    older = (B + K) * 1 * 2 * 2
+    steps = T * B * (4 + 4 + 4 + 1 + 1 + 1 + 4 + 3 * 4)  # the last two: chain, parameters
+    others = 4 * K + 8 * T + B * 4 * (4 + 2 * 1) + (T + 1) * B * 3  # resets, versions, state, masks
+    bounded = dataclasses.replace(SPEC, most_rows=B)
+    assert largest_unroll_bytes(bounded) == observations + older + steps + others
+    assert unroll.nbytes <= largest_unroll_bytes(bounded)
 
 
 @pytest.mark.parametrize(

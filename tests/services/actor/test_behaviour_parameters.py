@@ -75,7 +75,7 @@ def test_an_unroll_has_the_same_parameters_from_a_predictor_as_from_the_actor_s_
     collect("own", LocalActions(client, distribution, rng, lambda client: None, WaitMeter()))
 
     context, known = roles("predictor-0"), tools.KnownPeers()
-    server, endpoint = context.serve((ActRequest, ActCancel))
+    server, endpoint = context.serve((ActRequest, ActCancel), array_bytes=1 << 20)
     known.learn(Peer("predictor", "predictor-0", context.incarnation, {"predictions": endpoint}))
     predictor = PredictorServer(
         server,
@@ -83,6 +83,7 @@ def test_an_unroll_has_the_same_parameters_from_a_predictor_as_from_the_actor_s_
         lambda: acting,
         architecture,
         generator=lambda worker: np.random.default_rng((1, worker)),
+        most_rows=64,
         parameters=True,
     )
     predictor.want(1)

@@ -25,7 +25,7 @@ class Shipping:
 
     def start_trainer(self) -> None:
         context = self.roles("trainer-0")
-        self.trainer, endpoint = context.serve((Unroll,))
+        self.trainer, endpoint = context.serve((Unroll,), array_bytes=1 << 20)
         self.known.learn(Peer("trainer", "trainer-0", context.incarnation, {"unrolls": endpoint}))
 
     def send(self, sequence: int) -> None:

@@ -36,18 +36,18 @@ _FLAT = ObservationSpec.plain((3,), "float32")
 
 
 def test_requests_that_fit_the_policy_pass() -> None:
-    assert check_request(act_request(5), _FLAT) is None
+    assert check_request(act_request(5), _FLAT, 64) is None
     both = ObservationSpec({**_FLAT, "screen": LeafSpec((2, 8, 8), "uint8", 2)})
     pixels = np.zeros((5, 2, 8, 8), np.uint8)
     request = ActRequest(1, {**act_request(5).observations, "screen": pixels})
-    assert check_request(request, both) is None
+    assert check_request(request, both, 64) is None
     turned = dict(reversed(request.observations.items()))
     for observations in ({}, {"screen": pixels}, turned, {**turned, "smell": pixels}):
         with pytest.raises(WireError, match="expected the leaves observation, screen, in this"):
-            check_request(ActRequest(1, observations), both)
+            check_request(ActRequest(1, observations), both, 64)
     fewer = ActRequest(1, {**request.observations, "screen": pixels[:4]})
     with pytest.raises(WireError, match=r"observations\.screen: expected uint8 \[B, 2, 8, 8\]"):
-        check_request(fewer, both)
+        check_request(fewer, both, 64)
 
 
 def test_masks_must_leave_each_choice_something() -> None:
@@ -78,7 +78,7 @@ def test_requests_with_masks_and_without_are_answered_in_one_batch() -> None:
 def test_a_state_for_a_policy_without_memory_is_refused() -> None:
     request = replace(act_request(2), state=(np.zeros((2, 4), np.float32),))
     with pytest.raises(WireError, match="state: expected none"):
-        check_request(request, _FLAT)
+        check_request(request, _FLAT, 64)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,8 @@ def test_a_state_for_a_policy_without_memory_is_refused() -> None:
         (np.zeros((2, 4), np.float32), r"expected float32 \[B, 3\], got float32 \[2, 4\]"),
         (np.zeros((2, 3), np.uint8), r"expected float32 \[B, 3\], got uint8 \[2, 3\]"),
         (np.zeros((2, 3, 1), np.float32), r"got float32 \[2, 3, 1\]"),
-        (np.zeros((0, 3), np.float32), "expected at least one"),
+        (np.zeros((0, 3), np.float32), "expected 1 to 64 .actors.envs_per_group., got 0"),
+        (np.zeros((65, 3), np.float32), "expected 1 to 64 .actors.envs_per_group., got 65"),
         (np.array([[0, np.nan, 0]], np.float32), "not finite"),
         (np.array([[np.inf, 0, 0]], np.float32), "not finite"),
         (np.array([[np.inf, -np.inf, 0]], np.float32), "not finite"),
@@ -95,14 +96,14 @@ def test_a_state_for_a_policy_without_memory_is_refused() -> None:
 )
 def test_requests_that_do_not_fit_are_refused(observations, message) -> None:
     with pytest.raises(WireError, match=message) as error:
-        check_request(ActRequest(1, {OBSERVATION: observations}), _FLAT)
+        check_request(ActRequest(1, {OBSERVATION: observations}), _FLAT, 64)
     assert error.value.reason == "bad_request"
 
 
 @pytest.mark.parametrize("within_s", [0.0, -1.0, 60.5, 1e300])
 def test_a_request_without_time_for_an_answer_or_with_no_end_is_refused(tools, within_s) -> None:
     with pytest.raises(WireError, match="within_s: expected more than 0 and at most 60 seconds"):
-        check_request(replace(act_request(2), within_s=within_s), tools.flat)
+        check_request(replace(act_request(2), within_s=within_s), tools.flat, 64)
 
 
 @pytest.mark.parametrize("sizes", [[3], [1, 4, 2]])

@@ -77,7 +77,7 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
 ) -> None:
     # no request is repeated here
     monkeypatch.setattr(predictor_module, "_ASKED_AGAIN_WITHIN_S", 600.0)
-    server, endpoint = roles("predictor-0").serve((ActRequest,))
+    server, endpoint = roles("predictor-0").serve((ActRequest,), array_bytes=1 << 20)
     runtime, version = Acting(OnnxRuntime(tools.flat)), 0
     acting: PolicySnapshot | None = None
 
@@ -90,7 +90,12 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
     swap()
     queue = PredictionQueue(max_requests=1000, max_batch=6, min_batch=3, batch_timeout_s=0.002)
     predictor = PredictorServer(
-        server, queue, lambda: acting, tools.flat, generator=np.random.default_rng
+        server,
+        queue,
+        lambda: acting,
+        tools.flat,
+        generator=np.random.default_rng,
+        most_rows=64,
     )
     clients = [Asking(roles(f"actor-{i}").connect(endpoint), i) for i in range(_CLIENTS)]
     counts = (1, 4, 2, 1)
