@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -112,13 +112,11 @@ class Architecture:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data; `from_dict` is its inverse."""
-        action_spec, layers = asdict(self.action_spec), [layer.to_dict() for layer in self.layers]
-        observation = self.observation.to_dict()
         return {
             "name": self.name,
-            "observation": observation,
-            "action_spec": action_spec,
-            "layers": layers,
+            "observation": self.observation.to_dict(),
+            "action_spec": self.action_spec.to_dict(),
+            "layers": [layer.to_dict() for layer in self.layers],
         }
 
     @classmethod

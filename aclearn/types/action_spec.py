@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -93,14 +94,33 @@ class ActionSpec:
     parts: tuple[ActionPart, ...]
     squash: bool = False
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for strict JSON, whose numbers are finite: a missing bound is None."""
+        parts = [
+            {**asdict(part), "low": _finite(part.low), "high": _finite(part.high)}
+            for part in self.parts
+        ]
+        return {"kind": self.kind, "parts": parts, "squash": self.squash}
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ActionSpec:
-        """The specification that `dataclasses.asdict` made, directly or through JSON.
+        """The specification that `to_dict` described, directly or through JSON.
 
         Raises:
             ValueError: it describes none.
         """
-        return TypeAdapter(ActionSpec).validate_python(data)
+        try:
+            parts = [
+                {
+                    **part,
+                    "low": [-math.inf if bound is None else bound for bound in part["low"]],
+                    "high": [math.inf if bound is None else bound for bound in part["high"]],
+                }
+                for part in data["parts"]
+            ]
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no description of actions: {error!r}") from error
+        return TypeAdapter(ActionSpec).validate_python({**data, "parts": parts})
 
     @classmethod
     def discrete(cls, count: int, start: int = 0) -> Self:
@@ -252,3 +272,7 @@ class ActionSpec:
         (part,) = self.parts
         taken = part.to_env(actions, self.squash)
         return [nested({part.path: action}) for action in taken] if part.path else taken
+
+
+def _finite(bounds: Sequence[float]) -> list[float | None]:
+    return [bound if math.isfinite(bound) else None for bound in bounds]

@@ -42,7 +42,10 @@ class EnvSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data; `from_dict` is its inverse."""
-        return asdict(self)
+        return asdict(self) | {
+            "observation": self.observation.to_dict(),
+            "action": self.action.to_dict(),
+        }
 
     def of_environment(self) -> dict[str, Any]:
         """What a policy's architecture does not have, as JSON-able data; see `of_policy`."""
@@ -58,7 +61,8 @@ class EnvSpec:
         Raises:
             ValueError: the data is invalid.
         """
-        return cls.from_dict({**environment, "observation": observation, "action": action})
+        spaces = {"observation": observation.to_dict(), "action": action.to_dict()}
+        return cls.from_dict({**environment, **spaces})
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> EnvSpec:
@@ -67,7 +71,13 @@ class EnvSpec:
         Raises:
             ValueError: the data is invalid.
         """
-        return TypeAdapter(cls).validate_python(data)
+        try:
+            observation = ObservationSpec.from_dict(data["observation"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no description of observations: {error!r}") from error
+        action = ActionSpec.from_dict(data["action"])
+        spec = {**data, "observation": observation, "action": action}
+        return TypeAdapter(cls).validate_python(spec)
 
 
 @dataclass

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from pydantic import BaseModel
@@ -49,7 +48,7 @@ def space_digests(spec: EnvSpec | None) -> dict[str, str]:
         return {}
     parts = {
         "observations": spec.observation.to_dict(),
-        "actions": asdict(spec.action),
+        "actions": spec.action.to_dict(),
         "masks": spec.masked,
         "agents": spec.agents,
     }

@@ -41,9 +41,10 @@ class Visitor:
         self.run, self.monitor = run, monitor
         self.control = self.connect(monitor)
 
-    def connect(self, endpoint: str) -> Client:
-        """A valid client."""
-        socket_ = connect_dealer(self.context, endpoint, routing_id=self.incarnation.encode())
+    def connect(self, endpoint: str, suffix: str = "") -> Client:
+        """A valid client; with another suffix it does not take over the answers of the first."""
+        routing_id = f"{self.incarnation}{suffix}".encode()
+        socket_ = connect_dealer(self.context, endpoint, routing_id=routing_id)
         self._sockets.append(socket_)
         return Client(ZmqTransport(socket_), self.run, self.incarnation)
 

@@ -143,7 +143,7 @@ def _spoil(run: Run, visitor: Visitor, sockets: dict[str, str]) -> None:
         there = expected if service == "unrolls" else [*expected[:-2], *too_large]
         assert _answers_to_junk(visitor, endpoint) == there, service
         for message in _far_beyond_the_run():
-            refusal = visitor.ask(visitor.connect(endpoint), message, ErrorReply)
+            refusal = visitor.ask(visitor.connect(endpoint, "-large"), message, ErrorReply)
             assert refusal.reason == "too_large", (service, refusal)
     weights = visitor.ask(visitor.connect(sockets["weights"]), WeightsRequest(-1, -1), Weights)
     assert weights.generation == 0 and all(np.isfinite(t).all() for t in weights.tensors.values())
