@@ -11,6 +11,7 @@ import typer
 
 from aclearn.errors import AclearnError, LearningLost, RoleFailure
 from aclearn.launch import EXIT_GIVE_UP, Interrupted, raise_on_ctrl_c
+from aclearn.launch.main_guard import mark_own_process
 from services.commands.check_env import check_env
 from services.commands.files import configs, keys
 from services.commands.new import new
@@ -61,6 +62,7 @@ def _options(
 def main() -> NoReturn:
     """Run the command line; user errors are messages without a traceback."""
     raise_on_ctrl_c()
+    mark_own_process()
     make_output_lossy()
     try:
         app(standalone_mode=True, prog_name="aclearn")  # the shell's completion needs this name

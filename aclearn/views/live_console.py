@@ -84,6 +84,14 @@ class Picture:
         yield drawn
 
 
+def console_of(stream: TextIO | None) -> Console:
+    """A console that writes to `stream`; one without columns (COLUMNS=0) counts as 80 wide."""
+    console = Console(file=stream)
+    if console.width < 1:
+        console.width = 80
+    return console
+
+
 class LiveConsole:
     """Draws the whole view at each update, in the calling thread.
 
@@ -111,7 +119,7 @@ class LiveConsole:
         self._progress = Progress("waiting for the first metrics", 0.0, None, None)
         self._live = Live(
             get_renderable=lambda: self.view(fitted=True),
-            console=console if console is not None else Console(file=stream),
+            console=console if console is not None else console_of(stream),
             auto_refresh=False,
             vertical_overflow="crop",
         )

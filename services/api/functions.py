@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from aclearn.config import Config, load_config, override_keys, with_overrides
 from aclearn.errors import ArgumentError
 from aclearn.launch import StopFlag, install_stop_signals
+from aclearn.launch.main_guard import refuse_in_own_process
 from services.api.environment_names import environment_name
 from services.api.plain_errors import as_path, at_least, plain_errors
 from services.api.policy import Policy
 from services.api.run import Run
+from services.runtime.output import lossy_stdout
 
 if TYPE_CHECKING:
     import gymnasium
@@ -27,6 +29,7 @@ Overrides = Mapping[str, Any] | Sequence[str]
 
 
 @plain_errors
+@lossy_stdout()
 def train(
     config: Config | str | Path | None = None,
     overrides: Overrides = (),
@@ -68,6 +71,7 @@ def train(
     from services.commands.resumed_run import resumed_config
     from services.commands.train import check_start, train_and_tell
 
+    refuse_in_own_process("aclearn.train")
     if (config is None) == (env is None):
         raise ArgumentError("train: expected either config or env, e.g. train(env='CartPole-v1')")
     loaded = _configured(config, overrides) if env is None else _chosen(env, overrides)

@@ -21,7 +21,7 @@ from aclearn.metrics import PART_SECONDS
 from aclearn.metrics.formatting import duration, percent
 from aclearn.runs import MetricsTail, RunFolder, is_metrics_line
 from aclearn.telemetry import TOTAL, WAITING_FOR
-from aclearn.views.live_console import Layout, LiveConsole
+from aclearn.views.live_console import Layout, LiveConsole, console_of
 
 #: Seconds between two updates, and between two checks of the stop flag.
 _EVERY_S = 1.0
@@ -100,7 +100,7 @@ def top(run_dir: Path, *, once: bool, stream: TextIO, stop: StopFlag) -> None:
             "seconds, or look into its logs"
         )
     goal = read_goal(folder.config_path)
-    console = Console(file=stream)
+    console = console_of(stream)
     view = TopView(goal, name=folder.name, console=console)
     for line in lines:
         view.observe(line)

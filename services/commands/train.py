@@ -122,8 +122,9 @@ def train_and_tell(
     from services.launcher.local_run import train as run
     from services.runtime.run_end import closing_words, next_commands, why_over
 
+    # print, not typer.echo: that writes to the file below `sys.stdout` where it is ASCII
     if resume and (words := why_over(config)) is not None:
-        typer.echo(words)
+        print(words)
         return Path(config.run.dir) / str(config.run.name)
     ending = run(config, resume=resume, overwrite=overwrite, stop=stop, on_metrics=on_metrics)
     if ending is None:
@@ -131,7 +132,7 @@ def train_and_tell(
     config = config.with_run(name=ending.path.name)
     summary = ending.summary()
     if summary is not None:
-        typer.echo(closing_words(config, summary))
+        print(closing_words(config, summary))
     try:
         ending.checked_summary()
     except LearningLost as lost:
@@ -141,7 +142,7 @@ def train_and_tell(
             typer.echo(f"aclearn: {text}", err=True)
         return ending.path
     if summary is not None:
-        typer.echo(next_commands(config, summary))
+        print(next_commands(config, summary))
     return ending.path
 
 

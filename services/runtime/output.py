@@ -1,4 +1,4 @@
-"""Standard output and standard error of a command, which ignore errors of writing."""
+"""Standard output and standard error that ignore errors of writing: output never changes a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import errno
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, Final, TextIO
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -70,11 +72,52 @@ def make_output_lossy() -> None:
 
 
 def _lossy(descriptor: int, stream: TextIO | None) -> TextIO:
-    """A text stream to the descriptor, encoded as `stream`; None if that was closed."""
+    """A text stream to the descriptor, encoded as `stream`; None if that was closed.
+
+    Characters that the encoding lacks become "?".
+    """
     file = _LossyFile(descriptor, "wb", closefd=False)
     return io.TextIOWrapper(
         io.BufferedWriter(file),
         encoding="utf-8" if stream is None else stream.encoding,
-        errors="replace" if stream is None else stream.errors,
+        errors="replace",
         line_buffering=descriptor == _STDERR or file.isatty(),
     )
+
+
+class _LossyText:
+    """A stream of the user's program, which drops what it cannot write."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text; characters that the encoding lacks become "?"."""
+        if self._stream is not None:
+            encoding = getattr(self._stream, "encoding", None) or "utf-8"
+            with suppress(OSError, ValueError):  # gone, full, or closed
+                self._stream.write(text.encode(encoding, "replace").decode(encoding))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, if that is possible."""
+        if self._stream is not None:
+            with suppress(OSError, ValueError):
+                self._stream.flush()
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        try:
+            return self._stream is not None and self._stream.isatty()
+        except ValueError:  # closed
+            return False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def lossy_stdout() -> Iterator[None]:
+    """Within it, no write to `sys.stdout` raises; for a program that is not ours."""
+    with redirect_stdout(cast(TextIO, _LossyText(sys.stdout))):
+        yield

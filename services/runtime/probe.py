@@ -34,6 +34,7 @@ from aclearn.errors import EnvironmentFailure
 from aclearn.extensions import search_modules_in, users_line
 from aclearn.hidden_packages import hidden_by_ours
 from aclearn.launch import PARENT_PID_VARIABLE, StopFlag, describe_exit, die_with_parent
+from aclearn.launch.main_guard import mark_own_process
 from aclearn.types import EnvSpec
 
 _LOGGER = logging.getLogger(__name__)
@@ -210,6 +211,7 @@ def main() -> None:
         os.write(answer, json.dumps(fields).encode() + b"\n")
 
     die_with_parent()
+    mark_own_process()
     config = config_from_yaml(sys.stdin.read())
     search_modules_in(config.run.pythonpath)
     env: VectorEnv | None = None

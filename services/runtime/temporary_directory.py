@@ -13,13 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from aclearn.errors import EndpointError
 from aclearn.launch import StopFlag, parent_is_alive
 from aclearn.wire import parse_endpoint
+from aclearn.wire.endpoints import IPC_PATH_MAX_BYTES
 
 _PREFIX: Final = "aclearn-"
 #: What each directory is for, which is in its name.
 _SOCKETS: Final = "run"
 PROFILE: Final = "profile"
+#: Most bytes of a socket file's path below the folder of temporary files.
+_SOCKET_NAME_BYTES: Final = len(f"/{_PREFIX}{_SOCKETS}-12345678/12345678.sock")
 #: Least age of a directory without an owner: a younger one may be about to be locked.
 _ABANDONED_AFTER_S: Final = 60.0
 
@@ -53,7 +57,17 @@ def socket_directory(stop: StopFlag) -> AbstractContextManager[Path]:
     """A directory for socket files, short enough for the system's limit.
 
     Open connections do not need the files.
+
+    Raises:
+        EndpointError: the folder of temporary files (TMPDIR) has too long a path for sockets.
     """
+    parent, most = tempfile.gettempdir(), IPC_PATH_MAX_BYTES - _SOCKET_NAME_BYTES
+    if (size := len(os.fsencode(parent))) > most:
+        raise EndpointError(
+            f"TMPDIR: the sockets of a run are files in {parent}, whose path has {size} bytes, and "
+            f"this system allows {most}; set TMPDIR to a folder with a shorter path, e.g. "
+            "TMPDIR=/tmp"
+        )
     return temporary_directory(_SOCKETS, stop)
 
 

@@ -15,6 +15,7 @@ from aclearn.config import Config, config_from_yaml
 from aclearn.errors import AclearnError, ConfigError
 from aclearn.extensions import search_modules_in
 from aclearn.launch import EXIT_GIVE_UP
+from aclearn.launch.main_guard import mark_own_process
 from services.roles import PREDICTOR
 
 if TYPE_CHECKING:
@@ -160,4 +161,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    mark_own_process()
     sys.exit(main())

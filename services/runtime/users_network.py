@@ -20,6 +20,7 @@ from aclearn.distributions import distribution_of
 from aclearn.errors import ConfigError
 from aclearn.extensions import search_modules_in
 from aclearn.launch import describe_exit
+from aclearn.launch.main_guard import mark_own_process
 from aclearn.policies import ModuleSpec
 from aclearn.types import EnvSpec, ObservationSpec
 
@@ -128,6 +129,7 @@ def main() -> None:
     # the user's module prints to standard error
     answer = os.dup(1)
     os.dup2(2, 1)
+    mark_own_process()
     os.write(answer, json.dumps(_answer(sys.stdin.read())).encode())
     os._exit(0)  # the module may have left threads running
 

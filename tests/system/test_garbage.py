@@ -192,11 +192,13 @@ def _bad_unrolls_are_refused(run: Run, visitor: Visitor, sockets: dict[str, str]
     # a false count in the account has no effect either; a valid one is admitted, and only once
     lie = _unroll(env_steps_before=40, env_steps_after=30 + 40)
     assert visitor.ask(client, lie, UnrollReply, sequence=20).reason == "inconsistent_counter"
-    old = visitor.ask(client, _unroll(generation=7), UnrollReply, sequence=21)
+    # the steps of the first bad one were counted
+    stale = _unroll(generation=7, env_steps_before=20, env_steps_after=40)
+    old = visitor.ask(client, stale, UnrollReply, sequence=21)
     assert (old.accepted, old.reason) == (False, "old_generation")
     newest = visitor.ask(visitor.connect(sockets["weights"]), WeightsRequest(-1, -1), Weights)
     versions = np.full(5, newest.version, np.int64)
-    good = _unroll(env_steps_before=20, env_steps_after=40, versions=versions)
+    good = _unroll(env_steps_before=40, env_steps_after=60, versions=versions)
     assert visitor.ask(client, good, UnrollReply, sequence=22).accepted
     assert visitor.ask(client, good, UnrollReply, sequence=22).reason == "duplicate"
     run.wait_for(

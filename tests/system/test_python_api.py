@@ -59,3 +59,29 @@ def test_an_interrupted_run_is_saved_and_resumed_and_a_later_sigterm_ends_the_pr
     assert load_newest(folder.parent / "other" / "checkpoints").state["counters"]["updates"] > 3
     assert "Traceback" not in program.output
     system.wait_until_nothing_lives(within_s=10.0)
+
+
+_UNGUARDED = """
+import sys
+
+import aclearn
+from gymnasium.envs.classic_control import CartPoleEnv
+
+print("begins", flush=True)
+aclearn.train(sys.argv[1] if sys.argv[1:] else "c.yaml")
+"""
+
+
+def test_a_script_without_a_main_guard_starts_one_process_and_names_the_cure(
+    system: System,
+) -> None:
+    config = system.config(CARTPOLE, env={"id": "unguarded:CartPoleEnv"})
+    script = system.folder / "unguarded.py"
+    script.write_text(_UNGUARDED)
+    program = system.python(script, config)
+    assert program.wait(within_s=60.0) == 1
+    # the program itself, and the process that looks at its environment
+    assert program.output.count("begins") == 1, program.output
+    cure = 'put the call under `if __name__ == "__main__":`'
+    assert program.output.splitlines()[-1].count(cure) == 1
+    assert not (system.folder / "runs").exists()

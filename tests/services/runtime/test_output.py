@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from aclearn.views import PlainConsole
+from services.runtime.output import lossy_stdout
 from tests.support.waiting import DEADLINE_S
 
 _SOURCE = """
@@ -61,3 +65,45 @@ def test_what_is_not_lost_is_written_whole_and_in_order() -> None:
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, timeout=DEADLINE_S)
     assert done.stdout.decode() == "ä" * 100_000 + "\nend"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "utf-8"])
+def test_characters_that_the_console_lacks_are_replaced(encoding: str) -> None:
+    text, expected = "→ ä", {"ascii": "? ?", "iso-8859-1": "? ä", "utf-8": "→ ä"}[encoding]
+    load = "from services.runtime.output import lossy_stdout, make_output_lossy"
+    for source in (
+        "make_output_lossy()",
+        "kept = lossy_stdout(); kept.__enter__()",
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", f"{load}\n{source}\nprint({text!r})"],
+            capture_output=True,
+            timeout=DEADLINE_S,
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.decode(encoding).strip() == expected
+
+
+class _Broken(io.StringIO):
+    """A console that fails at every call."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+    def isatty(self) -> bool:
+        raise ValueError("I/O operation on closed file")
+
+
+@pytest.mark.parametrize("stream", [None, _Broken()])
+def test_a_program_goes_on_whose_standard_output_is_lost(stream, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdout", stream)
+    with lossy_stdout():
+        print("lost", flush=True)
+        assert not sys.stdout.isatty()
+        with PlainConsole({}, name="r", stream=sys.stdout) as console:
+            console.note("an event →")
+    assert sys.stdout is stream
