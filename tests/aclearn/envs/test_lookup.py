@@ -53,7 +53,7 @@ def make_nothing():
         ("no_such_module:Env-v0", "'no_such_module' cannot be imported"),
         (f"{__name__}:Rooom", "no Rooom; did you mean Room"),
         (f"{__name__}:House.mak", "no House.mak; did you mean make"),
-        (f"{__name__}:House.floors", "is a int, expected a callable"),
+        (f"{__name__}:House.floors", "is an int, expected a callable"),
         (f"{__name__}:make_nothing", "returned a str of builtins, expected a gymnasium.Env"),
     ],
 )
