@@ -55,7 +55,7 @@ def test_every_command_of_the_first_hour_and_the_recipe_of_a_video_work(system: 
     assert outputs["python act.py"] in ("[0]\n", "[1]\n")
 
     _write_files("recipes.md", system.folder)
-    _run("python video.py", system)
+    _run("aclearn evaluate runs/cartpole-1 --episodes 1 --video cartpole.gif", system)
     with Image.open(system.folder / "cartpole.gif") as video:
         assert video.size == (600, 400) and getattr(video, "n_frames", 1) > 5
     sweep = system.folder / "sweep.py"
