@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aclearn.config import Config, config_from_yaml
+from aclearn.config import Config, canonical_yaml, config_from_yaml
 from aclearn.errors import ConfigError, RunFolderError
 from aclearn.launch import PARENT_PID_VARIABLE
 from aclearn.runs import FolderLock, RunFolder, lock_all, lock_role
@@ -128,6 +128,6 @@ def _different_leaves(
         theirs, ours = there.get(key), here.get(key)
         if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
             found += _different_leaves(theirs, ours, f"{prefix}{key}.")
-        elif theirs != ours:
+        elif theirs != ours and canonical_yaml(theirs) != canonical_yaml(ours):  # NaN is not NaN
             found.append((f"{prefix}{key}", theirs, ours))
     return found

@@ -118,6 +118,13 @@ def test_other_settings_may_differ_and_are_named_in_the_log(runs, caplog) -> Non
     ]
 
 
+def test_odd_values_are_no_difference(tmp_path) -> None:
+    odd = {"nan": float("nan"), "far": float("-inf"), "huge": 10**400, "ü/\u2028 x": "a\x07b"}
+    config = _config(tmp_path, env={"id": "CartPole-v1", "kwargs": odd})
+    with role_folder(config, "monitor") as first, role_folder(config, "trainer") as second:
+        assert second.path == first.path
+
+
 def test_another_way_to_the_same_folder_is_no_difference(runs, caplog, monkeypatch) -> None:
     monkeypatch.chdir(runs)
     (runs / "link").symlink_to(runs / "r")
