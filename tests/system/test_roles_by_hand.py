@@ -57,7 +57,7 @@ def test_roles_with_local_inference_leave_on_a_signal_and_come_back(system: Syst
     assert summary["in_flight_steps"] == 0
     # no other process shows the run
     progress = [line for line in run.output.splitlines() if line.startswith("time=0:")]
-    assert len(progress) >= 1 and all(" learned_steps=" in line for line in progress), run.output
+    assert len(progress) >= 1 and all(" env_steps=" in line for line in progress), run.output
     assert "run r (seed 1) ended: SIGINT, return " in run.output
     assert "event=run_continued" not in "".join(role.output for role in roles.values())
     last = load_newest(run.folder / "checkpoints")
