@@ -58,7 +58,7 @@ def test_a_class_is_named_by_its_module_and_found_in_its_folder() -> None:
         (lambda: None, r"<locals>\.<lambda>|<lambda> has no name that other processes can import"),
         (functools.partial(space_envs.Gates), "partial .* has no name"),
         (gymnasium.make("CartPole-v1"), "got an environment .* give the class or function"),
-        (3, r"expected an id, 'module:name', a class or a function, got a int"),
+        (3, r"expected an id, 'module:name', a class or a function, got an int"),
         (functools.wraps(space_envs.Gates)(lambda: None), "is another object than the given one"),
     ],
 )
