@@ -292,10 +292,9 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         """The first tensors of a new student; another seed after each death."""
         if self.settings.student is None:
             return policy.tensors
-        from aclearn.policies.network import PolicyNetwork, tensors_of
+        from compress.methods.student import first_tensors
 
-        seed = context.seed + memory["deaths"]
-        return tensors_of(PolicyNetwork(graph.architecture, seed=seed))
+        return first_tensors(graph.architecture, seed=context.seed + memory["deaths"])
 
     def _make(self, graph: PolicyGraph, tensors: Tensors) -> Student:
         from compress.methods.student import Student

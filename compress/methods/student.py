@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aclearn.distributions import TorchDistribution, torch_distribution_of
-from aclearn.policies.architecture import VALUE
-from aclearn.policies.network import target_moments, tensors_of
+from aclearn.policies import Architecture
+from aclearn.policies.architecture import POLICY, VALUE
+from aclearn.policies.network import PolicyNetwork, target_moments, tensors_of
 from aclearn.types import Visited
 from compress.errors import DivergedTraining
 from compress.graphs.graph_network import GraphNetwork
@@ -58,6 +60,21 @@ def distillation_loss(
     entropy = student.entropy().mean()
     total = kl + value_cost * value - entropy_cost * entropy
     return DistillationLoss(total, kl.detach(), value.detach(), entropy.detach())
+
+
+def first_tensors(architecture: Architecture, *, seed: int) -> Tensors:
+    """Random weights of a new student, whose critic does not begin small as a trainer's does.
+
+    A student regresses values that are known. With small first weights of the critic, the steps
+    that follow falling values end in hidden weights, and switch most units off.
+    """
+    layers = (
+        replace(layer, gain=1.0)
+        if layer.head and layer.kind == "dense" and not layer.name.startswith(POLICY)
+        else layer
+        for layer in architecture.layers
+    )
+    return tensors_of(PolicyNetwork(replace(architecture, layers=tuple(layers)), seed=seed))
 
 
 def one_signed_layers(graph: PolicyGraph) -> list[str]:

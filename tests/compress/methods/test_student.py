@@ -10,7 +10,7 @@ import torch
 
 from aclearn.distributions.torch_categorical import TorchCategorical
 from aclearn.policies import describe_architecture
-from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
+from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import ObservationSpec
 from compress import PolicyGraph
 from compress.graphs.graph_network import GraphNetwork
@@ -19,6 +19,7 @@ from compress.methods.student import (
     Lessons,
     Student,
     distillation_loss,
+    first_tensors,
     one_signed_layers,
 )
 from tests.support.architectures import altered
@@ -256,7 +257,7 @@ def test_a_student_keeps_its_units_while_its_teacher_s_values_drift() -> None:
     )
     student = Student(
         PolicyGraph(architecture),
-        tensors_of(PolicyNetwork(architecture, seed=1)),
+        first_tensors(architecture, seed=1),
         learning_rate=5e-4,
         value_cost=0.5,
         entropy_cost=0.0,
