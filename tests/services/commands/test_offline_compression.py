@@ -32,6 +32,7 @@ from services.cli import app
 from services.commands.compress import compress_run, table_of
 from services.commands.export import export_run
 from services.evaluator.evaluate import evaluate
+from services.evaluator.play import Played
 from services.evaluator.saved_policy import load_policy
 from services.launcher.local_run import train
 from tests.support.acting import Acting
@@ -340,7 +341,7 @@ def test_aclearn_compress_plays_five_episodes_with_each_unless_told_otherwise(
 
     def play(saved, policy, *, episodes, greedy, seed):
         played.append((episodes, greedy))
-        return [float(k) for k in range(episodes)], [100] * episodes
+        return Played([float(k) for k in range(episodes)], [100] * episodes)
 
     monkeypatch.setattr("services.commands.compress.play", play)
     lines = _command("compress", run, "--chain", "bf16").splitlines()
