@@ -23,7 +23,7 @@ def _run(folder: Path, kind: str, updates: int, *, resume: bool = False) -> Whol
         actors={"processes": 1, "envs_per_group": 8, "unroll_length": 16},
         trainer={"unrolls_per_batch": 1} | ({} if kind == "a2c" else _PASSES),
         loss={"kind": kind},
-        optimiser={"learning_rate": 0.01 if kind == "a2c" else 0.004},
+        optimiser={"kind": "adam", "learning_rate": 0.01 if kind == "a2c" else 0.004},
         monitor={"heartbeat_every_s": 0.25},
     )
 
@@ -50,7 +50,7 @@ def test_actors_that_wait_for_weights_make_on_policy_data(
 
 @pytest.mark.parametrize("kind", ["ppo", "impact", "a2c"])
 def test_a_seed_decides_a_run_which_continues_and_learns(tmp_path: Path, kind: str) -> None:
-    part = 10 if kind == "a2c" else 60
+    part = {"ppo": 60, "impact": 100, "a2c": 15}[kind]
     weights = []
     for name in ("one", "other"):
         run = _run(tmp_path / name, kind, part)
