@@ -77,7 +77,7 @@ def test_a_role_that_the_configuration_has_no_use_for_says_so_and_ends(clone) ->
     output = refused(cluster, CONFIG="configs/pong.yaml", ARGS=given)
     assert "no predictor is needed: actors choose their actions" in output
     assert "no compressor is needed: actors run the policy itself" in output
-    assert cluster.last("updates", "pong-2") >= 4
+    assert cluster.last("updates", "pong-seed2") >= 4
     # an error that only one role finds ends them all
     no = "env.id=No-v1 run.name=no"
     output = refused(cluster, *FEW, CONFIG="configs/cartpole.yaml", ARGS=no)
