@@ -6,8 +6,6 @@ import signal
 import socket
 from pathlib import Path
 
-from aclearn.config import load_config
-from aclearn.runs import RunFolder
 from aclearn.wire import PROTOCOL_VERSION
 from tests.support.system import CARTPOLE, Command, System, free_port
 
@@ -75,13 +73,21 @@ def test_a_network_that_cannot_read_the_observations_is_refused(system: System) 
     _refused(system, system.command("profile", config), words)
 
 
-def test_a_saved_run_whose_environment_has_broken_is_told_in_one_line(system: System) -> None:
-    (system.folder / "own.py").write_text(_OWN)
-    config = load_config(system.config(CARTPOLE, env={"id": "own:Own", "kwargs": {"closes": 1}}))
-    saved = system.folder / "saved"
-    RunFolder.create(saved, "r", config.to_yaml()).close()
+def test_a_saved_run_whose_environment_has_broken_is_told_with_the_trace_of_its_code(
+    system: System,
+) -> None:
+    own, saved = system.folder / "own.py", system.folder / "saved"
+    own.write_text(_OWN)
+    run = {"dir": str(saved), "name": "r", "deterministic": True, "max_updates": 2}
+    env = {"id": "own:Own", "kwargs": {"closes_at": 1_000_000}}
+    trained = system.command("train", system.config(CARTPOLE, env=env, run=run))
+    assert trained.wait() == 0, trained.output
+    own.write_text(_OWN.replace("closes_at", "ends_at"))
     played = system.command("evaluate", saved / "r")
-    _refused(system, played, ["environment own:Own cannot be made (TypeError:", "'closes'"])
+    assert played.wait() == 64, played.output
+    first, *trace = played.output.strip().splitlines()
+    assert first.startswith("aclearn: environment own:Own cannot be made (TypeError: Own.__init__")
+    assert "Traceback" in trace[0] and "'closes_at'" in trace[-1]
 
 
 def test_roles_by_hand_are_refused_before_they_have_a_folder(system: System) -> None:
