@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from aclearn.config import Config, canonical_yaml
-from aclearn.types import EnvSpec
+from aclearn.types import AUTO, EnvSpec
+from services.runtime.automatic import AUTOMATIC
 
 #: Groups and keys that change what an unroll, a policy or a rung of the ladder means.
 _EQUAL = (
@@ -61,8 +62,18 @@ def spaces_in(digests: Mapping[str, str]) -> dict[str, str]:
 
 
 def differing(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
-    """The entries of `ours` that `theirs` lacks or has otherwise."""
-    return [key for key, digest in ours.items() if theirs.get(key) != digest]
+    """The entries of `ours` that `theirs` lacks or has otherwise.
+
+    A key that may be "auto" differs only where both have settled it: a role by hand that has seen
+    the environment has, another one has not.
+    """
+    auto = _digest(AUTO)
+    return [
+        key
+        for key, digest in ours.items()
+        if theirs.get(key) != digest
+        and not (key in AUTOMATIC and auto in (digest, theirs.get(key)))
+    ]
 
 
 def _leaves(

@@ -31,6 +31,19 @@ def run(tools) -> Monitor:
 
 
 @pytest.mark.parametrize(
+    ("ours", "theirs", "differs"),
+    [("auto", "mlp", False), ("mlp", "auto", False), ("mlp", "nature", True)],
+)
+def test_an_automatic_setting_differs_where_both_have_settled_it(
+    tools, ours: str, theirs: str, differs: bool
+) -> None:
+    run = Monitor(tools, digests=_digests(None, policy={"architecture": ours}))
+    reply = _reply(run.hello("trainer-0", "x", digests=_digests(policy={"architecture": theirs})))
+    assert isinstance(reply, Peers) is not differs
+    assert not differs or "differs from the run in policy.architecture; " in reply.reason
+
+
+@pytest.mark.parametrize(
     ("groups", "keys"),
     [
         ({"env": {"id": "Acrobot-v1", "kwargs": {"a": 1, "b": [2, None]}}}, "env.id"),
