@@ -124,7 +124,7 @@ def train_and_tell(
 
     # print, not typer.echo: that writes to the file below `sys.stdout` where it is ASCII
     if resume and (words := why_over(config)) is not None:
-        print(words)
+        print(words, flush=True)
         return Path(config.run.dir) / str(config.run.name)
     ending = run(config, resume=resume, overwrite=overwrite, stop=stop, on_metrics=on_metrics)
     if ending is None:
@@ -132,7 +132,7 @@ def train_and_tell(
     config = config.with_run(name=ending.path.name)
     summary = ending.summary()
     if summary is not None:
-        print(closing_words(config, summary))
+        print(closing_words(config, summary), flush=True)
     try:
         ending.checked_summary()
     except LearningLost as lost:
@@ -142,7 +142,7 @@ def train_and_tell(
             typer.echo(f"aclearn: {text}", err=True)
         return ending.path
     if summary is not None:
-        print(next_commands(config, summary))
+        print(next_commands(config, summary), flush=True)
     return ending.path
 
 
