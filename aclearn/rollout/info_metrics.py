@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -32,13 +33,15 @@ class InfoMetrics:
         name: of the environment, for the log.
 
     Attributes:
-        refused: values so far that are no finite number.
+        refused: values so far that are no finite number, or cannot be read, or whose name is not
+            among the first `MOST_INFO_METRICS` of this process.
     """
 
     def __init__(self, paths: Sequence[str], name: str) -> None:
         self._paths, self._name = tuple(paths), name
         self.refused = 0
         self._said: set[str] = set()
+        self._names: set[str] = set()
 
     def __bool__(self) -> bool:
         return bool(self._paths)
@@ -47,26 +50,53 @@ class InfoMetrics:
         """The figures of an episode that has ended, by `figure_name`."""
         found: dict[str, float] = {}
         for path in self._paths:
-            for where, value in _values(info, path):
-                number = _number(value)
-                if number is None:
-                    self.refused += 1
-                    said = f"expected a finite number, got {type(value).__name__} {value!r:.80}"
-                    self._say(where, said)
-                elif len(found) < MOST_INFO_METRICS:
-                    found[figure_name(where)] = number
-            if not any(True for _ in _values(info, path)):
-                keys = ", ".join(sorted(str(key) for key in info))
-                self._say(path, f"the info of an ended episode has no such key; its keys: {keys}")
+            try:
+                self._read(info, path, found)
+            except Exception as error:  # of a user's mapping or key
+                self._refuse(path, partial("reading it raised {}".format, type(error).__name__))
         return found
 
-    def _say(self, path: str, what: str) -> None:
-        """Log what is wrong with a figure, once."""
-        if path not in self._said and len(self._said) < MOST_INFO_METRICS:
-            self._said.add(path)
-            _LOGGER.warning(
-                "event=info_metric_missing env=%s key=%r detail=%r", self._name, path, what[:400]
-            )
+    def _read(self, info: Mapping[str, Any], path: str, found: dict[str, float]) -> None:
+        """Add the figures that a configured path names to those found."""
+        any_there = False
+        for where, value in _values(info, path):
+            any_there = True
+            number, name = _number(value), figure_name(where)
+            if number is None:
+                self._refuse(where, partial(_no_number, value))
+            elif name in self._names or len(self._names) < MOST_INFO_METRICS:
+                self._names.add(name)
+                found[name] = number
+            else:
+                self._refuse(where, partial("there are {} others".format, MOST_INFO_METRICS))
+        if not any_there:
+            self._say(path, partial(_no_key, info))
+
+    def _refuse(self, path: str, why: Callable[[], str]) -> None:
+        self.refused += 1
+        self._say(path, why)
+
+    def _say(self, path: str, what: Callable[[], str]) -> None:
+        """Log what is wrong with a figure, once; its text is made only then."""
+        if path in self._said or len(self._said) >= MOST_INFO_METRICS:
+            return
+        self._said.add(path)
+        try:
+            detail = what()[:400]
+        except Exception as error:  # of a user's class that cannot be shown
+            detail = f"what is there cannot be shown: {type(error).__name__}"
+        _LOGGER.warning(
+            "event=info_metric_missing env=%s key=%r detail=%r", self._name, path, detail
+        )
+
+
+def _no_number(value: Any) -> str:
+    return f"expected a finite number, got {type(value).__name__} {value!r:.80}"
+
+
+def _no_key(info: Mapping[str, Any]) -> str:
+    keys = ", ".join(sorted(str(key) for key in info))
+    return f"the info of an ended episode has no such key; its keys: {keys}"
 
 
 def _values(info: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:

@@ -11,8 +11,12 @@ from aclearn.types.array_rules import Count
 
 #: Cohorts in a heartbeat, whose header has a bound; more are joined.
 MOST_COHORTS: Final = 64
-#: Figures of `env.info_metrics` of an episode: one entry may name a mapping of any size.
+#: Figures of `env.info_metrics` of a process: one entry may name a mapping of any size.
 MOST_INFO_METRICS: Final = 32
+#: Bytes of all cohorts in a heartbeat: its header of 64 KiB has 1000 episodes too.
+_MOST_BYTES: Final = 24_000
+#: Bytes of a cohort without figures, and of one figure without its name, which is there twice.
+_COHORT_BYTES, _FIGURE_BYTES = 128, 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,9 @@ class EpisodeCohort:
 
     @classmethod
     def joined(cls, cohorts: Sequence[EpisodeCohort]) -> EpisodeCohort:
-        """All of these, at least one, as one cohort."""
-        names = {name for each in cohorts for name in each.info_sums}
+        """All of these, at least one, as one cohort with their first `MOST_INFO_METRICS` names."""
+        union = dict.fromkeys(name for each in cohorts for name in each.info_sums)
+        names = list(union)[:MOST_INFO_METRICS]
         return cls(
             min(each.begun_s for each in cohorts),
             sum(each.episodes for each in cohorts),
@@ -53,7 +58,14 @@ class EpisodeCohort:
 
 
 def bounded_cohorts(cohorts: Sequence[EpisodeCohort]) -> list[EpisodeCohort]:
-    """The same episodes as at most `MOST_COHORTS` cohorts: neighbours are joined."""
-    size = -(-len(cohorts) // MOST_COHORTS) or 1
+    """The same episodes as cohorts that fit into a heartbeat: neighbours are joined.
+
+    They are at most `MOST_COHORTS`, and fewer where the names of their figures are many or long.
+    """
+    names = {name for each in cohorts for name in each.info_sums}
+    longest = sorted((len(name.encode()) for name in names), reverse=True)[:MOST_INFO_METRICS]
+    cohort_bytes = _COHORT_BYTES + sum(2 * length + _FIGURE_BYTES for length in longest)
+    most = min(MOST_COHORTS, max(1, _MOST_BYTES // cohort_bytes))
+    size = -(-len(cohorts) // most) or 1
     groups = (cohorts[at : at + size] for at in range(0, len(cohorts), size))
-    return [EpisodeCohort.joined(group) if len(group) > 1 else group[0] for group in groups]
+    return [EpisodeCohort.joined(group) for group in groups]

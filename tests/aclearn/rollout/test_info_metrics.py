@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NoReturn
+
 import numpy as np
 import pytest
 
@@ -61,3 +63,47 @@ def test_a_key_that_never_comes_is_named_with_those_that_do(caplog) -> None:
     metrics = InfoMetrics(["sucess"], "x")
     assert metrics.read({"success": 1.0}) == {} and metrics.refused == 0
     assert "key='sucess'" in caplog.text and "its keys: success" in caplog.text
+
+
+def test_the_first_names_of_a_process_are_kept_and_more_are_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metrics = InfoMetrics(["n"], "x")
+    first = {f"n_{i}": 1.0 for i in range(MOST_INFO_METRICS)}
+    assert metrics.read({"n": {str(i): 1 for i in range(MOST_INFO_METRICS)}}) == first
+    for _ in range(2):
+        assert metrics.read({"n": {"late": 1, "0": 2}}) == {"n_0": 2.0}
+    assert metrics.refused == 2
+    assert caplog.text.count("key='n.late'") == 1
+
+
+class Unshown:
+    shown = 0
+
+    def __repr__(self) -> str:
+        Unshown.shown += 1
+        raise RuntimeError("no text")
+
+    __str__ = __repr__
+
+
+class Unread(dict[str, int]):
+    def items(self) -> NoReturn:
+        raise RuntimeError("no items")
+
+
+def test_a_value_key_or_mapping_that_raises_is_refused_and_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metrics = InfoMetrics(["value", "keys", "mapping", "won"], "x")
+    info = {"value": Unshown(), "keys": {Unshown(): 1}, "mapping": Unread(a=1), "won": 1}
+    for _ in range(2):
+        assert metrics.read(info) == {"won": 1.0}
+    assert metrics.refused == 6
+    for key in ("value", "keys", "mapping"):
+        assert caplog.text.count(f"key='{key}'") == 1
+    assert Unshown.shown == 3  # the value once, the key each time
+    absent = InfoMetrics(["absent"], "x")
+    hidden: dict[Any, int] = {Unshown(): 1}
+    assert absent.read(hidden) == {} and absent.refused == 0
+    assert "key='absent' detail='what is there cannot be shown: RuntimeError'" in caplog.text
