@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # the wire imports sockets
 
 #: Cohorts that wait for longer episodes of other actors; the oldest are dropped first.
 _MOST_WAITING: Final = 4096
+#: Ends of processes that are remembered, so that their gaps are left out.
+_MOST_GAPS: Final = 64
 _STATE: Final = TypeAdapter(list[EpisodeCohort])
 
 
@@ -29,8 +31,8 @@ class EpisodeMeans:
 
     An episode counts once every episode that began before it has ended, in any actor. Otherwise
     the first hundred would be the hundred shortest. Where an actor leaves in the middle of
-    episodes, none counts that began before: the short ones have been reported. Pure: time is an
-    argument.
+    episodes, none counts that began after the oldest of them: the short ones have been reported.
+    Pure: time is an argument.
 
     Args:
         state: of the object that this one continues, as of `state`; None for a new run.
@@ -53,6 +55,9 @@ class EpisodeMeans:
         self._offsets: dict[str, float] = {}  # of each process's clock
         self._settled: dict[str, float] = {}  # living actor → begin of its oldest running episode
         self._now = -math.inf
+        #: From the begin of the oldest episode that a process has not reported to its end: the
+        #: short ones that began then are reported, so that none of them counts.
+        self._gaps: deque[tuple[float, float]] = deque(maxlen=_MOST_GAPS)
         #: Episodes that began earlier do not count; None until the first heartbeat says when the
         #: object before this one, which had some of them, has ended.
         self._since: float | None = -math.inf if state is None else None
@@ -77,16 +82,16 @@ class EpisodeMeans:
             self._settled[incarnation] = offset + heartbeat.settled_s
         for cohort in heartbeat.cohorts:
             moved = replace(cohort, begun_s=offset + cohort.begun_s)
-            if moved.begun_s >= self._since:
+            if moved.begun_s >= self._since and not self._in_gap(moved):
                 insort(self._waiting, moved, key=attrgetter("begun_s"))
         self._count()
 
     def forget(self, incarnation: str) -> None:
         """Wait no longer for the running episodes of a process that is gone."""
         self._offsets.pop(incarnation, None)
-        if self._settled.pop(incarnation, self._now) < self._now:
-            self._since = self._now
-            self._waiting.clear()
+        if (settled := self._settled.pop(incarnation, self._now)) < self._now:
+            self._gaps.append((settled, self._now))
+            self._waiting = [each for each in self._waiting if not self._in_gap(each)]
 
     @property
     def return_mean(self) -> float | None:
@@ -114,6 +119,9 @@ class EpisodeMeans:
         """The counted episodes as JSON-able values, for another object."""
         made: list[dict[str, Any]] = _STATE.dump_python(list(self._counted))
         return made
+
+    def _in_gap(self, cohort: EpisodeCohort) -> bool:
+        return any(begin <= cohort.begun_s < end for begin, end in self._gaps)
 
     def _mean(self, total: float) -> float | None:
         return total / self.episodes if self.episodes else None

@@ -63,6 +63,11 @@ def _begin(system: System, disk: Disk, base: dict[str, Any] = CARTPOLE, **run: o
     return started
 
 
+def _unwrapped(run: Run) -> str:
+    """The output with its lines joined, since the console wraps long ones."""
+    return " ".join(run.output.split())
+
+
 def _saved(run: Run) -> int:
     """Updates in the newest checkpoint."""
     names = sorted(path.stem for path in (run.folder / "checkpoints").glob("*.json"))
@@ -102,15 +107,15 @@ def test_a_run_on_a_full_disk_says_so_at_once_and_fails_where_its_end_is_lost(
     )
     assert line["checkpoint_error"] == f"{_FULL} ({run.folder}/checkpoints)"
     assert line["checkpoint_age_s"] > 0 and line["unsaved_updates"] > 0
-    told = f"event: checkpoints cannot be written: {line['checkpoint_error']}; the run continues\n"
-    run.wait_for(lambda: told in run.output, "the console tells")
+    told = f"event: checkpoints cannot be written: {line['checkpoint_error']}; the run continues"
+    run.wait_for(lambda: told in _unwrapped(run), "the console tells")
     top = system.command("top", run.folder, "--once")
     assert top.wait() == 0
     assert " checkpoints failed, the newest is 0:00:" in top.output
     assert f" old: {_FULL}" in top.output
 
-    told = f"event: metrics cannot be written: {_FULL} ({run.folder}); the run continues\n"
-    run.wait_for(lambda: disk.fill() or told in run.output, "the console tells of metrics too")
+    told = f"event: metrics cannot be written: {_FULL} ({run.folder}); the run continues"
+    run.wait_for(lambda: disk.fill() or told in _unwrapped(run), "the console tells of metrics too")
 
     disk.free()
     for things in ("checkpoints", "metrics"):

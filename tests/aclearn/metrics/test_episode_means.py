@@ -102,6 +102,18 @@ def test_where_an_actor_leaves_in_mid_episode_the_shorter_ones_of_others_do_not_
     assert means.return_mean == 8.0
 
 
+def test_an_actor_that_restarts_again_and_again_hides_no_long_episodes_of_others() -> None:
+    means = EpisodeMeans()
+    for start in range(0, 400, 20):  # b lives for 20 s, the episodes of a last for 30 s
+        _observe(means, f"b-{start}", [_cohort(start + 18.0, 1, 2.0)], start + 19.0, start + 20.0)
+        began = start // 30 * 30
+        ended = [_cohort(began - 30.0, 10, 7.0)] if start % 60 == 0 and began else []
+        _observe(means, "a", ended, float(began), start + 20.0)
+        means.forget(f"b-{start}")
+    assert means.episodes == 78  # six times 10 of a, and all of b but the last two
+    assert means.return_mean == pytest.approx((60 * 7.0 + 18 * 2.0) / 78)
+
+
 def test_a_heartbeat_before_the_environments_does_not_set_the_clock() -> None:
     means = EpisodeMeans()
     means.observe("a", Heartbeat(), 5.0, settles=True)
