@@ -91,11 +91,13 @@ def play(
             begun = step.reset.reshape(-1, agents).all(axis=1)
             quota[begun & finished] -= 1
             finished &= ~begun
-            for b in np.flatnonzero(tracker.lengths >= most_steps):
-                if quota[b // agents] > 0 and b not in ended:
+            endless = tracker.lengths >= most_steps
+            endless[ended] = False  # it has ended by itself, just in time
+            for b in np.flatnonzero(endless):
+                if quota[b // agents] > 0:
                     played.add(float(tracker.returns[b]), int(tracker.lengths[b]), {})
                     played.cut += 1
-            quota[(tracker.lengths >= most_steps).reshape(-1, agents).any(axis=1)] = 0
+            quota[endless.reshape(-1, agents).any(axis=1)] = 0
             played.running = int(tracker.lengths.max())
             progress(played)
             if not (quota > 0).any():

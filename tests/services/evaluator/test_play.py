@@ -97,6 +97,12 @@ def test_an_episode_without_end_is_cut_and_takes_the_share_of_its_environment() 
     assert seen == [*((0, t) for t in range(1, 30)), (_ENVS, 30)]
 
 
+def test_episodes_that_end_at_the_limit_by_themselves_are_played_to_their_number() -> None:
+    saved, episodes = _saved(length=30), 2 * _ENVS
+    played = play(saved, ParityPolicy(), episodes=episodes, greedy=True, seed=_SEED, most_steps=30)
+    assert (played.lengths, played.cut) == ([30] * episodes, 0)
+
+
 def test_a_mean_has_its_standard_error_and_a_deviation_by_name() -> None:
     made = Evaluation([1.0, 2.0, 3.0, 6.0], [1] * 4, Path("1.json"), 5)
     # squares 4, 1, 0, 9 over n - 1 = 3
