@@ -158,7 +158,8 @@ def with_overrides(config: Config, overrides: Mapping[str, Any] | Sequence[str])
         ConfigError: as `load_config`.
     """
     parsed = _parse_overrides(overrides)
-    data = config.model_dump(by_alias=True)
+    # what is not set follows the overrides: another loss has other usual epochs and correctors
+    data = config.model_dump(by_alias=True, exclude_unset=True)
     for override in parsed:
         _put(data, override)
     config = _validate(data, _Origins("configuration", {}, parsed)) if parsed else config

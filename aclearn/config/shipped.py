@@ -81,4 +81,4 @@ def summary_of(path: Path) -> str:
         if not line.startswith("#"):
             break
         comment.append(line.removeprefix("#").strip())
-    return re.split(r"\.(?: |$)", " ".join(comment))[0]
+    return re.split(r"(?<!et al)\.(?: |$)", " ".join(comment))[0]

@@ -23,6 +23,7 @@ from aclearn.config import (
     config_of_keys,
     doubts,
     load_config,
+    with_overrides,
 )
 from aclearn.errors import ConfigError
 from tests.support.waiting import run_python
@@ -356,6 +357,17 @@ def test_an_actor_that_reads_its_configuration_does_not_import_torch() -> None:
     code = "import sys, aclearn.config; sys.exit('torch' in sys.modules)"
 
     assert run_python("-c", code).returncode == 0
+
+
+def test_another_loss_over_a_configuration_brings_its_usual_settings() -> None:
+    keys = {"env.id": "CartPole-v1", "trainer.queue_batches": 9}
+    over = with_overrides(
+        Config(env={"id": "CartPole-v1"}, trainer={"queue_batches": 9}), {"loss.kind": "ppo"}
+    )
+    expected = config_of_keys(keys | {"loss.kind": "ppo"})
+    for section in ("trainer", "actors", "loss", "optimiser", "correctors"):
+        assert getattr(over, section) == getattr(expected, section)
+    assert over.trainer.epochs > 1
 
 
 def test_folders_become_absolute(write: Write) -> None:
