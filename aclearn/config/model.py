@@ -74,8 +74,8 @@ class RunConfig(Group):
     max_env_steps: Whole | None = Field(
         default=None,
         ge=1,
-        description="bound of the run, in agent steps of all environments; the run ends within "
-        "one unroll of each environment",
+        description="bound of the run, in agent steps of all environments that the trainer has "
+        "got; actors may take up to two unrolls of each environment more",
     )
     max_updates: Whole | None = Field(
         default=None, ge=1, description="bound of the run, in updates; exact"
