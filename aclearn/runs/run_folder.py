@@ -214,9 +214,14 @@ class RunFolder:
             CheckpointError: it has learned, and there is no checkpoint; says what was found.
         """
         check_parts(self.checkpoints_dir)
-        if strange := look_into(self.checkpoints_dir).strange:
+        whole, _, strange = look_into(self.checkpoints_dir)
+        if strange:
             names = ", ".join(path.name for path in strange)
-            _log.warning("%s: no whole checkpoint, and left alone: %s", self.checkpoints_dir, names)
+            newest = whole[0].stem if whole else "none"
+            _log.warning(
+                "%s: files of no whole checkpoint stay unread: %s; the newest whole one is %s",
+                self.checkpoints_dir, names, newest,
+            )  # fmt: skip
         if self.has_learned and not saved_labels(self.checkpoints_dir):
             raise CheckpointError(
                 f"the run in {self.path} has learned ({self.metrics_path.name} says so), and "

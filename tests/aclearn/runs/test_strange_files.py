@@ -197,6 +197,20 @@ def test_linked_files_of_checkpoints_are_not_removed_with_old_ones(
     assert tensors.is_symlink() and oldest.exists()
 
 
+def test_a_resume_beside_a_part_of_a_copy_names_it_and_the_newest_whole_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RunFolder.create(tmp_path, "r", "x\n") as folder:
+        for label in (3, 4):
+            _save(folder.checkpoints_dir, label, keep=2)
+        newest, older = list_checkpoints(folder.checkpoints_dir)
+    newest.unlink()
+    folder.check_resumable()
+    [record] = caplog.records
+    assert f"unread: {newest.stem}.safetensors; " in record.getMessage()
+    assert record.getMessage().endswith(f"the newest whole one is {older.stem}")
+
+
 def test_hidden_and_foreign_files_do_not_stop_a_fresh_run_from_being_resumed(
     tmp_path: Path,
 ) -> None:
