@@ -41,10 +41,10 @@ from services.actor.action_sources import LocalActions
 from services.actor.core import Actor
 from services.actor.env_groups import make_groups, seed_groups
 from services.actor.unroll_sender import UnrollSender
-from services.runtime.policy_client import PolicyClient
-from services.runtime.policy_factory import make_runtime
-from services.runtime.role_loop import STEP_WITHIN_S
-from services.runtime.seeds import Seeds
+from services.policy.client import PolicyClient
+from services.policy.factory import make_runtime
+from services.role.loop import STEP_WITHIN_S
+from services.role.seeds import Seeds
 
 EAGER = "eager fp32"
 RUNTIMES = {EAGER: "torch", "ONNX fp32": "onnx"}

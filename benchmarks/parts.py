@@ -30,7 +30,7 @@ from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
 from aclearn.rollout import UnrollBuilder, UnrollCounter
 from aclearn.types import OBSERVATION, ActionBatch, PolicyVersion
-from services.runtime.policy_factory import architecture_of, make_runtime, unroll_spec_of
+from services.policy.factory import architecture_of, make_runtime, unroll_spec_of
 
 if TYPE_CHECKING:
     from aclearn.types import Unroll

@@ -43,7 +43,7 @@ def learned(name: str, envs: int, n_step: int, seed: int, cpu_s: float) -> Itera
     """Rows of one run, FIELDS without its settings: a row each CPU second."""
     from aclearn.config import load_config
     from aclearn.resident import resident_env_of
-    from services.runtime.policy_factory import architecture_of
+    from services.policy.factory import architecture_of
     from services.trainer.resident_role import trainer_of
 
     by_hddpg = RUNS[name][0].endswith("hddpg")

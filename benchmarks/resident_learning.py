@@ -12,7 +12,7 @@ from whole_run import START_WITHIN_S, start_run
 
 from aclearn.config import load_config
 from aclearn.resident import find_env
-from services.runtime.policy_factory import architecture_of
+from services.policy.factory import architecture_of
 from services.trainer.resident import ResidentTrainer
 
 #: Environments of the other program: its default, and more.

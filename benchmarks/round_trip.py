@@ -42,7 +42,7 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
-from services.runtime.role_context import RoleContext
+from services.role.context import RoleContext
 
 _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong_vtrace.yaml"
 _OVERRIDES = (
@@ -68,7 +68,7 @@ class StubRun:
         # imported here: the clients start from this file too, and need no network runtime
         from parts import random_weights
 
-        from services.runtime.policy_factory import architecture_of
+        from services.policy.factory import architecture_of
 
         self._monitor = context.serve_at(context.monitor, (Hello, Heartbeat))
         self._weights, weights = context.serve((WeightsRequest,))

@@ -35,11 +35,11 @@ from aclearn.rollout import PolicySnapshot
 from aclearn.telemetry import WaitMeter
 from aclearn.types import OBSERVATION, PolicyVersion
 from aclearn.wire import ActRequest
+from services.policy.factory import architecture_of, make_runtime
 from services.predictor.core import make_step
 from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
-from services.runtime.policy_factory import architecture_of, make_runtime
-from services.runtime.worker_pool import Step, WorkerPool
+from services.role.worker_pool import Step, WorkerPool
 
 _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong_vtrace.yaml"
 _WARM_UP_S = 2.0

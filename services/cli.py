@@ -16,10 +16,10 @@ from services.commands.check_env import check_env
 from services.commands.files import configs, keys
 from services.commands.new import new
 from services.commands.on_run_folders import compress, evaluate, export, plot, top
+from services.commands.output import make_output_lossy
 from services.commands.role import container, health, role
 from services.commands.runs import runs
 from services.commands.train import profile, train
-from services.runtime.output import make_output_lossy
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 for command in (

@@ -132,14 +132,14 @@ MONITOR: RoleSpec = RoleSpec(
     needs=lambda _: (TRAINER.name,),
     needs_folder=True,
     needs_environment=False,
-    check="services.runtime.preflight:check_monitor",
+    check="services.start.preflight:check_monitor",
 )
 TRAINER: RoleSpec = RoleSpec(
     "trainer",
     "services.trainer.main:make_trainer",
     endpoints=("unrolls", "weights", "shared_weights"),
     needs_folder=True,
-    check="services.runtime.preflight:check_trainer",
+    check="services.start.preflight:check_trainer",
     imports_torch=lambda _: True,
     tuned_workers="trainers",
 )
@@ -150,7 +150,7 @@ PREDICTOR: RoleSpec = RoleSpec(
     unused=_no_predictor,
     endpoints=("predictions",),
     needs=_policy_of,
-    check="services.runtime.preflight:check_predictor",
+    check="services.start.preflight:check_predictor",
     threads=lambda config: config.predictor.threads,
     imports_torch=lambda config: _runs_torch(config, config.predictor.runtime),
     tuned_workers="predictors",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from services.runtime.run_clock import STARTED_AT_VARIABLE
+from services.monitor.run_clock import STARTED_AT_VARIABLE
 
 # No clock decides over a test: machines are slow at times. And the examples are the same every
 # time, so that a change is judged by what it changes.

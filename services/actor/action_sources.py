@@ -15,7 +15,7 @@ from aclearn.telemetry import WaitMeter
 from aclearn.types import ActionBatch, State
 from aclearn.types.observation_spec import Observations
 from services.actor.fresh_weights import FreshWeights
-from services.runtime.policy_client import PolicyClient
+from services.policy.client import PolicyClient
 
 _Rows = NDArray[np.bool_] | None
 

@@ -15,8 +15,8 @@ from aclearn.wire import Heartbeat
 from services.actor.action_sources import ActionSource, LocalActions
 from services.actor.env_groups import Group
 from services.actor.unroll_sender import UnrollSender
-from services.runtime.monitor_client import MOST_EPISODES
-from services.runtime.role_metrics import RoleMetrics
+from services.role.metrics import RoleMetrics
+from services.role.monitor_client import MOST_EPISODES
 
 _LOGGER = logging.getLogger(__name__)
 

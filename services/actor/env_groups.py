@@ -10,8 +10,8 @@ from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.rollout import EpisodeCohorts, EpisodeTracker, InfoMetrics, UnrollBuilder
 from aclearn.types import ActionBatch
 from services.actor.policy_mix import PolicyMix
-from services.runtime.policy_factory import unroll_spec_of
-from services.runtime.seeds import Seeds, Use
+from services.policy.factory import unroll_spec_of
+from services.role.seeds import Seeds, Use
 
 
 @dataclass

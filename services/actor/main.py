@@ -17,13 +17,13 @@ from services.actor.env_groups import make_groups, seed_groups
 from services.actor.fresh_weights import FreshWeights
 from services.actor.predictor_client import PredictorClient
 from services.actor.unroll_sender import UnrollSender
-from services.runtime.monitor_client import MonitorClient
-from services.runtime.peer_link import PeerLink
-from services.runtime.policy_client import make_policy_client
-from services.runtime.policy_factory import architecture_of, unroll_spec_of
-from services.runtime.role_context import RoleContext
-from services.runtime.role_loop import MonitoredRole, Role
-from services.runtime.seeds import Seeds, Use
+from services.policy.client import make_policy_client
+from services.policy.factory import architecture_of, unroll_spec_of
+from services.role.context import RoleContext
+from services.role.loop import MonitoredRole, Role
+from services.role.monitor_client import MonitorClient
+from services.role.peer_link import PeerLink
+from services.role.seeds import Seeds, Use
 
 
 def make_actions(

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from aclearn.telemetry import WaitMeter
 from aclearn.types import Unroll
 from aclearn.wire import Message, UnrollReply
-from services.runtime.monitor_client import MonitorClient
-from services.runtime.peer_link import PeerLink
-from services.runtime.request_client import RequestClient
-from services.runtime.requests import RetryPolicy
+from services.role.monitor_client import MonitorClient
+from services.role.peer_link import PeerLink
+from services.role.request_client import RequestClient
+from services.role.requests import RetryPolicy
 
 #: A busy or stopped trainer may take long to answer; after a minute the answer is lost.
 _RETRY = RetryPolicy(answer_within_s=60.0, once=True)

@@ -16,7 +16,7 @@ from services.api.environment_names import environment_name
 from services.api.plain_errors import as_path, at_least, plain_errors
 from services.api.policy import Policy
 from services.api.run import Run
-from services.runtime.output import lossy_stdout
+from services.commands.output import lossy_stdout
 
 if TYPE_CHECKING:
     import gymnasium

@@ -17,7 +17,7 @@ def check_env(
     overrides: OverridesArgument = None,
 ) -> None:
     """Check an environment: results, numbers, ends, seeds, speed, and what to mend."""
-    from services.runtime.probe import check_environment
+    from services.start.probe import check_environment
 
     config = config_of_keys({"env.id": env}, overrides or [])
     spec, report = check_environment(config)

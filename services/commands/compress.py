@@ -22,7 +22,7 @@ from services.commands.offline_compression import (
 )
 from services.evaluator.play import play
 from services.evaluator.saved_policy import load_policy
-from services.runtime.policy_factory import warn_of_idle_links
+from services.policy.factory import warn_of_idle_links
 
 
 @dataclass(frozen=True)

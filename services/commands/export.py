@@ -31,7 +31,7 @@ from services.commands.offline_compression import (
     with_runtime,
 )
 from services.evaluator.saved_policy import load_policy
-from services.runtime.policy_factory import warn_of_idle_links
+from services.policy.factory import warn_of_idle_links
 
 #: Largest deviation of a model's output from torch's, as a share of the largest number. In int8 a
 #: value between two steps may be rounded to the other one, in every layer.

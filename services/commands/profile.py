@@ -20,7 +20,7 @@ from aclearn.metrics.formatting import printable
 from aclearn.runs import write_file
 from services.commands.step_profile import Snapshot, StepProfile, render, step_profile
 from services.launcher.local_run import train
-from services.runtime.temporary_directory import PROFILE, temporary_directory
+from services.start.temporary_directory import PROFILE, temporary_directory
 
 #: Longest profile, in seconds.
 MOST_SECONDS = 3600.0

@@ -11,7 +11,7 @@ import typer
 from aclearn.config import Config, load_config, override_keys
 from aclearn.errors import ConfigError, RunFolderError
 from aclearn.runs import RunFolder, numbered_runs
-from services.runtime.role_folder import check_same_run, differences
+from services.start.folder import check_same_run, differences
 
 Overrides = Mapping[str, Any] | Sequence[str]
 

@@ -68,7 +68,7 @@ def role(
         die_with_parent()  # sets `stop` when the parent dies, for an end in order
         loaded = load_config(config, overrides or [])
         # imported here: it takes a while, in which signals are handled
-        from services.runtime.run_role import end_process, run_role
+        from services.start.run_role import end_process, run_role
 
         end_process(run_role(spec, name, loaded, monitor, stop, forced=force))
 
@@ -83,8 +83,8 @@ def container_role(
     """Run one role in its container, as the owner of the current folder."""
     spec = begin_role(name_of_role)
     with install_stop_signals() as stop:
-        from services.runtime.container import run_contained
-        from services.runtime.run_role import end_process, run_role
+        from services.container.container import run_contained
+        from services.start.run_role import end_process, run_role
 
         end_process(run_contained(spec, config, monitor, overrides or [], stop, run_role))
 
@@ -95,14 +95,14 @@ def container_keys(
     runs: Annotated[Path, typer.Argument(help="folder of the run folders")],
 ) -> None:
     """Make missing keys; give them and RUNS to the owner of the current folder."""
-    from services.runtime.container import make_keys
+    from services.container.container import make_keys
 
     make_keys(directory, runs, Path.cwd())
 
 
 def health() -> None:
     """Check the role of this container: exit status 0 if it works, else 1."""
-    from services.runtime.health import RUNTIME_DIR_VARIABLE, health_of
+    from services.role.health import RUNTIME_DIR_VARIABLE, health_of
 
     directory = os.environ.get(RUNTIME_DIR_VARIABLE)
     if not directory:

@@ -12,7 +12,7 @@ from aclearn.config import Config, config_of_keys, override_keys
 from aclearn.errors import EnvironmentFailure
 from aclearn.policies import choose_architecture, halves_pay
 from aclearn.types import EnvSpec
-from services.runtime.probe import probe_environment
+from services.start.probe import probe_environment
 
 #: Overrides that change the spaces, or how the environment is made.
 _OF_THE_ENVIRONMENT = ("env.", "actors.step_timeout_s", "run.pythonpath", "run.deterministic")

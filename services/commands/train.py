@@ -22,7 +22,7 @@ from services.commands.options import (
     OverridesArgument,
 )
 from services.commands.resumed_run import resumed_config
-from services.runtime.run_clock import STARTED_AT_VARIABLE, moment
+from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
 
 
 def train(
@@ -120,7 +120,7 @@ def train_and_tell(
     """
     # imported here: it takes a while
     from services.launcher.local_run import train as run
-    from services.runtime.run_end import closing_words, next_commands, why_over
+    from services.start.run_end import closing_words, next_commands, why_over
 
     # print, not typer.echo: that writes to the file below `sys.stdout` where it is ASCII
     if resume and (words := why_over(config)) is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from aclearn.types import Visited
 from compress import Artifact, CompressorChain, Context, Policy
-from services.runtime.policy_factory import uncompressed_chain, warn_of_idle_links
+from services.policy.factory import uncompressed_chain, warn_of_idle_links
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from services.compressor.core import Compressor
 from services.compressor.cpu_budget import CpuBudget, CpuShare
 from services.compressor.server import serve_artifacts
 from services.compressor.trainer_client import TrainerClient
-from services.runtime.monitor_client import MonitorClient
-from services.runtime.peer_link import PeerLink
-from services.runtime.policy_factory import architecture_of, make_ladder
-from services.runtime.role_context import RoleContext
-from services.runtime.role_loop import MonitoredRole, Role
-from services.runtime.role_metrics import RoleMetrics
-from services.runtime.seeds import Use
+from services.policy.factory import architecture_of, make_ladder
+from services.role.context import RoleContext
+from services.role.loop import MonitoredRole, Role
+from services.role.metrics import RoleMetrics
+from services.role.monitor_client import MonitorClient
+from services.role.peer_link import PeerLink
+from services.role.seeds import Use
 
 #: Share of the kept observations in one request.
 _OBSERVATIONS_SHARE = 0.25

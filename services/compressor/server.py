@@ -13,7 +13,7 @@ from aclearn.wire import (
     Server,
 )
 from services.compressor.core import Compressor
-from services.runtime.artifact_messages import reply_of
+from services.policy.artifact_messages import reply_of
 
 
 def serve_artifacts(server: Server, compressor: Compressor, timeout_s: float) -> int:

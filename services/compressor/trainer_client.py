@@ -16,10 +16,10 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
-from services.runtime.monitor_client import MonitorClient
-from services.runtime.peer_link import PeerLink
-from services.runtime.request_client import RequestClient
-from services.runtime.requests import RetryPolicy
+from services.role.monitor_client import MonitorClient
+from services.role.peer_link import PeerLink
+from services.role.request_client import RequestClient
+from services.role.requests import RetryPolicy
 
 _LOGGER = logging.getLogger(__name__)
 

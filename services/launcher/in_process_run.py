@@ -15,9 +15,9 @@ from aclearn.runs import RunFolder
 from aclearn.types import EnvSpec
 from aclearn.wire import InProcessNetwork
 from services.monitor.main import MonitorRole
+from services.role.context import RoleContext
+from services.role.loop import Role
 from services.roles import MONITOR, ROLES, RoleSpec
-from services.runtime.role_context import RoleContext
-from services.runtime.role_loop import Role
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -19,14 +19,14 @@ from services.launcher.role_commands import monitor_addresses, role_command, rol
 from services.launcher.run_ending import RunEnding
 from services.launcher.run_parent import RunParent
 from services.launcher.status_client import StatusClient
+from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
+from services.policy.users_network import network_variable
+from services.role.automatic import settled
+from services.role.context import RoleContext
 from services.roles import ACTOR, WRITERS
-from services.runtime.automatic import settled
-from services.runtime.preflight import SPEC_VARIABLE, check_run
-from services.runtime.role_context import RoleContext
-from services.runtime.role_folder import check_same_run
-from services.runtime.run_clock import STARTED_AT_VARIABLE, moment
-from services.runtime.temporary_directory import socket_directory
-from services.runtime.users_network import network_variable
+from services.start.folder import check_same_run
+from services.start.preflight import SPEC_VARIABLE, check_run
+from services.start.temporary_directory import socket_directory
 
 
 def open_run_folder(config: Config, *, resume: bool, overwrite: bool = False) -> RunFolder:

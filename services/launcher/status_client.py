@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from aclearn.wire import Client, DirectiveAck, SetActors, Status, StatusRequest, StopRun
-from services.runtime.requests import Requests, RetryPolicy
+from services.role.requests import Requests, RetryPolicy
 
 STATUS_EVERY_S = 1.0
 _STATUS = "status"

@@ -44,8 +44,8 @@ from services.monitor.line_maker import LineMaker
 from services.monitor.plugins import Plugins
 from services.monitor.registry import Member, OutgoingMessage, Registry
 from services.monitor.status_report import MOST_EVENT, StatusReport, status_text
+from services.role.agreement import differing, spaces_in
 from services.roles import ROLES, TRAINER
-from services.runtime.agreement import differing, spaces_in
 
 #: A longer time without a step is a suspended monitor, not silent members. It is a share of
 #: `silent_after_s`; a slow disk may cause shorter ones.

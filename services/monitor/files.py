@@ -26,8 +26,8 @@ from aclearn.runs import (
     write_atomically,
     write_summary,
 )
+from services.monitor.run_clock import Moment, moment, read_moment
 from services.roles import ROLES
-from services.runtime.run_clock import Moment, moment, read_moment
 
 _LOGGER = logging.getLogger(__name__)
 

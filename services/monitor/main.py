@@ -35,11 +35,11 @@ from services.monitor.ending import Phase
 from services.monitor.files import MonitorFiles
 from services.monitor.plugins import TUNER, Plugins, load_plugins
 from services.monitor.registry import OutgoingMessage, Registry
+from services.monitor.run_clock import moment, started_seconds_ago
+from services.role.context import RoleContext
+from services.role.health import missing_role
 from services.roles import MONITOR, ROLES, roles_of
-from services.runtime.health import missing_role
-from services.runtime.role_context import RoleContext
-from services.runtime.run_clock import moment, started_seconds_ago
-from services.runtime.run_end import closing_words
+from services.start.run_end import closing_words
 
 _LOGGER = logging.getLogger(__name__)
 

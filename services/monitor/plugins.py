@@ -24,8 +24,8 @@ from aclearn.control.tuner.plugin import TunerPlugin
 from aclearn.extensions import make_extensions
 from aclearn.runs import is_metrics_line
 from aclearn.wire import SaveBest, encode
+from services.role.worker_pool import MOST_WORKERS
 from services.roles import ACTOR, COMPRESSOR, ROLES
-from services.runtime.worker_pool import MOST_WORKERS
 
 _LOGGER = logging.getLogger(__name__)
 

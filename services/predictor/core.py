@@ -15,7 +15,7 @@ from aclearn.types import State
 from aclearn.wire import ActReply, ActRequest
 from services.predictor.outbox import Answered, Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
-from services.runtime.worker_pool import WORKER_WAITS_S, Step
+from services.role.worker_pool import WORKER_WAITS_S, Step
 
 
 def answer_batch(

@@ -7,12 +7,12 @@ import time
 import numpy as np
 
 from aclearn.wire import ActCancel, ActRequest
+from services.policy.client import make_policy_client
+from services.policy.factory import architecture_of
 from services.predictor.server import PredictorServer, make_queue, most_rows, request_bytes
-from services.runtime.policy_client import make_policy_client
-from services.runtime.policy_factory import architecture_of
-from services.runtime.role_context import RoleContext
-from services.runtime.role_loop import MonitoredRole, Role
-from services.runtime.seeds import Use
+from services.role.context import RoleContext
+from services.role.loop import MonitoredRole, Role
+from services.role.seeds import Use
 
 
 def make_predictor(context: RoleContext) -> Role:

@@ -8,7 +8,7 @@ from collections import deque
 
 from aclearn.wire import ActReply
 from services.predictor.prediction_queue import Pending
-from services.runtime.worker_pool import WORKER_WAITS_S
+from services.role.worker_pool import WORKER_WAITS_S
 
 #: Most batches that wait for the socket thread; then workers wait.
 _MOST_ANSWERED = 256

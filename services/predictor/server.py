@@ -27,9 +27,9 @@ from aclearn.wire import ActCancel, ActRequest, Envelope, Heartbeat, Server
 from services.predictor.core import make_step
 from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
+from services.role.metrics import RoleMetrics
+from services.role.worker_pool import WORKER_WAITS_S, Step, WantedWorkers, WorkerPool
 from services.roles import ACTOR
-from services.runtime.role_metrics import RoleMetrics
-from services.runtime.worker_pool import WORKER_WAITS_S, Step, WantedWorkers, WorkerPool
 
 _LOGGER = logging.getLogger(__name__)
 

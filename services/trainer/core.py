@@ -31,7 +31,7 @@ from aclearn.policies.devices import choose_amp, choose_device
 from aclearn.shared_weights import SeqlockBuffer
 from aclearn.telemetry import part
 from aclearn.types import EnvSpec, PolicyVersion, Unroll
-from services.runtime.policy_factory import unroll_spec_of
+from services.policy.factory import unroll_spec_of
 from services.trainer.admission import UnrollAdmission
 from services.trainer.gauges import (
     ChainSteps,

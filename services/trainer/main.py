@@ -9,13 +9,13 @@ from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.runs import claim_generation
 from aclearn.telemetry import WaitMeter
 from aclearn.types import Unroll
-from services.runtime.automatic import settle_folder, settled
-from services.runtime.policy_factory import architecture_of
-from services.runtime.role_context import RoleContext
-from services.runtime.role_loop import Role
-from services.runtime.seeds import Use
-from services.runtime.warm_start import warm_start
-from services.runtime.worker_pool import WORKER_WAITS_S, Step, WantedWorkers, WorkerPool
+from services.policy.factory import architecture_of
+from services.role.automatic import settle_folder, settled
+from services.role.context import RoleContext
+from services.role.loop import Role
+from services.role.seeds import Use
+from services.role.worker_pool import WORKER_WAITS_S, Step, WantedWorkers, WorkerPool
+from services.start.warm_start import warm_start
 from services.trainer.checkpoint_record import refuse_lost_learning
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.core import Trainer

@@ -33,8 +33,8 @@ from aclearn.resident import ResidentEnvs, resident_env_of
 from aclearn.resident.policy_rollout import PolicyRollout
 from aclearn.telemetry import part
 from aclearn.types import OBSERVATION, EnvSpec, EpisodeCohort, bounded_cohorts
-from services.runtime.policy_factory import acting_chain
-from services.runtime.seeds import Seeds, Use
+from services.policy.factory import acting_chain
+from services.role.seeds import Seeds, Use
 from services.trainer.acting_copy import ActingCopy
 from services.trainer.core import Snapshot, Trainer
 from services.trainer.resident_memory import learning_bytes

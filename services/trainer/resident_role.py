@@ -8,10 +8,10 @@ from typing import Any
 from aclearn.config import DDPGConfig, LossConfig
 from aclearn.runs import claim_generation
 from aclearn.telemetry import WaitMeter, measure_here
-from services.runtime.policy_factory import architecture_of
-from services.runtime.role_context import RoleContext
-from services.runtime.role_metrics import RoleMetrics
-from services.runtime.warm_start import warm_start
+from services.policy.factory import architecture_of
+from services.role.context import RoleContext
+from services.role.metrics import RoleMetrics
+from services.start.warm_start import warm_start
 from services.trainer.checkpoint_record import refuse_lost_learning
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.resident import ResidentTrainer

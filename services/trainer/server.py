@@ -25,10 +25,10 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
-from services.runtime.role_context import RoleContext
-from services.runtime.role_metrics import RoleMetrics
-from services.runtime.shared_weights import SHARED_WEIGHTS
-from services.runtime.worker_pool import WantedWorkers
+from services.policy.shared_weights import SHARED_WEIGHTS
+from services.role.context import RoleContext
+from services.role.metrics import RoleMetrics
+from services.role.worker_pool import WantedWorkers
 from services.trainer.admission import UnrollAdmission
 
 #: Most observations in a reply: about 14 MB of 84 × 84 × 4 images.

@@ -20,7 +20,7 @@ from aclearn.shared_weights import (
     SharedMemory,
 )
 from aclearn.wire import parse_endpoint
-from services.runtime.torch_checks import predictor_computes_in_torch
+from services.role.torch_checks import predictor_computes_in_torch
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from aclearn.policies import Architecture, Convolution, build_architecture
 from aclearn.types import OBSERVATION, ObservationSpec, PolicyOutput, Unroll, UnrollSpec
 from aclearn.wire import Heartbeat, Peer
 from compress import RefusedTensors
-from services.runtime.role_context import RoleContext
+from services.role.context import RoleContext
 from tests.support.checked_swaps import swaps_checked
 from tests.support.clock import Clock
 from tests.support.env_specs import plain_spec

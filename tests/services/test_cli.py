@@ -15,10 +15,10 @@ from aclearn.runs import RunFolder
 from services.cli import app
 from services.commands.train import resumed_config
 from services.evaluator.evaluate import Evaluation
+from services.role.context import RoleContext
+from services.role.monitor_client import NumberTaken
 from services.roles import ACTOR
-from services.runtime.monitor_client import NumberTaken
-from services.runtime.role_context import RoleContext
-from services.runtime.run_role import run_role
+from services.start.run_role import run_role
 from tests.support.cli import aclearn
 
 
@@ -162,8 +162,8 @@ def test_a_role_whose_number_was_taken_starts_over_and_asks_for_another(monkeypa
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr("services.runtime.run_role.ask_number", lambda context: next(numbers))
-    monkeypatch.setattr("services.runtime.run_role.pkgutil.resolve_name", lambda name: Stepped)
+    monkeypatch.setattr("services.start.run_role.ask_number", lambda context: next(numbers))
+    monkeypatch.setattr("services.start.run_role.pkgutil.resolve_name", lambda name: Stepped)
     assert run_role(ACTOR, None, config, "tcp://127.0.0.1:5799", StopFlag()) == 7
     assert [name for name, given, _ in ran if given] == ["actor-0", "actor-1"]
     assert len({incarnation for *_, incarnation in ran}) == 2

@@ -12,9 +12,9 @@ from aclearn.wire import (
 from compress import ArtifactRuntime, CompressorChain, Link, parse_chain
 from services.compressor.core import Compressor
 from services.compressor.server import serve_artifacts
-from services.runtime.peer_link import PeerLink
-from services.runtime.policy_client import PolicyClient
-from services.runtime.policy_sources import ArtifactSource
+from services.policy.client import PolicyClient
+from services.policy.sources import ArtifactSource
+from services.role.peer_link import PeerLink
 from tests.support.acting import Acting
 from tests.support.architectures import parts_of
 

@@ -9,7 +9,7 @@ from aclearn.config import Config
 from aclearn.envs import read_spec
 from aclearn.learning import ParameterStore
 from aclearn.runs import RunFolder, save_checkpoint
-from services.runtime.policy_factory import architecture_of
+from services.policy.factory import architecture_of
 from services.trainer.core import Trainer
 
 

@@ -185,7 +185,7 @@ def test_a_disk_that_is_full_from_the_start_is_named_and_nothing_is_trained(
 
 def test_output_to_a_disk_that_has_room_again_goes_on(disk: Disk) -> None:
     source = (
-        "from services.runtime.output import make_output_lossy; make_output_lossy()\n"
+        "from services.commands.output import make_output_lossy; make_output_lossy()\n"
         "for i in range(3):\n    print(f'line {i}', 'x' * 9000, flush=True)\n    input()"
     )
     path = disk.path / "output"

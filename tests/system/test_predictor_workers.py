@@ -29,8 +29,8 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
-from services.runtime.policy_factory import architecture_of
-from services.runtime.role_context import RoleContext
+from services.policy.factory import architecture_of
+from services.role.context import RoleContext
 from tests.support.system import CARTPOLE, Run, System
 from tests.support.waiting import patience, wait_for
 

@@ -23,7 +23,7 @@ from aclearn.wire import (
     SetWorkers,
     StopRole,
 )
-from services.runtime.role_context import RoleContext
+from services.role.context import RoleContext
 from tests.support.metrics_lines import check_lines
 from tests.support.system import CARTPOLE, Run, System
 from tests.support.waiting import patience, wait_for

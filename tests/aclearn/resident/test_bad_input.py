@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from aclearn.config import Config, EnvConfig, ResidentConfig
 from aclearn.errors import ConfigError, EnvironmentFailure
-from services.runtime.preflight import check_resident_extra
+from services.start.preflight import check_resident_extra
 
 resident = pytest.importorskip("aclearn.resident")
 from aclearn.resident.environments import cartpole  # noqa: E402

@@ -19,9 +19,9 @@ from services.actor.action_sources import ActionSource, LocalActions
 from services.actor.core import Actor
 from services.actor.env_groups import make_groups
 from services.actor.predictor_client import PredictorClient
+from services.policy.factory import architecture_of, unroll_spec_of
 from services.predictor.server import PredictorServer, make_queue
-from services.runtime.peer_link import PeerLink
-from services.runtime.policy_factory import architecture_of, unroll_spec_of
+from services.role.peer_link import PeerLink
 from tests.support.env_specs import plain_spec
 
 

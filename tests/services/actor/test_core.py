@@ -14,7 +14,7 @@ from aclearn.types import OBSERVATION, ActionBatch, EnvStep, PolicyVersion, Unro
 from services.actor.core import Actor
 from services.actor.env_groups import Group
 from services.actor.policy_mix import PolicyMix
-from services.runtime.role_loop import MonitoredRole
+from services.role.loop import MonitoredRole
 from tests.support.env_specs import plain_spec
 
 B, T = 2, 3

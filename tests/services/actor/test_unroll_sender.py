@@ -9,7 +9,7 @@ import pytest
 from aclearn.types import Unroll
 from aclearn.wire import ErrorReply, Peer, UnrollReply
 from services.actor.unroll_sender import UnrollSender
-from services.runtime.peer_link import PeerLink
+from services.role.peer_link import PeerLink
 
 
 class Shipping:

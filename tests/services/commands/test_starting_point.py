@@ -15,7 +15,7 @@ from aclearn.types import ActionSpec, EnvSpec, LeafSpec, ObservationSpec
 from aclearn.types.action_spec import ActionPart
 from services.commands.new import config_text
 from services.commands.starting_point import choose, start_from
-from services.runtime.policy_factory import architecture_of
+from services.policy.factory import architecture_of
 from tests.support.cli import aclearn
 
 _BOX = ActionSpec.of((ActionPart((), (1,), "float32", low=(-2.0,), high=(2.0,)),))

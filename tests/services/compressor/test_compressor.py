@@ -15,8 +15,8 @@ from aclearn.wire import (
 )
 from compress import ONNX, CompressorChain, Context, Policy, RefusedArtifact
 from services.compressor.core import Compressor
-from services.runtime.artifact_messages import artifact_of, reply_of
-from services.runtime.policy_factory import make_ladder
+from services.policy.artifact_messages import artifact_of, reply_of
+from services.policy.factory import make_ladder
 from services.trainer.gauges import compressed_share, steps_by_chain
 from tests.support.compressors import (
     Moody,

@@ -15,7 +15,7 @@ from compress.methods.quantizer import Quantizer
 from services.compressor.cpu_budget import CpuBudget, CpuShare
 from services.compressor.main import refresh
 from services.compressor.server import serve_artifacts
-from services.runtime.role_metrics import RoleMetrics
+from services.role.metrics import RoleMetrics
 from tests.support.compressors import make_moody, some_tensors
 from tests.support.contexts import seen
 
@@ -37,7 +37,7 @@ import time
 from aclearn.config import Config, CompressorConfig, EnvConfig, RunConfig
 from aclearn.types import PolicyVersion
 from services.compressor.core import Compressor
-from services.runtime.policy_factory import make_ladder
+from services.policy.factory import make_ladder
 from aclearn.policies import build_architecture
 from aclearn.types import ObservationSpec
 from tests.support.compressors import some_observations, some_tensors

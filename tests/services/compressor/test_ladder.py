@@ -11,7 +11,7 @@ from aclearn.config import CompressorConfig
 from aclearn.types import PolicyId, PolicyVersion
 from compress import CompressorChain
 from services.compressor.core import Compressor
-from services.runtime.policy_factory import uncompressed_chain
+from services.policy.factory import uncompressed_chain
 from tests.support.compressors import (
     Moody,
     Pulling,

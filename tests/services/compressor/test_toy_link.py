@@ -11,7 +11,7 @@ from aclearn.config import load_config
 from aclearn.types import PolicyVersion
 from compress import ChainError, Policy, PolicyGraph, parse_chain
 from services.compressor.core import Compressor
-from services.runtime.policy_factory import make_ladder
+from services.policy.factory import make_ladder
 from tests.support.compressors import acting, some_observations, some_tensors
 from tests.support.contexts import context_of, seen
 from tests.support.layer_walk import outputs

@@ -11,7 +11,7 @@ import pytest
 from aclearn.config import Config
 from aclearn.errors import ConfigError
 from services.evaluator.evaluate import evaluate
-from services.runtime.preflight import check_policy
+from services.start.preflight import check_policy
 from tests.support.agents_env import Pairs
 from tests.support.env_specs import plain_spec
 from tests.support.whole_run import WholeRun

@@ -11,7 +11,7 @@ from aclearn.config import load_config
 from aclearn.errors import CheckpointError
 from aclearn.runs import list_checkpoints, load_newest
 from services.roles import TRAINER
-from services.runtime.role_folder import role_folder
+from services.start.folder import role_folder
 from tests.support.whole_run import WholeRun
 
 

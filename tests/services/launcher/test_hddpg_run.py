@@ -17,7 +17,7 @@ from aclearn.errors import ConfigError
 from services.commands.compress import compress_run
 from services.commands.export import export_run
 from services.evaluator.evaluate import evaluate
-from services.runtime.policy_factory import architecture_of
+from services.policy.factory import architecture_of
 from tests.support.whole_run import WholeRun
 
 find_env = pytest.importorskip("aclearn.resident").find_env

@@ -15,7 +15,7 @@ from aclearn.errors import ConfigError
 from aclearn.types import OBSERVATION
 from services.commands.export import export_run
 from services.evaluator.evaluate import evaluate
-from services.runtime import users_network
+from services.policy import users_network
 from tests.support.env_specs import plain_spec
 from tests.support.waiting import run_python
 from tests.support.whole_run import WholeRun

@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from aclearn.config import config_from_yaml
-from services.runtime.policy_factory import architecture_of
+from services.policy.factory import architecture_of
 from services.trainer.core import Snapshot
 
 find_env = pytest.importorskip("aclearn.resident").find_env

@@ -18,9 +18,9 @@ from aclearn.runs import read_metrics
 from compress import ChainError
 from services.api import export, load, open_run
 from services.evaluator.evaluate import evaluate
-from services.runtime import torch_checks
-from services.runtime.policy_factory import acting_chain, architecture_of
-from services.runtime.torch_checks import check_with_torch_elsewhere
+from services.policy.factory import acting_chain, architecture_of
+from services.role import torch_checks
+from services.role.torch_checks import check_with_torch_elsewhere
 from services.trainer.main import TrainerRole
 from tests.support.cli import aclearn
 from tests.support.whole_run import WholeRun

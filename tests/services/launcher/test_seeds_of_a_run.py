@@ -11,8 +11,8 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from services.evaluator.evaluate import evaluate
+from services.role.seeds import Seeds, Use
 from services.roles import ACTOR, COMPRESSOR, PREDICTOR, TRAINER
-from services.runtime.seeds import Seeds, Use
 from tests.support.whole_run import WholeRun
 
 _ALL_FIVE = {

@@ -11,9 +11,9 @@ import pytest
 from aclearn.config import config_from_yaml
 from aclearn.errors import ConfigError
 from services.evaluator.saved_policy import load_policy
-from services.runtime.policy_factory import architecture_of
-from services.runtime.run_end import closing_words
-from services.runtime.warm_start import return_before, warm_start
+from services.policy.factory import architecture_of
+from services.start.run_end import closing_words
+from services.start.warm_start import return_before, warm_start
 from tests.support.whole_run import WholeRun
 
 

@@ -12,8 +12,8 @@ from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import Unroll
 from aclearn.wire import ActRequest, ArtifactReply, ArtifactRequest, Weights, decode
 from compress import ArtifactRuntime
+from services.policy.artifact_messages import artifact_of
 from services.roles import PREDICTOR
-from services.runtime.artifact_messages import artifact_of
 from tests.support.acting import Acting
 from tests.support.architectures import parts_of
 

@@ -7,7 +7,7 @@ import pytest
 from aclearn.config import Config
 from aclearn.types import ActionSpec, EnvSpec, ObservationSpec
 from aclearn.wire import MembershipReply, Peers
-from services.runtime.agreement import config_digests, space_digests
+from services.role.agreement import config_digests, space_digests
 from tests.support.monitor import Monitor
 
 RUN = {"env": {"id": "CartPole-v1", "kwargs": {"a": 1, "b": [2, None]}}}

@@ -23,7 +23,7 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
-from services.runtime.worker_pool import WantedWorkers, WorkerPool
+from services.role.worker_pool import WantedWorkers, WorkerPool
 from services.trainer.admission import UnrollAdmission
 from services.trainer.server import TrainerServer
 

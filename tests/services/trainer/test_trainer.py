@@ -16,8 +16,8 @@ from aclearn.learning import ParameterStore, TrainingQueue
 from aclearn.runs import RunFolder, load_best, load_newest
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion, Unroll
-from services.runtime.policy_factory import architecture_of
-from services.runtime.worker_pool import WorkerPool
+from services.policy.factory import architecture_of
+from services.role.worker_pool import WorkerPool
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.core import Trainer
 from services.trainer.main import make_step

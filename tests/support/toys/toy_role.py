@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from aclearn.wire import Heartbeat
+from services.role.context import RoleContext
+from services.role.loop import MonitoredRole, Role
+from services.role.metrics import RoleMetrics
 from services.roles import ROLES, RoleSpec
-from services.runtime.role_context import RoleContext
-from services.runtime.role_loop import MonitoredRole, Role
-from services.runtime.role_metrics import RoleMetrics
 
 ROLES["toy"] = RoleSpec(
     "toy",

@@ -1,0 +1,285 @@
+"""One role as the only process of a container of docker-compose.yml.
+
+Docker restarts a container whose status is not 0. A role that has nothing to do, or cannot work
+until the user acts, therefore prints the reason and ends with 0.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import zmq
+
+from aclearn.config import Config, load_config
+from aclearn.errors import AclearnError, ConfigError, EndpointError, RunFolderError
+from aclearn.launch import RESTARTS_VARIABLE, StopFlag
+from aclearn.runs import RunFolder
+from aclearn.wire import (
+    KEY_FILE,
+    Client,
+    StopRun,
+    ZmqTransport,
+    connect_dealer,
+    create_keys,
+    load_keys,
+    new_incarnation,
+    parse_endpoint,
+)
+from services.role.health import FAILED, RUNTIME_DIR_VARIABLE, HealthReport, read_reports
+from services.roles import MONITOR, RoleSpec
+from services.start.run_end import why_over
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Name of the monitor's service in the same docker-compose.yml.
+MONITOR_HOST = "monitor"
+#: Seconds that the monitor's container may be away, as during a restart, before a role that it
+#: never answered ends.
+_MONITOR_AWAY_S = 15.0
+_LOOK_EVERY_S = 1.0
+_PR_SET_DUMPABLE = 4  # <linux/prctl.h>
+#: Seconds for the last message to the monitor.
+_LAST_WORD_WITHIN_S = 5.0
+_MONITOR_GONE = "the monitor has ended before its first answer"
+_RUN_OVER = "the run is over, and the monitor has ended before this role"
+#: Environment variable with this container's address for other machines.
+ANNOUNCE_VARIABLE = "ACLEARN_ANNOUNCE_HOST"
+#: Settings of every container; docker-compose.machines.yml publishes these ports.
+_NETWORK = (
+    "network.keys_dir=/keys",
+    "network.bind_host=0.0.0.0",
+    "network.ports.unrolls=5556",
+    "network.ports.weights=5557",
+    "network.ports.predictions=5558",
+    "network.ports.artifacts=5559",
+)
+
+
+def make_keys(keys: Path, runs: Path, work: Path) -> None:
+    """Make the cluster's keys if missing; give them and `runs` to the owner of `work`.
+
+    Errors are printed only: the roles reject missing or unreadable keys.
+    """
+    owner = work.stat()
+    try:
+        if not (keys / KEY_FILE).exists():
+            print(f"wrote {create_keys(keys)}")
+        for path in (keys, keys / KEY_FILE, runs):
+            os.chown(path, owner.st_uid, owner.st_gid)
+    except (EndpointError, OSError) as error:
+        print(f"aclearn: {error}", file=sys.stderr)
+
+
+def become_owner(work: Path) -> None:
+    """Change to the user who owns `work`, for good; does nothing without the privilege."""
+    if os.geteuid() != 0:
+        return
+    owner = work.stat()
+    os.setgroups([])
+    os.setgid(owner.st_gid)
+    os.setuid(owner.st_uid)
+    # otherwise the files in /proc/self still belong to root
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+    os.environ["HOME"] = tempfile.gettempdir()  # other users cannot read root's
+
+
+def run_contained(
+    spec: RoleSpec,
+    path: str,
+    monitor: str,
+    overrides: list[str],
+    stop: StopFlag,
+    run_role: Callable[..., int],
+) -> int:
+    """Run one role to its end; returns the container's exit status.
+
+    Args:
+        spec: of the role.
+        path: of the configuration.
+        monitor: its address; `MONITOR_HOST` means the same docker-compose.yml.
+        overrides: key=value pairs.
+        stop: set by signals.
+        run_role: as `services.start.run_role.run_role`.
+    """
+    become_owner(Path.cwd())
+    config: Config | None = None
+    role, here = spec.name, False
+    try:
+        here = spec is MONITOR or parse_endpoint(monitor).host == MONITOR_HOST
+        config = load_config(path, [*network_overrides(os.environ), *overrides]).named_by_seed()
+        words = nothing_to_do(spec, config) or (finished(config) if here else None)
+        if words is not None:
+            print(words)
+            return 0
+        if here:
+            check_folder(config)
+        name, note = None, ""
+        if (died := _died(role)) is not None:
+            os.environ[RESTARTS_VARIABLE] = str(died.restarts + 1)
+            note = words_of(died)
+            _LOGGER.warning("event=started_again detail=%r", note)
+            if time.monotonic() - died.at < config.monitor.silent_after_s:
+                name = died.name  # later the monitor may give its number to another process
+        if here and spec is not MONITOR:
+            watch = (_directory(), stop, partial(_is_over, config))
+            threading.Thread(target=_watch_monitor, args=watch, daemon=True).start()
+        status = run_role(spec, name, config, monitor, stop, contained=True, note=note)
+        if stop.reason not in (_MONITOR_GONE, _RUN_OVER):
+            return stop.exit_status if stop and spec is MONITOR else status
+        print(f"aclearn: {stop.reason}; see the log of the monitor", file=sys.stderr)
+        return 0
+    except AclearnError as error:
+        print(f"aclearn: {error}", file=sys.stderr)
+        if config is not None and here and spec is not MONITOR:
+            _end_run(config, monitor, f"role failed: {role}: {str(error).splitlines()[0]}")
+        return 0
+
+
+def network_overrides(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Overrides for a container's port, its announced address and its keys."""
+    host = environment.get(ANNOUNCE_VARIABLE)
+    return _NETWORK if not host else (*_NETWORK, f"network.announce_host={host}")
+
+
+def nothing_to_do(spec: RoleSpec, config: Config) -> str | None:
+    """Why the configuration does not use this role, in one line; None if it does.
+
+    Raises:
+        ConfigError: the whole run takes place in one process.
+    """
+    if config.run.deterministic:
+        raise ConfigError(
+            "run.deterministic: a single process runs all roles, so containers have nothing "
+            "to do; run it by `docker-compose run --rm --no-deps trainer train CONFIG`"
+        )
+    return spec.unused(config)
+
+
+def finished(config: Config) -> str | None:
+    """Why the existing run is over, in one line; None if it is not.
+
+    Raises:
+        ConfigError: the existing run has another environment or policy, and has learned something.
+        RunFolderError: its files cannot be read.
+    """
+    if not (_folder(config) / "config.yaml").exists():
+        return None
+    try:
+        words = why_over(config)
+    except ConfigError:
+        if RunFolder.open(_folder(config)).has_learned:
+            raise
+        return None  # the role replaces it: see role_folder
+    if words is None:
+        return None
+    return f'{words} in ARGS; to train another one: ARGS="run.seed={config.run.seed + 1}"'
+
+
+def check_folder(config: Config) -> None:
+    """Raise if the run folder cannot be written; it need not exist.
+
+    Every role checks it, so that none waits for a monitor or trainer that fails at this.
+    """
+    path = _folder(config)
+    place = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not os.access(place, os.W_OK | os.X_OK):
+        runs = config.run.dir
+        raise RunFolderError(
+            f"run.dir: user {os.geteuid()}, who owns the folder of docker-compose.yml, cannot "
+            f"write {place.absolute()}; give it to that user: sudo chown -R {os.geteuid()} {runs}"
+        )
+
+
+def _folder(config: Config) -> Path:
+    return Path(config.run.dir) / str(config.run.name)
+
+
+def _died(role: str) -> HealthReport | None:
+    """The last report of this container's previous process; None if it ended in order."""
+    reports = read_reports(_directory())
+    return next((each for each in reports if each.name.startswith(f"{role}-")), None)
+
+
+def _directory() -> Path:
+    directory = os.environ.get(RUNTIME_DIR_VARIABLE)
+    if not directory:
+        raise ConfigError(f"{RUNTIME_DIR_VARIABLE} must name a folder, as in the image")
+    return Path(directory)
+
+
+def words_of(died: HealthReport) -> str:
+    """How the process of this report ended, as text."""
+    if died.waits_for == FAILED:
+        return "its previous process failed; see the end of that process's log"
+    words = "its previous process was killed"
+    limit = memory_limit_bytes()
+    if limit is not None:
+        used = f"{died.rss_bytes / 2**20:.0f} of {limit / 2**20:.0f} MiB"
+        words += f", at most a second after it used {used}, the limit of its container"
+    return words
+
+
+def memory_limit_bytes() -> int | None:
+    """This container's memory limit; None without one."""
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limit = int(Path(path).read_text())
+        except (OSError, ValueError):
+            continue
+        return limit if limit < 2**60 else None
+    return None
+
+
+def _end_run(config: Config, monitor: str, reason: str) -> None:
+    """Ask the monitor to end the run, as `aclearn train` does after too many restarts."""
+    incarnation = new_incarnation()
+    keys_dir = config.network.keys_dir
+    with zmq.Context() as context:
+        try:
+            keys = load_keys(Path(keys_dir)) if keys_dir else None
+            socket_ = connect_dealer(context, monitor, routing_id=incarnation.encode(), keys=keys)
+        except EndpointError:
+            return  # the role failed with the same error and reported it
+        client = Client(ZmqTransport(socket_), str(config.run.name), incarnation)
+        client.send(StopRun(reason), timeout_s=_LAST_WORD_WITHIN_S)
+        client.close(linger_s=1.0)
+
+
+def _is_over(config: Config) -> bool:
+    """Whether the run has reached a bound or its target, by its folder."""
+    try:
+        return finished(config) is not None
+    except AclearnError:  # the monitor or trainer reports it
+        return False
+
+
+def _watch_monitor(directory: Path, stop: StopFlag, run_is_over: Callable[[], bool]) -> None:
+    """Set `stop` once the monitor's container is away, if nothing is left to wait for.
+
+    That is so if the monitor never answered, or has ended the run: a role that was starting may
+    have missed that. A container that does not run has no address under its name.
+    """
+    away_since: float | None = None
+    while not stop:
+        time.sleep(_LOOK_EVERY_S)
+        now = time.monotonic()
+        try:
+            socket.getaddrinfo(MONITOR_HOST, None)
+            away_since = None
+        except OSError:
+            away_since = now if away_since is None else away_since
+            if now - away_since > _MONITOR_AWAY_S:
+                if not any(report.heard_from_monitor for report in read_reports(directory)):
+                    stop.set(_MONITOR_GONE)
+                elif run_is_over():
+                    stop.set(_RUN_OVER)

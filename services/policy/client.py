@@ -1,0 +1,192 @@
+"""Requests policies newer than the current one."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from aclearn.errors import AclearnError
+from aclearn.policies import Architecture
+from aclearn.rollout import PolicySnapshot
+from aclearn.types import PolicyId, PolicyVersion
+from aclearn.wire import ErrorReply, Message, NoNewerWeights
+from compress import ArtifactRuntime, RefusedArtifact, RefusedTensors
+from services.policy.factory import make_runtime
+from services.policy.sources import ArtifactSource, PolicySource, make_weights_source
+from services.role.context import RoleContext
+from services.role.monitor_client import MonitorClient
+from services.role.peer_link import PeerLink
+from services.role.request_client import RequestClient
+from services.role.requests import RetryPolicy
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Seconds without a connection or an answer before the next peer is asked: a dead peer stays listed
+#: until it was silent for long. A compressor does not answer while it compresses, and its first
+#: version takes longest.
+_RETRY = RetryPolicy(
+    answer_within_s=10.0,
+    once=True,  # by then the request is outdated: a new one replaces it
+    silent_after_s=10.0,
+    reached_within_s=5.0,
+    retry_first_s=0.05,
+    retry_most_s=0.4,
+)
+_NEWER = "a newer policy"
+#: Least time between two requests, and between two looks at shared weights.
+_ASK_EVERY_S, _LOOK_EVERY_S = 0.05, 0.01
+#: Largest share of a role's time for swapping policies; costly swaps make requests rarer.
+_SWAP_SHARE = 0.03
+#: Longest pause between requests: an interrupted swap only looks costly. Also the pause after a
+#: refusal, since the next policy may be refused too.
+_ASK_AT_LATEST_S = 1.0
+
+
+class PolicyClient:
+    """Keeps the acting policy at the newest version of its source.
+
+    `poll` does not wait, except for a fifth of a second when it opens a new trainer's buffer.
+    Policies that do not fit, are damaged or are not finite are refused and counted; the old policy
+    stays. In place of a refused artifact it requests the uncompressed policy.
+
+    Attributes:
+        acting: the acting policy, None before the first; replaced in one assignment, so another
+            thread that reads it once has a consistent policy.
+        swaps: number of replacements.
+        refused: number of refused policies.
+    """
+
+    def __init__(
+        self,
+        link: PeerLink,
+        source: PolicySource,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        ask_every_s: float = _ASK_EVERY_S,
+    ) -> None:
+        self._client = RequestClient[str](link, _RETRY, self._take_message, clock)
+        self._source, self._clock, self._ask_every_s = source, clock, ask_every_s
+        self._next_ask = clock()
+        self._refused: PolicyId | None = None
+        self._wants_uncompressed = False
+        self.acting: PolicySnapshot | None = None
+        self.swaps = 0
+        self.refused = 0
+
+    @property
+    def id(self) -> PolicyId:
+        """The policy that acts."""
+        return PolicyId() if self.acting is None else PolicyId(self.acting.at, self.acting.chain)
+
+    @property
+    def at(self) -> PolicyVersion:
+        """The acting version."""
+        return self.id.at
+
+    def close(self) -> None:
+        """Ask for nothing more."""
+        if self._client.link.client is not None:
+            self._client.link.client.close()
+
+    def gauges(self) -> dict[str, float]:
+        """For heartbeats: policies swapped and refused so far."""
+        return {"policy_swaps": float(self.swaps), "policy_refused": float(self.refused)}
+
+    def poll(self, monitor: MonitorClient) -> None:
+        """Take an answer if there is one; look or ask when due."""
+        link = self._client.link
+        if self._client.poll(monitor) and link.peer is not None:
+            self._source.follow(link.peer)
+        now = self._clock()
+        if link.client is None or self._client.requests.sent(_NEWER) or now < self._next_ask:
+            return
+        known = self.id
+        if self._refused and self._refused.at >= known.at and not self._wants_uncompressed:
+            known = self._refused
+        found = self._source.look(known.at)
+        if found is not None:
+            self._client.cancel(_NEWER)
+            self._take(PolicyId(found[0]), found[1], since=now)
+        elif self._source.silent:
+            self._next_ask = self._clock() + _LOOK_EVERY_S
+        elif _NEWER not in self._client.requests:
+            uncompressed = self._wants_uncompressed
+            self._client.ask(_NEWER, self._source.question(known, uncompressed=uncompressed))
+
+    def _take_message(self, message: Message) -> str:
+        """Handle a peer's message; the next request follows after a pause."""
+        self._next_ask = self._clock() + self._ask_every_s
+        offered = self._source.id_of(message)
+        if offered is not None:
+            self._take(offered, message, since=self._clock())
+        elif not isinstance(message, NoNewerWeights | ErrorReply):
+            _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
+        return _NEWER
+
+    def _take(self, offered: PolicyId, found: Any, *, since: float) -> None:
+        """Swap the policy in; the next pause depends on the time `since`."""
+        if not offered.replaces(self.id):
+            return  # a late answer
+        try:
+            self.acting = self._source.load(offered.at, found)
+        except (RefusedTensors, RefusedArtifact) as error:
+            self._refuse(offered, error)
+            return
+        self.swaps += 1
+        if self._wants_uncompressed and self._refused:
+            # in place of the refused chain's artifact of this version, too
+            self._refused = PolicyId(offered.at, self._refused.chain)
+        self._wants_uncompressed = False
+        now = self._clock()
+        pause_s = (now - since) / _SWAP_SHARE
+        least_s = _LOOK_EVERY_S if self._source.silent else self._ask_every_s
+        self._next_ask = now + min(max(least_s, pause_s), _ASK_AT_LATEST_S)
+
+    def _refuse(self, offered: PolicyId, error: AclearnError) -> None:
+        self.refused += 1
+        self._next_ask = self._clock() + _ASK_AT_LATEST_S
+        self._refused = offered  # the same again would be refused again
+        self._wants_uncompressed = self._source.compressed
+        _LOGGER.error("event=policy_refused version=%s chain=%s reason=%r", *offered, str(error))
+
+
+def make_policy_client(
+    context: RoleContext,
+    architecture: Architecture,
+    kind: str,
+    *,
+    max_batch: int,
+    threads: int = 1,
+    device: str = "auto",
+    uncompressed: bool = False,
+) -> PolicyClient:
+    """A client of the compressor if there is one, else of the trainer, with its runtime.
+
+    Args:
+        context: of the role that acts.
+        architecture: of the uncompressed policy.
+        kind: "onnx" or "torch", for the uncompressed policy; an artifact names its own.
+        max_batch: most observations of a batch; a GPU captures this size.
+        threads: of the runtime.
+        device: of the uncompressed policy in torch.
+        uncompressed: of a compressor: the uncompressed policy, not that of the current rung.
+
+    Raises:
+        ConfigError: the GPU does not exist.
+    """
+    # deterministic runs: each role acts on the newest policy
+    every_s = 0.0 if context.inline else _ASK_EVERY_S
+    make = partial(PolicyClient, clock=context.clock, ask_every_s=every_s)
+    if context.config.compressor.rungs:
+        source = ArtifactSource(
+            ArtifactRuntime(architecture, threads=threads), uncompressed=uncompressed
+        )
+        suffix = "-original" if uncompressed else ""
+        link = PeerLink(context, "artifacts", context.index, suffix)
+        return make(link, source)
+    runtime = make_runtime(architecture, kind, threads=threads, device=device, max_batch=max_batch)
+    weights = make_weights_source(context.config, architecture, runtime, kind)
+    return make(PeerLink(context, "weights"), weights)

@@ -1,0 +1,106 @@
+"""The client of the trainer's shared weights, which it reads without requests."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from aclearn.errors import EndpointError, SharingError
+from aclearn.policies import Architecture
+from aclearn.shared_weights import OpenMemory, SeqlockReader, request_fds
+from aclearn.types import PolicyVersion
+from aclearn.wire import Peer, parse_endpoint
+from services.role.requests import Requests, RetryPolicy
+
+_LOGGER = logging.getLogger(__name__)
+
+#: After five failed attempts to get a trainer's file descriptors, a role requests weights instead.
+_RETRY = RetryPolicy(math.inf, retry_first_s=1.0, retry_most_s=1.0, most_failures=5)
+#: Longest wait of each attempt.
+_REQUEST_WITHIN_S = 0.2
+#: Name of the buffer's address among a trainer's endpoints.
+SHARED_WEIGHTS = "shared_weights"
+
+
+class SharedWeightsClient:
+    """The current trainer's buffer, if this role can map it.
+
+    Args:
+        architecture: of the policy.
+        place: where the role uses weights; see `SharedMemory.place`.
+        open_memory: maps memory of that place.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        place: str,
+        open_memory: OpenMemory,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._shapes, self._place = architecture.tensor_shapes(), place
+        self._open_memory, self._clock = open_memory, clock
+        self._reader: SeqlockReader | None = None
+        self._requests = Requests[str](_RETRY)
+
+    @property
+    def open(self) -> bool:
+        """Whether there is a buffer; otherwise weights are requested."""
+        return self._reader is not None
+
+    def follow(self, trainer: Peer) -> None:
+        """Close an earlier trainer's buffer, and open this one's at the next look."""
+        self.close()
+        endpoint = trainer.endpoints.get(SHARED_WEIGHTS)
+        if endpoint is not None:
+            try:
+                fd_server = Path(parse_endpoint(endpoint).path)
+                self._requests.add(SHARED_WEIGHTS, fd_server, self._clock())
+            except EndpointError as error:
+                _say_not_shared(error)
+
+    def newer_than(self, known: PolicyVersion) -> tuple[PolicyVersion, Mapping[str, Any]] | None:
+        """A copy of the newest weights, in `place`, if they are newer than `known`."""
+        for _, fd_server in self._requests.due(self._clock()):
+            self._request(fd_server)
+        return None if self._reader is None else self._reader.newer_than(known)
+
+    def close(self) -> None:
+        """Close the buffer."""
+        self._requests.cancel(SHARED_WEIGHTS)
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _request(self, fd_server: Path) -> None:
+        try:
+            description, fds = request_fds(fd_server, timeout_s=_REQUEST_WITHIN_S)
+        except SharingError as error:
+            # a trainer that is starting answers late; a busy one refuses some
+            self._requests.tried(SHARED_WEIGHTS, self._clock(), sent=False)
+            if SHARED_WEIGHTS not in self._requests:
+                _say_not_shared(error)
+            return
+        self._requests.answered(SHARED_WEIGHTS)
+        try:
+            self._reader = SeqlockReader(
+                description,
+                fds,
+                shapes=self._shapes,
+                place=self._place,
+                open_memory=self._open_memory,
+            )
+        except SharingError as error:
+            _say_not_shared(error)
+        else:
+            _LOGGER.info("event=weights_shared place=%s", self._place)
+
+
+def _say_not_shared(error: Exception) -> None:
+    _LOGGER.warning("event=weights_not_shared reason=%r", str(error))

@@ -1,0 +1,138 @@
+"""A network of the user's own, checked and described where torch is.
+
+Roles that never load torch need the shapes of its weights and its ONNX graph. `aclearn train` lets
+another process make it before the run and passes the result to its roles; a role started by hand
+asks for itself. That process is `python -m services.policy.users_network`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from functools import lru_cache
+from typing import Any
+
+from aclearn.config import Config
+from aclearn.distributions import distribution_of
+from aclearn.errors import ConfigError
+from aclearn.extensions import search_modules_in
+from aclearn.launch import describe_exit
+from aclearn.launch.main_guard import mark_own_process
+from aclearn.policies import ModuleSpec
+from aclearn.types import EnvSpec, ObservationSpec
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Environment variable in which `aclearn train` passes the network's description to its roles.
+VARIABLE = "ACLEARN_NETWORK"
+#: Characters of a variable at most; Linux allows 128 KiB. Roles ask for longer ones themselves.
+_MOST_CHARACTERS = 100_000
+#: Seconds for loading torch and the user's module, and for the check.
+_WITHIN_S = 120.0
+
+
+def users_module(config: Config, spec: EnvSpec) -> ModuleSpec:
+    """The configured network of the user's own, for this environment.
+
+    Raises:
+        ConfigError: it cannot be made or breaks the contract of `check_policy`; one line.
+    """
+    request = _request(config, spec)
+    if (passed := os.environ.get(VARIABLE)) is not None:
+        found = json.loads(passed)
+        if found["request"] == request:
+            return ModuleSpec.from_dict(found["module"])
+    return _described(request)
+
+
+def network_variable(config: Config, spec: EnvSpec) -> dict[str, str]:
+    """`VARIABLE` for the roles of a run, if it has a network of the user's own."""
+    if not config.policy.is_users:
+        return {}
+    module = users_module(config, spec)
+    text = json.dumps({"request": _request(config, spec), "module": module.to_dict()})
+    return {VARIABLE: text} if len(text) <= _MOST_CHARACTERS else {}
+
+
+def _request(config: Config, spec: EnvSpec) -> str:
+    policy = config.policy
+    try:
+        return json.dumps(
+            {
+                "name": policy.architecture,
+                "arguments": policy.arguments,
+                "observation": spec.observation.to_dict(),
+                "parameters": distribution_of(spec.action).parameter_count,
+                "critic": policy.critic,
+                "pythonpath": config.run.pythonpath,
+            },
+            sort_keys=True,
+        )
+    except TypeError as error:
+        raise ConfigError(f"policy.arguments: {error}; use numbers, texts, lists") from error
+
+
+@lru_cache(maxsize=4)
+def _described(request: str) -> ModuleSpec:
+    # a process that has not loaded torch, seconds and 200 MB, does not load it for this
+    answer = _answer(request) if "torch" in sys.modules else _answer_of_a_process(request)
+    if "failure" in answer:
+        raise ConfigError(answer["failure"])
+    for warning in answer["warnings"]:
+        _LOGGER.warning("event=network_warning detail=%r", warning)
+    return ModuleSpec.from_dict(answer["module"])
+
+
+def _answer(request: str) -> dict[str, Any]:
+    from aclearn.policies.users_description import describe_module
+
+    asked = json.loads(request)
+    search_modules_in(asked.pop("pythonpath"))
+    observation = ObservationSpec.from_dict(asked.pop("observation"))
+    try:
+        module, warnings = describe_module(**asked, observation=observation)
+    except ConfigError as error:
+        return {"failure": str(error)}
+    return {"module": module.to_dict(), "warnings": warnings}
+
+
+def _answer_of_a_process(request: str) -> dict[str, Any]:
+    name = json.loads(request)["name"]
+    try:
+        asked = subprocess.run(
+            # -P: a folder named services in the current directory must not shadow ours
+            [sys.executable, "-P", "-m", "services.policy.users_network"],
+            input=request,
+            capture_output=True,
+            text=True,
+            timeout=_WITHIN_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(
+            f"policy.architecture {name!r}: the network was not made within {_WITHIN_S:g} s"
+        ) from error
+    if not asked.stdout:
+        words = asked.stderr.strip().rpartition("\n")[-1]
+        raise ConfigError(
+            f"policy.architecture {name!r}: its process ended ({describe_exit(asked.returncode)})"
+            f"{f': {words}' if words else ''}"
+        )
+    answer: dict[str, Any] = json.loads(asked.stdout)
+    return answer
+
+
+def main() -> None:
+    """Read a request from standard input and answer on standard output, in JSON."""
+    # the user's module prints to standard error
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    mark_own_process()
+    os.write(answer, json.dumps(_answer(sys.stdin.read())).encode())
+    os._exit(0)  # the module may have left threads running
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What every role has: its context, its loop, its clients, its workers."""

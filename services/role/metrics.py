@@ -1,0 +1,76 @@
+"""The fields that all heartbeats have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aclearn.telemetry import BusyShare, WaitMeter, add_up
+from aclearn.types import EpisodeCohort
+from aclearn.wire import Heartbeat, Server
+from services.role.worker_pool import WantedWorkers
+
+
+@dataclass
+class RoleMetrics:
+    """Makes heartbeats of a role's own numbers and those of every role.
+
+    Attributes:
+        meter: of the thread that owns the sockets; None where roles share one thread, so that waits
+            mean nothing.
+        servers: whose refused messages are reported.
+        workers: their waits are the role's, their work is added to that of `meter`; may be None.
+    """
+
+    meter: WaitMeter | None = field(default_factory=WaitMeter)
+    servers: Sequence[Server] = ()
+    workers: WantedWorkers | None = None
+
+    def __post_init__(self) -> None:
+        self._sockets_busy = BusyShare(self.meter or WaitMeter())
+
+    def heartbeat(
+        self,
+        *,
+        counters: Mapping[str, int],
+        gauges: Mapping[str, float],
+        dropped: Mapping[str, int] | None = None,
+        episode_returns: Sequence[float] = (),
+        episode_policies: Sequence[str] = (),
+        cohorts: Sequence[EpisodeCohort] = (),
+        settled_s: float = 0.0,
+        clock_s: float = 0.0,
+        note: str = "",
+    ) -> Heartbeat:
+        """A heartbeat; the arguments are the role's own fields."""
+        counters, gauges = dict(counters), dict(gauges)
+        meter = self.meter
+        waits, parts = (meter.seconds(), meter.parts()) if meter else ({}, {})
+        if self.servers:
+            refused = sum((server.refused for server in self.servers), Counter[str]())
+            counters |= {f"refused.{reason}": count for reason, count in refused.items()}
+            gauges["refused_messages"] = float(refused.total())
+            gauges["refused_connections"] = float(
+                sum(server.refused_connections for server in self.servers)
+            )
+        if self.workers is not None:
+            pool = self.workers.pool
+            waits, parts = pool.waits(), add_up(pool.parts(), parts)
+            counters["worker_failures"] = pool.failures
+            counters["workers_refused"] = self.workers.refused
+            gauges["workers"] = float(pool.running)
+            gauges["sockets_busy"] = self._sockets_busy.take()
+        return Heartbeat(
+            counters=counters,
+            gauges=gauges,
+            dropped=dict(dropped or {}),
+            waits=waits,
+            parts=parts,
+            episode_returns=list(episode_returns),
+            episode_policies=list(episode_policies),
+            cohorts=list(cohorts),
+            settled_s=settled_s,
+            clock_s=clock_s,
+            note=note,
+        )

@@ -1,0 +1,301 @@
+"""A role's client of the monitor: hello, heartbeats, directives."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import repeat
+
+from aclearn.launch import StopFlag
+from aclearn.telemetry import WaitMeter
+from aclearn.types import EpisodeCohort, bounded_cohorts
+from aclearn.wire import (
+    Client,
+    DirectiveAck,
+    ErrorReply,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    MembershipReply,
+    Message,
+    Peer,
+    Peers,
+    SaveBest,
+    SetChain,
+    SetMix,
+    SetWorkers,
+    StopRole,
+)
+from services.role.health import WAITS_FOR_MONITOR, HealthFile, missing_role
+from services.role.refusal_log import say_refusal
+from services.role.requests import Requests, RetryPolicy
+from services.roles import MONITOR, TRAINER
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Requests to a monitor are repeated every half a second.
+ASKING = RetryPolicy(answer_within_s=0.5, retry_first_s=0.5, retry_most_s=0.5)
+
+#: What the monitor directs roles to do.
+RoleDirective = SaveBest | SetChain | SetMix | SetWorkers | StopRole
+
+_HELLO = "hello"
+#: Seconds without an answer before a warning; it is logged once until the next answer.
+_SAY_UNANSWERED_AFTER_S = 5.0
+
+#: Unanswered heartbeats after which the monitor counts as gone.
+_HEARTBEATS_UNANSWERED = 3
+
+#: Seconds for the last heartbeat to leave the socket.
+_GOODBYE_LINGER_S = 1.0
+
+#: Most episodes in a heartbeat: a message holds no more, and means are of 100.
+MOST_EPISODES = 1000
+
+
+def exit_status(stop: StopFlag, *, run_is_over: bool) -> int:
+    """The status of a role that ended in order.
+
+    0 only if the monitor ended the run: any other status means that the run continues.
+    """
+    return 0 if run_is_over else stop.exit_status
+
+
+class NumberTaken(Exception):
+    """Another process has this one's number: ask for another."""
+
+
+class UnansweredWarning:
+    """Warns once when the monitor has not answered for five seconds."""
+
+    def __init__(self) -> None:
+        self._due_at: float | None = None
+
+    def look(self, now: float) -> None:
+        """Warn when it is time; the first call is at the first request."""
+        if self._due_at is None:
+            self._due_at = now + _SAY_UNANSWERED_AFTER_S
+        if now >= self._due_at:
+            self.answered()
+            _LOGGER.warning(
+                "event=monitor_does_not_answer after_s=%g detail='is it running, at the address of "
+                "--monitor, with the same run.name and the same keys (network.keys_dir)?'",
+                _SAY_UNANSWERED_AFTER_S,
+            )
+
+    def answered(self) -> None:
+        """Stop the warning."""
+        self._due_at = float("inf")
+
+
+class MonitorClient:
+    """A role's client of the monitor: sends hellos and heartbeats, receives peers and directives.
+
+    Call `tick` between any two steps of the role; it never blocks. Without a monitor the role
+    continues with the peers that it knows.
+
+    Args:
+        client: connected to the monitor; owned by the thread that ticks.
+        hello: the first message, repeated when the monitor does not know this incarnation.
+        heartbeat: makes the next heartbeat.
+        stop: set by signals, which end this process alone.
+        heartbeat_every_s: seconds between two heartbeats.
+        health: receives the reason to wait.
+        number_given: the monitor gave the number in the name; `tick` raises `NumberTaken` if
+            another process has taken it before the first hello.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        hello: Hello,
+        heartbeat: Callable[[], Heartbeat],
+        heartbeat_every_s: float,
+        stop: StopFlag | None = None,
+        health: HealthFile | None = None,
+        number_given: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._hello, self._make_heartbeat = client, hello, heartbeat
+        self._stop_flag = StopFlag() if stop is None else stop
+        self._heartbeat_every_s, self._health, self._clock = heartbeat_every_s, health, clock
+        self._number_given = number_given
+        self._answered_at = float("-inf")
+        self._requests = Requests[str](ASKING)
+        self._next_heartbeat = clock()
+        self._say_hello()
+        self._unanswered = UnansweredWarning()
+        self._waits = False
+        self._refusals: set[str] = set()
+        #: Return and policy of episodes that no heartbeat has carried, or no answered one.
+        self._unsent_episodes: list[tuple[float, str]] = []
+        self._unanswered_episodes: list[tuple[float, str]] = []
+        self._unsent_cohorts: list[EpisodeCohort] = []
+        self._unanswered_cohorts: list[EpisodeCohort] = []
+        self._left = False
+        self.peers: tuple[Peer, ...] = ()
+        self.revision = -1
+        self.stop_reason: str | None = None
+        #: Whether the monitor ended the run, not this process alone.
+        self.run_is_over = False
+        #: Number of workers, rung of the ladder, and share of unrolls that the rung's policy plays,
+        #: by the newest directives; None before the first one.
+        self.workers: int | None = None
+        self.rung: int | None = None
+        self.compressed_share: float | None = None
+        self._best_means: list[float] = []
+
+    def tick(self) -> None:
+        """Handle the monitor's messages and send due ones.
+
+        Raises:
+            NumberTaken: another process has this one's number.
+        """
+        while (envelope := self._client.receive(0.0)) is not None:
+            self._take(envelope.message)
+        now = self._clock()
+        for key, hello in self._requests.due(now):
+            self._requests.tried(key, now, sent=self._client.send(hello))
+        if _HELLO in self._requests:
+            self._unanswered.look(now)
+        elif now >= self._next_heartbeat:
+            self._next_heartbeat = now + self._heartbeat_every_s
+            self._send_heartbeat()
+        if self._health is not None:
+            self._health.say(self._missing)
+
+    @property
+    def generation(self) -> int | None:
+        """The generation of the newest trainer; None before the first one."""
+        serving = (peer.generation for peer in self.peers if peer.role == TRAINER.name)
+        return next(serving, None)
+
+    @property
+    def channel(self) -> Client:
+        """For pollers."""
+        return self._client
+
+    def take_best_mean(self) -> float | None:
+        """The highest mean return that the monitor sent since the last call."""
+        means, self._best_means = self._best_means, []
+        return max(means, default=None)
+
+    def goes_on(self, meter: WaitMeter) -> bool:
+        """`tick`; returns whether the role shall continue: no monitor or signal stopped it.
+
+        Args:
+            meter: measures the messages as a part of the role's work.
+        """
+        with meter.part("wire"):
+            self.tick()
+        return self.stop_reason is None and not self._stop_flag
+
+    @property
+    def exit_status(self) -> int:
+        """The status of a role that ended in order; see `exit_status`."""
+        return exit_status(self._stop_flag, run_is_over=self.run_is_over)
+
+    def leave(self) -> None:
+        """Send the last heartbeat and close; once."""
+        if not self._left:
+            self._left = True
+            self._send_heartbeat(final=True, timeout_s=_GOODBYE_LINGER_S)
+            self._client.close(linger_s=_GOODBYE_LINGER_S)
+
+    def _follow(self, directive: RoleDirective) -> None:
+        if isinstance(directive, SaveBest):
+            self._best_means.append(directive.return_mean)
+        elif isinstance(directive, SetWorkers):
+            self.workers = directive.count
+        elif isinstance(directive, SetChain):
+            self.rung = directive.rung
+        elif isinstance(directive, SetMix):
+            self.compressed_share = directive.compressed_share
+        else:
+            self.run_is_over = True
+            self._stop(directive.reason)
+
+    def _missing(self) -> str:
+        """The missing requirement, as text; empty if none is missing."""
+        assert self._health is not None
+        silence_s = self._clock() - self._answered_at
+        if silence_s > max(
+            _SAY_UNANSWERED_AFTER_S, _HEARTBEATS_UNANSWERED * self._heartbeat_every_s
+        ):
+            return WAITS_FOR_MONITOR
+        return missing_role(self._health.needs, {peer.role for peer in self.peers})
+
+    def _say_hello(self) -> None:
+        self._requests.add(_HELLO, self._hello, self._clock())
+
+    def _stop(self, reason: str) -> None:
+        if self.stop_reason is None:
+            _LOGGER.info("event=told_to_stop reason=%r", reason)
+        self.stop_reason = reason or "stop"
+
+    def _wait(self, reason: str) -> None:
+        self._unanswered.answered()
+        if self.revision >= 0:
+            self._stop(reason)  # the name was this process's, and now belongs to another
+        elif self._number_given:
+            raise NumberTaken(reason)
+        elif not self._waits:
+            self._waits = True
+            _LOGGER.warning("event=name_is_taken reason=%r", reason)
+
+    def _send_heartbeat(self, *, final: bool = False, timeout_s: float = 0.0) -> None:
+        made = self._make_heartbeat()
+        # episodes of an unsent heartbeat must not be lost; counter `episodes` has them already
+        ended = zip(made.episode_returns, made.episode_policies or repeat(""), strict=False)
+        episodes = [*self._unsent_episodes, *ended][-MOST_EPISODES:]
+        cohorts = bounded_cohorts([*self._unsent_cohorts, *made.cohorts])
+        heartbeat = replace(
+            made,
+            cohorts=cohorts,
+            episode_returns=[return_ for return_, _ in episodes],
+            episode_policies=[policy for _, policy in episodes],
+            final=final,
+        )
+        sent = self._client.send(heartbeat, timeout_s=timeout_s)
+        self._unsent_episodes, self._unsent_cohorts = ([], []) if sent else (episodes, cohorts)
+        if sent:
+            self._unanswered_episodes = [*self._unanswered_episodes, *episodes][-MOST_EPISODES:]
+            unanswered = [*self._unanswered_cohorts, *cohorts]
+            self._unanswered_cohorts = bounded_cohorts(unanswered)
+
+    def _take(self, message: Message) -> None:
+        self._answered_at = self._clock()
+        if isinstance(message, Peers):
+            self._requests.answered(_HELLO)
+            self._unanswered.answered()
+            self.peers, self.revision = tuple(message.peers), message.revision
+        elif isinstance(message, HeartbeatReply):
+            self._unanswered_episodes, self._unanswered_cohorts = [], []
+            if message.revision != self.revision and _HELLO not in self._requests:
+                self._say_hello()  # requests the newer list of peers
+        elif isinstance(message, MembershipReply):
+            if message.action in ("stop", "leave"):
+                self.run_is_over |= message.action == "stop"
+                if message.action == "leave" and self.revision < 0:
+                    _LOGGER.error("event=refused_by_the_run reason=%r", message.reason)
+                self._stop(message.reason)
+            elif message.action == "wait":
+                self._wait(message.reason)
+            elif message.action == "hello":
+                # a monitor that does not know this process did not use its heartbeat
+                self._unsent_episodes = [*self._unanswered_episodes, *self._unsent_episodes]
+                self._unsent_cohorts = [*self._unanswered_cohorts, *self._unsent_cohorts]
+                self._unanswered_episodes, self._unanswered_cohorts = [], []
+                self._say_hello()
+        elif isinstance(message, RoleDirective):
+            # a lost directive is sent again, and so is its acknowledgement
+            self._client.send(DirectiveAck(message.id))
+            self._follow(message)
+        elif isinstance(message, ErrorReply):
+            say_refusal(self._refusals, MONITOR.name, message)
+        else:
+            _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)

@@ -1,1 +1,0 @@
-"""Shared parts of all roles: context, clients of monitor and peers, policies, workers."""

@@ -1,0 +1,1 @@
+"""Checks and folders before a run or a role starts."""

@@ -1,0 +1,184 @@
+"""Checks before a run has a folder or a process.
+
+`aclearn train` checks everything and passes the result to its roles. A role started by hand checks
+its own part.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import pkgutil
+from collections.abc import Iterable
+
+import zmq
+
+from aclearn.config import Config, doubts
+from aclearn.control.strategies.load import check_strategies
+from aclearn.errors import ConfigError, EndpointError
+from aclearn.launch import StopFlag
+from aclearn.metrics.indicators import load_indicators
+from aclearn.metrics.sinks import load_sinks
+from aclearn.policies import Architecture
+from aclearn.runs import RunFolder, next_name
+from aclearn.types import EnvSpec
+from aclearn.wire import bind_router, claim_ipc_path, parse_endpoint
+from services.policy.factory import acting_chain, architecture_of, make_ladder
+from services.role.context import RoleContext, cluster_keys
+from services.role.torch_checks import (
+    check_learning,
+    check_predictor_device,
+    check_with_torch_elsewhere,
+)
+from services.roles import ROLES, roles_of
+from services.start.message_sizes import check_sizes
+from services.start.probe import probe_environment
+from services.start.warm_start import warm_start
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Environment variable in which `aclearn train` passes the environment's spec to its roles.
+SPEC_VARIABLE = "ACLEARN_ENV_SPEC"
+
+
+def check_run(
+    config: Config, monitor: str, *, resume: bool, stop: StopFlag, overwrite: bool = False
+) -> EnvSpec | None:
+    """Check that a run can start on this machine.
+
+    Args:
+        config: of the run.
+        monitor: address of its monitor.
+        resume: whether the run exists.
+        stop: set by signals; ends the wait for the environment.
+        overwrite: whether an existing run is to be replaced.
+
+    Returns:
+        The spec of its environments; None if `stop` was set meanwhile.
+
+    Raises:
+        AclearnError: a check failed; says in one line how to mend it.
+    """
+    if not resume:
+        name = config.run.name or next_name(config.run.dir, config.experiment)
+        RunFolder.check_free(config.run.dir, name, overwrite=overwrite)
+    if not config.run.deterministic:
+        check_address(config, monitor)
+    _tell(doubts(config))
+    check_resident_extra(config)
+    load_indicators(config.monitor.indicators)
+    load_sinks(config.metrics.sinks)
+    check_strategies(config, roles_of(config))
+    check_with_torch_elsewhere(config)
+    spec = probe_environment(config, stop=stop)
+    if spec is not None:
+        architecture = check_policy(config, spec)
+        if not resume:
+            _tell(warm_start(config, architecture).doubts)
+        if config.compressor.rungs:
+            make_ladder(config, architecture)
+        if config.resident.chain:
+            acting_chain(config.resident.chain, architecture)
+    return spec
+
+
+def check_role(context: RoleContext) -> EnvSpec | None:
+    """Check that a role can start, before it has a run folder or joins the run.
+
+    Each role checks only its own devices: another's may be on another machine.
+
+    Returns:
+        The spec of its environments; None if the role does not need it, or `stop` was set
+            meanwhile.
+
+    Raises:
+        AclearnError: a check failed; says in one line how to mend it.
+    """
+    if (found := os.environ.get(SPEC_VARIABLE)) is not None:
+        return EnvSpec.from_dict(json.loads(found))
+    spec = ROLES[context.role]
+    if spec.check:
+        pkgutil.resolve_name(spec.check)(context)
+    if not spec.needs_environment:
+        return None
+    env_spec = probe_environment(context.config, stop=context.stop)
+    if env_spec is not None:
+        architecture = check_policy(context.config, env_spec)
+        if "artifacts" in spec.endpoints:
+            make_ladder(context.config, architecture)
+    return env_spec
+
+
+def check_monitor(context: RoleContext) -> None:
+    """Check a monitor's indicators, sinks and strategies, and its address as `check_address`."""
+    load_indicators(context.config.monitor.indicators)
+    load_sinks(context.config.metrics.sinks)
+    check_strategies(context.config, roles_of(context.config))
+    check_address(context.config, context.monitor)
+
+
+def check_trainer(context: RoleContext) -> None:
+    """Check a trainer's settings, and its addresses and GPU on this machine."""
+    _tell(doubts(context.config))
+    if parse_endpoint(context.monitor).transport == "tcp":
+        server, _ = context.serve((), context.config.network.ports.unrolls)
+        server.close()
+    check_learning(context.config)
+
+
+def _tell(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        _LOGGER.warning(sentence)
+
+
+def check_predictor(context: RoleContext) -> None:
+    """Check a predictor's GPU on this machine."""
+    check_predictor_device(context.config)
+
+
+def check_resident_extra(config: Config) -> None:
+    """Check that Warp is there if `resident.envs` needs it.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if config.resident.envs is not None and importlib.util.find_spec("warp") is None:
+        raise ConfigError(
+            "resident.envs: environments on the trainer's device need NVIDIA Warp, which is not "
+            'installed; install it with pip install "aclearn[resident]", or set this to null'
+        )
+
+
+def check_address(config: Config, monitor: str) -> None:
+    """Check that a monitor can listen at this address now.
+
+    Raises:
+        EndpointError: it is malformed, in use, not of this machine, or off loopback without keys.
+    """
+    keys = cluster_keys(config)
+    endpoint = parse_endpoint(monitor)
+    if endpoint.transport == "ipc":
+        claim_ipc_path(endpoint.path)
+        return
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        socket, _ = bind_router(context, monitor, keys=keys)
+        socket.close(linger=0)
+    except EndpointError as error:
+        key = "" if config.monitor.port is None else "monitor.port: "
+        raise EndpointError(f"{key}{error}") from error
+    finally:
+        context.destroy(linger=0)  # returns when the address is free again
+
+
+def check_policy(config: Config, spec: EnvSpec) -> Architecture:
+    """The policy's architecture, checked against the environment and the sizes of messages.
+
+    Raises:
+        ConfigError: it does not fit; names the key.
+    """
+    architecture = architecture_of(config, spec)
+    check_sizes(config, spec, architecture)
+    return architecture

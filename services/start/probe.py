@@ -1,0 +1,314 @@
+"""Tries an environment in its own process: before a run begins, and for `aclearn check-env`.
+
+The user's code may hang, crash, print, change the directory or end the interpreter; the process
+isolates the caller from all that. It is `python -m services.start.probe`, which never loads
+torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aclearn.config import Config, config_from_yaml
+from aclearn.distributions import distribution_of
+from aclearn.envs import VectorEnv, make_vector_env, read_spec
+from aclearn.envs.env_check import EnvReport, check_env
+from aclearn.envs.factory import options_of
+from aclearn.envs.lookup import maker
+from aclearn.envs.sync_vector_env import SyncVectorEnv
+from aclearn.errors import EnvironmentFailure
+from aclearn.extensions import search_modules_in, users_line
+from aclearn.hidden_packages import hidden_by_ours
+from aclearn.launch import PARENT_PID_VARIABLE, StopFlag, describe_exit, die_with_parent
+from aclearn.launch.main_guard import mark_own_process
+from aclearn.types import EnvSpec
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Additional seconds for the start of the process.
+_START_WITHIN_S = 30.0
+#: Longest wait before the clock and the signals are checked, in seconds.
+_LOOK_EVERY_S = 0.02
+#: Bytes that a pipe holds without a reader, at least; the answer is shorter.
+_PIPE_BYTES = 65_536
+#: Newest bytes kept of the environment's output.
+_PRINTED_BYTES = 4096
+#: The module of the program that the user started.
+_MAIN = "__main__"
+#: Most characters of an exception's text.
+_MOST_CHARACTERS = 1000
+#: Of a check: seconds of random actions; environments in a group, and faults that it survives.
+_CHECK_S, _GROUP, _MOST_FAULTS = 5.0, 8, 20
+
+
+def probe_environment(
+    config: Config, *, stop: StopFlag | None = None, within_s: float | None = None
+) -> EnvSpec | None:
+    """The spec of the configured environment; None if `stop` was set meanwhile.
+
+    Args:
+        config: names the environment.
+        stop: set by signals; ends the wait.
+        within_s: time limit of the whole probe; by default `actors.step_timeout_s` each for making,
+            resetting and stepping.
+
+    Raises:
+        EnvironmentFailure: it cannot be made, reset or stepped, or is of an unsupported kind; gives
+            the reason and the place in one line.
+    """
+    if config.env.id.startswith(f"{_MAIN}:") and config.run.deterministic:
+        return read_spec(config.env)  # no other process has it
+    within_s = within_s or _START_WITHIN_S + 3 * config.actors.step_timeout_s
+    said = _ask(config, "first steps", within_s, stop)
+    if said is None:
+        return None
+    spec = EnvSpec.from_dict(said["spec"])
+    if spec.warning:
+        _LOGGER.warning(spec.warning)
+    return spec
+
+
+def check_environment(config: Config) -> tuple[EnvSpec, EnvReport]:
+    """The spec of the configured environment, and the report of its check.
+
+    Raises:
+        EnvironmentFailure: it cannot be made, is of an unsupported kind, or ended its process.
+    """
+    # every limit of the environment's own is in the report
+    within_s = _START_WITHIN_S + 10 * config.actors.step_timeout_s
+    said = _ask(config, "check", within_s, None)
+    assert said is not None  # nothing stops it
+    return EnvSpec.from_dict(said["spec"]), EnvReport(**said["report"])
+
+
+def _ask(
+    config: Config, what: str, within_s: float, stop: StopFlag | None
+) -> dict[str, Any] | None:
+    """What the process says; None if `stop` was set meanwhile."""
+    _check_modules(config)
+    process = subprocess.Popen(
+        # -P: a folder named services in the current directory must not shadow ours
+        [sys.executable, "-P", "-m", "services.start.probe", what],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1", PARENT_PID_VARIABLE: str(os.getpid())},
+        start_new_session=True,
+    )
+    answer, printed = bytearray(), bytearray()
+    try:
+        _send(process, config.to_yaml().encode())
+        in_time = _listen(process, answer, printed, time.monotonic() + within_s, stop)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # and all processes that the environment started
+        with process:
+            pass  # closes the pipes, reaps
+    said: dict[str, Any] = {"phase": "made"}
+    for line in answer.decode().splitlines():
+        said |= json.loads(line)
+    if "spec" in said:
+        return said
+    if stop:
+        return None
+    if "failure" in said:
+        raise EnvironmentFailure(said["failure"])
+    if not in_time:
+        raise EnvironmentFailure(
+            f"environment {config.env.id}: no answer within {within_s:g} s while it was "
+            f"{said['phase']} for the first time; raise actors.step_timeout_s if it needs more time"
+        )
+    words = printed.decode(errors="replace").strip().rpartition("\n")[-1]
+    raise EnvironmentFailure(
+        f"environment {config.env.id}: its process ended ({describe_exit(process.returncode)}) "
+        f"while it was {said['phase']} for the first time{f': {words}' if words else ''}"
+    )
+
+
+def _check_modules(config: Config) -> None:
+    """Warn of modules of the user's that ours hide; refuse an environment without a module.
+
+    Raises:
+        EnvironmentFailure: it is of the main program, and the run has processes.
+    """
+    module, colon, name = config.env.id.partition(":")
+    if not colon or module == "resident":
+        return
+    if module == _MAIN and not config.run.deterministic:
+        raise EnvironmentFailure(
+            f"env.id {config.env.id!r}: other processes cannot import {name} from the main "
+            f"program; write it into a file, e.g. my_env.py, and give my_env:{name}, or set "
+            "run.deterministic=true, which is slower"
+        )
+    search_modules_in(config.run.pythonpath)
+    if words := hidden_by_ours([*config.run.pythonpath, str(Path.cwd())]):
+        _warn_once(words)
+
+
+@lru_cache
+def _warn_once(words: str) -> None:
+    _LOGGER.warning(words)
+
+
+def _send(process: subprocess.Popen[bytes], text: bytes) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # its end is reported below
+        process.stdin.write(text)
+        process.stdin.close()
+
+
+def _listen(
+    process: subprocess.Popen[bytes],
+    answer: bytearray,
+    printed: bytearray,
+    deadline: float,
+    stop: StopFlag | None,
+) -> bool:
+    """Collect the process's output until it ends; False if it is late or `stop` was set."""
+    with selectors.DefaultSelector() as selector:
+        for pipe, kept in ((process.stdout, answer), (process.stderr, printed)):
+            assert pipe is not None
+            selector.register(pipe, selectors.EVENT_READ, kept)
+        while True:
+            # not until both pipes are closed: processes of the environment may hold them
+            ended = process.poll() is not None
+            for key, _ in selector.select(0.0 if ended else _LOOK_EVERY_S):
+                read = os.read(key.fd, _PIPE_BYTES)
+                key.data.extend(read)
+                if not read:
+                    selector.unregister(key.fileobj)
+            del printed[:-_PRINTED_BYTES]
+            if ended:
+                return True
+            if stop or time.monotonic() > deadline:
+                return False
+
+
+def main() -> None:
+    """Read a configuration from standard input and answer on standard output, in lines of JSON.
+
+    Each line has the phase that begins, the environment's spec, or the error.
+    """
+    # the environment prints to standard error, and its processes do not inherit the answer's pipe
+    answer = os.dup(1)
+    os.dup2(2, 1)
+
+    def say(**fields: Any) -> None:
+        os.write(answer, json.dumps(fields).encode() + b"\n")
+
+    die_with_parent()
+    mark_own_process()
+    config = config_from_yaml(sys.stdin.read())
+    search_modules_in(config.run.pythonpath)
+    env: VectorEnv | None = None
+    phase = "made"
+    try:
+        env = make_vector_env(
+            config.env,
+            num_envs=1,
+            seed=0,
+            step_timeout_s=config.actors.step_timeout_s,
+            max_faults=0,
+        )
+        if sys.argv[1:] == ["check"]:
+            say(phase=(phase := "checked"))
+            report = _checked(config, env)
+            say(spec=env.spec.to_dict(), report=asdict(report))
+        else:
+            say(phase=(phase := "reset"))
+            env.reset()
+            say(phase=(phase := "stepped"))
+            _step(env, np.random.default_rng(0))
+            say(spec=env.spec.to_dict())
+        env.close()
+    except BaseException as error:  # SystemExit included
+        say(failure=_in_one_line(error, config.env.id, phase))
+    os._exit(0)  # the environment may have left threads running
+
+
+def _step(env: VectorEnv, rng: np.random.Generator) -> None:
+    """One step with random actions that are allowed."""
+    distribution = distribution_of(env.spec.action)
+    parameters = np.zeros((env.num_envs, distribution.parameter_count), np.float32)
+    env.send(distribution.sample(distribution.mask(parameters, env.masks), rng)[0])
+    env.recv()
+
+
+def _checked(config: Config, env: VectorEnv) -> EnvReport:
+    """The report on an environment, of which one is made."""
+    if type(env) is SyncVectorEnv:
+        report = check_env(
+            maker(config.env),
+            options=options_of(config.env),
+            masked_by_info=config.env.action_mask == "info",
+            seconds=_CHECK_S,
+            step_timeout_s=config.actors.step_timeout_s,
+        )
+    else:
+        report = _checked_group(config)
+    report.advice += [env.spec.warning] if env.spec.warning else []
+    return report
+
+
+def _checked_group(config: Config) -> EnvReport:
+    """The report on Atari, resident and PettingZoo environments: their groups check each step."""
+    report, rng = EnvReport(), np.random.default_rng(1)
+    group = make_vector_env(
+        config.env,
+        num_envs=_GROUP,
+        seed=1,
+        step_timeout_s=config.actors.step_timeout_s,
+        max_faults=_MOST_FAULTS,
+    )
+    steps, begun = 0, time.monotonic()
+    try:
+        group.reset()
+        while time.monotonic() - begun < _CHECK_S and steps < 1000 * group.num_envs:
+            _step(group, rng)
+            steps += group.num_envs
+    except EnvironmentFailure as error:
+        report.mend.append(str(error).partition("\n")[0])
+    finally:
+        if isinstance(group, SyncVectorEnv):
+            report.mend += [f"{why}: {detail}" for why, detail in group.fault_details.items()]
+        group.close()
+    if not report.mend:
+        took_s = time.monotonic() - begun
+        report.fine.append(
+            f"{steps} steps with random actions, {steps / took_s:,.0f} steps/s in a group of "
+            f"{group.num_envs}"
+        )
+    return report
+
+
+def _in_one_line(error: BaseException, name: str, phase: str) -> str:
+    """The error and its place in the user's own files."""
+    cause = error.__cause__ or error
+    if phase == "made" and isinstance(error, EnvironmentFailure):
+        text, _, _ = str(error).partition("\n")  # a traceback follows
+    else:
+        text = f"environment {name} fails when it is {phase} for the first time: {_words(cause)}"
+    place = users_line(cause)
+    return " ".join(f"{text}{place if place not in text else ''}".split())
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Texts about the end of a run, for its end and for its resumption."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from aclearn.config import Config
+from aclearn.control import StopCondition
+from aclearn.errors import RunFolderError
+from aclearn.metrics import dropped_words
+from aclearn.runs import RunFolder, is_metrics_line
+from services.start.folder import check_same_run
+from services.start.warm_start import return_before
+
+#: Numbers of every summary that show whether the run is over; `return_mean_100` may be None.
+_JUDGED: Final = ("time_s", "accounted_env_steps", "updates", "episodes_in_mean")
+
+
+def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
+    """The result of a run, from its `summary.json`."""
+    mean, reached = summary["return_mean_100"], summary["reached_target_at_s"]
+    words = f"run {config.run.name} (seed {config.run.seed}) ended: {summary['reason']}"
+    if mean is not None:
+        words += f", return {mean:.2f} (mean of {summary['episodes_in_mean']})"
+    words += f", {summary['env_steps']} agent steps in {summary['wall_s']:.0f} s"
+    if reasons := dropped_words(summary):
+        words += f", not learned: {reasons}"
+    if reached is not None:
+        words += f"; target {config.run.target_return} reached at {reached:.0f} s"
+    best, before = summary.get("best_return"), return_before(config)
+    if before is not None and (best is None or best < before):
+        words += (
+            f"; run.init_from had a return of {before:.2f}, which no policy of this run has reached"
+        )
+    if _learned_nothing_in_time(summary):
+        words += "; run.max_wall_s, which counts from the command, passed before the first update"
+    words += f"; {Path(config.run.dir) / str(config.run.name)}"
+    return f"{words}\n{error}" if (error := summary.get("sink_error")) else words
+
+
+def next_commands(config: Config, summary: Mapping[str, Any]) -> str:
+    """The three commands that usually follow a run, one line each, or that which lets it learn.
+
+    Args:
+        config: of the run.
+        summary: of its end.
+    """
+    path = Path(config.run.dir) / str(config.run.name)
+    with suppress(ValueError):  # elsewhere
+        path = path.relative_to(Path.cwd())
+    run = shlex.quote(str(path))
+    best = "" if summary.get("best_return") is None else " --best"
+    resume = f"aclearn train {run}/config.yaml --resume"
+    if _learned_nothing_in_time(summary) and (bound := config.run.max_wall_s) is not None:
+        return f"next: {resume} run.max_wall_s={_further(bound, summary['time_s'])}"
+    play, plot = f"aclearn evaluate {run}{best}", f"aclearn plot {run}"
+    if StopCondition.resumed(config.run, summary).reached(summary):
+        last = f"aclearn export {run} --to {shlex.quote(f'{path.name}.onnx')}{best}"
+    else:
+        last = resume
+    return f"next: {play}\n      {plot}\n      {last}"
+
+
+def _learned_nothing_in_time(summary: Mapping[str, Any]) -> bool:
+    return bool(summary["reason"] == "max_wall_s" and summary["updates"] == 0)
+
+
+def why_over(config: Config) -> str | None:
+    """Why the existing run would end at once, and the keys that let it continue; None if not.
+
+    Args:
+        config: of the resumed run.
+
+    Raises:
+        ConfigError: the existing run has another environment or policy.
+        RunFolderError: there is no run, or its files cannot be read or are invalid.
+    """
+    folder = RunFolder.open(Path(config.run.dir) / str(config.run.name))
+    check_same_run(config, folder)
+    summary = folder.read_summary()
+    if summary is None:
+        return None
+    _check(summary, folder.summary_path)
+    goal = StopCondition.resumed(config.run, summary)
+    seen, keys, bounds = [], [], []
+    reached = goal.reached(summary)
+    for reason, value in reached.items():
+        if reason == "target_reached":
+            seen.append(
+                f"its target of {_digits(config.run.target_return or 0.0)} at {value:.0f} s"
+            )
+            keys.append("run.stop_at_target=false or a higher run.target_return")
+        else:
+            bound = getattr(config.run, reason)
+            seen.append(f"run.{reason}={_digits(bound)}")
+            bounds.append(f"run.{reason}={_further(bound, value)}")
+    if not seen:
+        return None
+    if bounds:
+        higher = "a higher bound" if len(bounds) == 1 else "higher bounds"
+        keys.append(f"{higher}, e.g. {' '.join(bounds)}")
+    return (
+        f"the run in {folder.path} is over: it has reached {' and '.join(seen)}. "
+        f"To resume it, give {', and '.join(keys)}"
+    )
+
+
+def _further(bound: float, value: float) -> str:
+    """The next multiple of twice the bound: the run may be far beyond a lowered bound."""
+    return _digits(2 * bound * (value // (2 * bound) + 1))
+
+
+def _digits(value: float) -> str:
+    """Plain digits; a whole number without a decimal point."""
+    return str(int(value)) if float(value).is_integer() else str(value)
+
+
+def _check(summary: Mapping[str, Any], path: Path) -> None:
+    missing = [name for name in _JUDGED if summary.get(name) is None]
+    if "return_mean_100" not in summary:
+        missing.append("return_mean_100")
+    if missing or not is_metrics_line({**summary, "reason": None}):
+        what = f"it has no {missing[0]}" if missing else "it has values of another type"
+        raise RunFolderError(
+            f"{path} is no summary of this version of aclearn ({what}); remove the file to resume "
+            "the run, or start another one under another run.name"
+        )

@@ -1,0 +1,132 @@
+"""`run.init_from`: the policy of another run, with which a new one begins."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from numpy.typing import NDArray
+
+from aclearn.config import Config, config_from_yaml
+from aclearn.errors import AclearnError, CheckpointError, ConfigError
+from aclearn.policies import Architecture
+from aclearn.runs import Checkpoint, RunFolder, load_checkpoint, load_newest
+from services.start.folder import differences
+
+_KEY: Final = "run.init_from"
+#: Groups and keys of the configuration that decide about the architecture.
+_OF_THE_POLICY: Final = ("env", "policy", "loss.kind", "loss.normalise_returns")
+_ADVANTAGES: Final = "normaliser/advantages"
+#: A first step size so many times the last one of the other run is worth a sentence.
+_MUCH_LARGER: Final = 3.0
+
+
+class WarmStart(NamedTuple):
+    """What a run begins with.
+
+    Attributes:
+        tensors: under their names in a checkpoint.
+        doubts: what may harm the policy, in sentences.
+    """
+
+    tensors: dict[str, NDArray[Any]]
+    doubts: list[str]
+
+
+def warm_start(config: Config, architecture: Architecture) -> WarmStart:
+    """What `run.init_from` gives; nothing without that key.
+
+    It is all that belongs to the policy: weights, statistics of the normalisers, a target network.
+    The optimiser's moments come along where its kind is the same: without them every weight would
+    move by the whole step size, however small its gradient. The size of the advantages does where
+    the loss is the same. Counters do not, so that a schedule begins anew.
+
+    Raises:
+        ConfigError: there is no such run or checkpoint, or it is of another architecture; names
+            what differs.
+    """
+    if config.run.init_from is None:
+        return WarmStart({}, [])
+    path = Path(config.run.init_from)
+    try:
+        checkpoint = _read(path)
+    except AclearnError as error:
+        raise ConfigError(f"{_KEY}: {error}") from error
+    found, expected = checkpoint.state.get("architecture"), architecture.digest()
+    if found != expected:
+        raise ConfigError(
+            f"{_KEY}: {checkpoint.path} is of another architecture than this run"
+            f"{_different(checkpoint.path, config)}; give these keys the same values, or leave "
+            f"{_KEY} out"
+        )
+    there, doubts = _config_of(checkpoint.path), []
+    taken = ["weights/", "normaliser/", "target", "scaler"]
+    if there is not None and there.optimiser.kind == config.optimiser.kind:
+        taken.append("optimiser/")
+    else:
+        kind = "unknown" if there is None else there.optimiser.kind
+        doubts.append(
+            f"{_KEY}: the optimiser of {checkpoint.path.parents[1]} is {kind}, here it is "
+            f"{config.optimiser.kind}, so that its moments begin anew: the first updates move each "
+            "weight by the whole step size; begin with a smaller optimiser.learning_rate"
+        )
+    tensors = {n: t for n, t in checkpoint.tensors.items() if n.startswith(tuple(taken))}
+    if there is None or there.loss.kind != config.loss.kind:
+        tensors.pop(_ADVANTAGES, None)
+    if there is not None:
+        last = there.optimiser.rate_after(int(checkpoint.state["ledger"]["learned_steps"]))
+        first = config.optimiser.learning_rate
+        if first > _MUCH_LARGER * last:
+            doubts.append(
+                f"{_KEY}: {checkpoint.path.parents[1]} learned its last steps at a rate of "
+                f"{last:.3g}, and this run begins with optimiser.learning_rate: {first:.3g}; such "
+                "steps may destroy the policy, so set a smaller one to refine it"
+            )
+    return WarmStart(tensors, doubts)
+
+
+def return_before(config: Config) -> float | None:
+    """The mean return of the policy in `run.init_from`; None if there is none, or none is known."""
+    if config.run.init_from is None:
+        return None
+    with suppress(AclearnError, KeyError, TypeError, ValueError):  # it may have been removed since
+        checkpoint = _read(Path(config.run.init_from))
+        known = checkpoint.state["return_mean_100"]
+        if known is None:  # the newest one: as its run ended
+            summary = RunFolder.open(checkpoint.path.parents[1]).read_summary()
+            if summary and summary["updates"] == checkpoint.label:
+                known = summary["return_mean_100"]
+        return None if known is None else float(known)
+    return None
+
+
+def _read(path: Path) -> Checkpoint:
+    if path.suffix == ".json":
+        return load_checkpoint(path)
+    checkpoint = load_newest(RunFolder.open(path).checkpoints_dir)
+    if checkpoint is None:
+        raise CheckpointError(f"{path} has no checkpoint yet")
+    return checkpoint
+
+
+def _different(checkpoint: Path, config: Config) -> str:
+    """The keys in which its run differs, with both values; or the digests' difference alone."""
+    there = _config_of(checkpoint)
+    if there is None:
+        return " (other spaces or layers)"
+    found = [
+        f"{key} is {theirs!r} there, {ours!r} here"
+        for key, theirs, ours in differences(there, config)
+        if key in _OF_THE_POLICY or key.partition(".")[0] in _OF_THE_POLICY
+    ]
+    return f": {'; '.join(found)}" if found else " (the environment has other spaces)"
+
+
+def _config_of(checkpoint: Path) -> Config | None:
+    """The configuration of its run; None of a checkpoint without its run, or of another version."""
+    try:
+        folder = RunFolder.open(checkpoint.parents[1])
+        return config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
+    except AclearnError:
+        return None

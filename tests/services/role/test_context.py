@@ -1,0 +1,68 @@
+"""Resources of a role after its end."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from aclearn.config import Config
+from aclearn.errors import EndpointError
+from aclearn.launch import StopFlag
+from aclearn.wire import create_keys
+from services.role.context import RoleContext
+from tests.support.system import free_port
+
+
+def test_the_files_of_sockets_go_with_the_role_and_no_others(tmp_path: Path) -> None:
+    config = Config.model_validate({"run": {"name": "r"}, "env": {"id": "CartPole-v1"}})
+    (tmp_path / "another").touch()
+    context = RoleContext("monitor", 0, config, f"ipc://{tmp_path}/m.sock", None, StopFlag())
+    try:
+        server = context.serve_at(context.monitor, ())
+        other, _ = context.serve(())
+        assert (tmp_path / "m.sock").is_socket()
+        assert len(list(tmp_path.iterdir())) == 3
+        server.close()
+        other.close()
+    finally:
+        context.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["another"]
+
+
+@pytest.mark.parametrize(
+    ("network", "announced"),
+    [
+        ({}, "127.0.0.1"),
+        ({"announce_host": "10.0.0.7"}, "10.0.0.7"),
+        ({"bind_host": "0.0.0.0", "announce_host": "[fd00::7]"}, "[fd00::7]"),
+        ({"bind_host": "0.0.0.0"}, socket.gethostname()),
+    ],
+)
+def test_a_role_listens_at_its_port_and_announces_where_others_reach_it(
+    tmp_path: Path, network: dict[str, str], announced: str
+) -> None:
+    create_keys(tmp_path)
+    config = Config.model_validate(
+        {
+            "run": {"name": "r"},
+            "env": {"id": "CartPole-v1"},
+            "network": {"keys_dir": str(tmp_path), **network},
+        }
+    )
+    context = RoleContext("trainer", 0, config, "tcp://127.0.0.1:5555", None, StopFlag())
+    try:
+        port = free_port()
+        first, endpoint = context.serve((), port)
+        assert endpoint == f"tcp://{announced}:{port}"
+        with pytest.raises(EndpointError, match=rf"cannot bind .*:{port}: the address is in use"):
+            context.serve((), port)
+        second, other = context.serve(())  # a free one, which others get too
+        assert other.startswith(f"tcp://{announced}:") and other != endpoint
+        with socket.create_connection(("127.0.0.1", int(other.rpartition(":")[2]))):
+            pass
+        first.close()
+        second.close()
+    finally:
+        context.close()

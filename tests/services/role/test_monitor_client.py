@@ -1,0 +1,373 @@
+"""A role's client of the monitor, on a real socket and with a clock that the test sets."""
+
+from __future__ import annotations
+
+import pytest
+
+from aclearn.wire import (
+    DirectiveAck,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    MembershipReply,
+    Peer,
+    Peers,
+    SaveBest,
+    Server,
+    SetChain,
+    SetMix,
+    SetWorkers,
+    Status,
+    StopRole,
+)
+from services.role.monitor_client import MonitorClient, NumberTaken
+
+
+class Line:
+    """One role, and the monitor's end of its connection."""
+
+    def __init__(self, roles, tools) -> None:
+        self.tools, self.clock = tools, tools.Clock()
+        self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Heartbeat, DirectiveAck))
+        self.context = roles("actor-0")
+        self.client = self.context.connect(roles.monitor)
+        self.heartbeats: list[Heartbeat] = []
+        self.returns: list[float] = []
+        self.hello = self.context.hello({"unrolls": "ipc:///u"})
+        # connected, so that the speed of connecting has no effect below
+        tools.wait_until(
+            lambda: self.client.transport.wait_for_room(0.1), "the monitor is connected"
+        )
+        self.membership = MonitorClient(
+            self.client,
+            hello=self.hello,
+            heartbeat=self._heartbeat,
+            heartbeat_every_s=2.0,
+            clock=self.clock,
+        )
+
+    def _heartbeat(self) -> Heartbeat:
+        heartbeat = Heartbeat({"number": len(self.heartbeats)}, episode_returns=self.returns)
+        self.returns = []
+        self.heartbeats.append(heartbeat)
+        return heartbeat
+
+    def next(self):
+        """The monitor's next message; the role ticks meanwhile."""
+        routing_id, envelope = self.tools.next_message(self.monitor, self.membership.tick)
+        assert routing_id == envelope.incarnation.encode() == self.context.incarnation.encode()
+        return envelope.message
+
+    def quiet(self) -> bool:
+        return self.tools.nothing_comes(self.monitor, self.membership.tick)
+
+    def say(self, message) -> None:
+        assert self.monitor.send(self.context.incarnation.encode(), message)
+
+    def introduce(self, revision: int = 1) -> None:
+        assert isinstance(self.next(), Hello)
+        self.say(Peers(revision, []))
+        self.tools.wait_until(self._tick_and_know(revision), "the peers are known")
+
+    def _tick_and_know(self, revision: int):
+        def look() -> bool:
+            self.client.transport.wait(0.1)
+            self.membership.tick()
+            return self.membership.revision == revision
+
+        return look
+
+
+def test_hello_is_said_at_once_and_again_every_half_second_until_it_is_answered(
+    roles, tools
+) -> None:
+    line = Line(roles, tools)
+    assert line.next() == line.hello
+    assert line.quiet()
+    line.clock.now += 0.49
+    assert line.quiet()
+    line.clock.now += 0.02
+    assert line.next() == line.hello
+    line.say(Peers(4, [Peer("trainer", "trainer-0", "t", {"unrolls": "ipc:///u"})]))
+    assert line.next() == line.heartbeats[0]
+    assert line.membership.revision == 4
+    assert [peer.incarnation for peer in line.membership.peers] == ["t"]
+    line.clock.now += 1.0
+    assert line.quiet()
+
+
+def _events(caplog, name: str) -> list[str]:
+    return [text for text in caplog.messages if text.startswith(f"event={name} ")]
+
+
+def test_a_monitor_that_does_not_answer_for_five_seconds_is_said_once(roles, tools, caplog) -> None:
+    line = Line(roles, tools)
+    line.clock.now += 100.0  # it makes its environments, and has asked nothing yet
+    assert line.next() == line.hello
+    line.clock.now += 4.9
+    assert line.next() == line.hello
+    assert _events(caplog, "monitor_does_not_answer") == []
+    line.clock.now += 0.2
+    line.membership.tick()
+    line.clock.now += 100.0
+    line.membership.tick()
+    [text] = _events(caplog, "monitor_does_not_answer")
+    assert "run.name" in text
+    assert "network.keys_dir" in text
+
+
+def test_a_monitor_that_answers_is_not_complained_of(roles, tools, caplog) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    assert isinstance(line.next(), Heartbeat)
+    line.say(MembershipReply("hello", "unknown incarnation: say hello"))
+    # before the next heartbeat is due
+    assert line.client.transport.wait(tools.deadline_s), "the directive comes"
+    line.clock.now += 100.0
+    assert line.next() == line.hello
+    assert _events(caplog, "monitor_does_not_answer") == []
+
+
+def test_a_monitor_of_another_run_says_so_and_the_role_logs_it_once(roles, tools, caplog) -> None:
+    line = Line(roles, tools)
+    other = Server(line.monitor.transport, "another-run", "m")
+    for number in (1, 2):
+        tools.wait_until(
+            lambda: line.membership.tick() or other.receive(0.05) or other.refused.total(),
+            "it is refused",
+        )
+        assert other.refused == {"wrong_run": 1}, number
+        other.refused.clear()
+        assert line.client.transport.wait(tools.deadline_s), "the refusal comes"
+        line.membership.tick()
+        line.clock.now += 1.0
+    [text] = _events(caplog, "message_refused")
+    assert "reason=wrong_run" in text
+    assert f"belongs to run '{line.context.run}', this is run 'another-run'" in text.replace(
+        "\\", ""
+    )
+
+
+def test_heartbeats_go_out_at_their_interval(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    assert line.next() == line.heartbeats[0]
+    line.say(HeartbeatReply(1))
+    assert line.quiet()
+    line.clock.now += 1.9
+    assert line.quiet()
+    line.clock.now += 0.2
+    assert line.next() == line.heartbeats[1]
+    line.clock.now += 20.0  # a role that was busy for long sends one heartbeat, not ten
+    assert line.next() == line.heartbeats[2]
+    assert line.quiet()
+
+
+def test_a_heartbeat_reply_of_another_revision_makes_the_role_ask_for_the_peers(
+    roles, tools
+) -> None:
+    line = Line(roles, tools)
+    line.introduce(revision=1)
+    assert isinstance(line.next(), Heartbeat)
+    line.say(HeartbeatReply(1))
+    assert line.quiet()
+    line.say(HeartbeatReply(2))
+    line.clock.now += 0.5
+    assert line.next() == line.hello
+
+
+def test_a_monitor_that_does_not_know_the_role_hears_hello_at_once(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    assert isinstance(line.next(), Heartbeat)
+    line.say(MembershipReply("hello", "unknown incarnation: say hello"))
+    assert line.next() == line.hello
+
+
+def test_stop_is_remembered_with_its_reason(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    assert line.membership.stop_reason is None
+    line.say(StopRole("target_reached"))
+    tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "stop is known")
+    assert line.membership.stop_reason == "target_reached"
+    line.say(StopRole(""))  # without a reason it is a stop too
+    tools.wait_until(
+        lambda: line.membership.tick() or line.membership.stop_reason == "stop", "stop is known"
+    )
+
+
+def test_a_process_whose_name_is_taken_waits_and_says_why_once(roles, tools, caplog) -> None:
+    line = Line(roles, tools)
+    for _ in range(2):
+        assert line.next() == line.hello
+        line.say(MembershipReply("wait", "actor-0 is process 7 on box"))
+        assert line.client.transport.wait(tools.deadline_s), "the directive comes"
+        line.clock.now += 100.0  # far beyond the reported silence
+    line.introduce()
+    assert line.membership.stop_reason is None
+    [text] = _events(caplog, "name_is_taken")
+    assert "actor-0 is process 7 on box" in text
+    assert _events(caplog, "monitor_does_not_answer") == []
+
+
+def test_a_process_whose_name_was_taken_over_leaves(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    line.say(MembershipReply("wait", "actor-0 is process 7 on box"))
+    tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "it stops")
+    assert line.membership.stop_reason == "actor-0 is process 7 on box"
+
+
+def test_the_highest_mean_since_the_last_look_is_handed_out_once(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    assert line.membership.take_best_mean() is None
+    for mean in (-3.0, -1.0, -2.0):
+        line.say(SaveBest(mean))
+    line.say(StopRole("enough"))
+    tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "all came")
+    assert line.membership.take_best_mean() == -1.0
+    assert line.membership.take_best_mean() is None
+
+
+def test_messages_that_make_no_sense_are_ignored(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    line.say(Status("{}"))
+    line.clock.now += 2.0
+    assert line.next() == line.heartbeats[1]
+
+
+def test_the_last_heartbeat_is_final_and_still_leaves_the_socket(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    line.membership.leave()
+    _, envelope = tools.next_message(line.monitor)
+    assert envelope.message.final
+    assert line.client.transport.socket.closed
+
+
+def test_episodes_of_a_heartbeat_that_could_not_be_sent_go_with_the_next_one(tools) -> None:
+    class Unwilling:
+        """A client without a peer, then with one."""
+
+        def __init__(self) -> None:
+            self.connected, self.sent = False, []
+            self.inbox = [Peers(1, [])]
+
+        def receive(self, timeout_s):
+            if not self.inbox:
+                return None
+            return type("Envelope", (), {"message": self.inbox.pop()})
+
+        def send(self, message, *, timeout_s=0.0):
+            if self.connected:
+                self.sent.append(message)
+            return self.connected
+
+    client, clock = Unwilling(), tools.Clock()
+    policies = ["original", "mixed", "compressed", "original", "original"]
+    heartbeats = [
+        Heartbeat({"episodes": 2 + n}, episode_returns=[float(n)], episode_policies=[policies[n]])
+        for n in range(5)
+    ]
+    queue = iter(heartbeats)
+    membership = MonitorClient(
+        client,
+        hello=Hello("actor", 0, "box", 1, {}),
+        heartbeat=lambda: next(queue),
+        heartbeat_every_s=1.0,
+        clock=clock,
+    )
+    for connected in (False, False, True, True):
+        client.connected = connected
+        membership.tick()
+        clock.now += 1.0
+    [third, fourth] = client.sent
+    assert third.episode_returns == [0.0, 1.0, 2.0]
+    assert third.episode_policies == policies[:3]
+    assert third.counters == {"episodes": 4}
+    assert fourth == heartbeats[3]
+
+
+def test_episodes_that_a_new_monitor_has_not_taken_are_told_again(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.returns = [1.0]
+    line.introduce()
+    assert line.next().episode_returns == [1.0]
+    line.say(HeartbeatReply(1))
+    assert line.client.transport.wait(tools.deadline_s)
+    line.returns = [2.0]
+    line.clock.now += 2.1
+    assert line.next().episode_returns == [2.0]
+    # a restarted monitor, which does not know the heartbeat's sender
+    line.say(MembershipReply("hello", ""))
+    assert line.next() == line.hello
+    line.say(Peers(2, []))
+    tools.wait_until(line._tick_and_know(2), "the new monitor is known")
+    line.returns = [3.0]
+    line.clock.now += 2.1
+    assert line.next().episode_returns == [2.0, 3.0]
+
+
+def test_each_directive_is_acknowledged_also_one_that_comes_twice(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    assert line.membership.rung is line.membership.compressed_share is None
+    orders = SetWorkers(4, 7), SaveBest(1.5, 8), SetChain(2, 9), SetMix(0.25, 10), StopRole("x", 11)
+    for directive in (orders[0], *orders):
+        line.say(directive)
+        assert line.next() == DirectiveAck(directive.id)
+    assert line.membership.workers == 4
+    assert (line.membership.rung, line.membership.compressed_share) == (2, 0.25)
+    assert line.membership.take_best_mean() == 1.5
+    assert line.membership.stop_reason == "x" and line.membership.run_is_over
+
+
+def test_the_newest_count_of_workers_is_known(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    assert line.membership.workers is None
+    for count in (4, 2):
+        line.say(SetWorkers(count))
+    tools.wait_until(
+        lambda: line.membership.tick() or line.membership.workers == 2, "the count came"
+    )
+
+
+def test_a_heartbeat_tells_of_no_more_episodes_than_fit_into_a_message(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    played = [float(n) for n in range(7000)]
+    line.returns = list(played)
+    line.clock.now += 2.0
+    told = line.next()
+    assert told.episode_returns == played[-1000:]
+
+
+def test_a_process_whose_number_another_one_has_asks_for_another_and_does_not_wait(
+    roles, tools
+) -> None:
+    line = Line(roles, tools)
+    membership = MonitorClient(
+        line.client,
+        hello=line.hello,
+        heartbeat=line._heartbeat,
+        heartbeat_every_s=2.0,
+        number_given=True,
+        clock=line.clock,
+    )
+    tools.next_message(line.monitor, membership.tick)
+    line.say(MembershipReply("wait", "actor-0 lives"))
+    line.client.transport.wait(tools.deadline_s)
+    with pytest.raises(NumberTaken, match="actor-0 lives"):
+        membership.tick()

@@ -1,0 +1,129 @@
+"""A role's links reconnect to restarted peers, also after the monitor's own restart."""
+
+from __future__ import annotations
+
+import pytest
+
+from aclearn.errors import ConfigError
+from aclearn.wire import Peer, StatusRequest
+from services.role.peer_link import PeerLink
+
+
+def _serve(roles, name):
+    context = roles(name)
+    server, endpoint = context.serve((StatusRequest,))
+    return context, server, Peer(context.role, name, context.incarnation, {"service": endpoint})
+
+
+def _reaches(tools, link, server) -> bool:
+    sent = []
+
+    def send() -> None:
+        if not sent and link.client.send(StatusRequest()):
+            sent.append(True)
+
+    _, envelope = tools.next_message(server, send)
+    return envelope.message == StatusRequest()
+
+
+@pytest.mark.parametrize("monitor", ["tcp://10.0.0.7:5555", "tcp://some-host:5555"])
+def test_what_other_machines_cannot_reach_is_refused_when_the_monitor_is_on_one(
+    roles, monitor
+) -> None:
+    context = roles("trainer-0")
+    context.monitor = monitor
+    words = rf"network\.bind_host: 127\.0\.0\.1 cannot be reached .* monitor is at {monitor}"
+    with pytest.raises(ConfigError, match=words):
+        context.serve((StatusRequest,))
+
+
+def test_a_link_connects_to_the_endpoint_that_the_monitor_names(roles, tools) -> None:
+    _, server, peer = _serve(roles, "trainer-0")
+    link, known = PeerLink(roles("actor-0"), "service"), tools.KnownPeers()
+    assert not link.follow(known)
+    assert link.client is None
+    known.learn(peer)
+    assert link.follow(known)
+    assert _reaches(tools, link, server)
+    client = link.client
+    assert not link.follow(known)
+    known.learn(peer, Peer("actor", "actor-1", "x", {}))
+    assert not link.follow(known)  # others came; the peer is the same
+    assert link.client is client
+
+
+def test_a_peer_that_was_started_again_is_followed(roles, tools) -> None:
+    _, first, first_peer = _serve(roles, "trainer-0")
+    _, second, second_peer = _serve(roles, "trainer-0")
+    link, known = PeerLink(roles("actor-0"), "service"), tools.KnownPeers()
+    known.learn(first_peer)
+    link.follow(known)
+    assert _reaches(tools, link, first)
+    known.learn(second_peer)
+    assert link.follow(known)
+    assert _reaches(tools, link, second)
+
+
+def test_peers_of_a_new_monitor_count_although_its_revision_is_the_old_one(roles, tools) -> None:
+    _, _, first_peer = _serve(roles, "trainer-0")
+    _, second, second_peer = _serve(roles, "trainer-0")
+    link, known = PeerLink(roles("actor-0"), "service"), tools.KnownPeers()
+    known.learn(first_peer, revision=3)
+    link.follow(known)
+    # monitor and trainer died together; the new monitor has counted to 3 as well
+    known.learn(second_peer, revision=3)
+    assert link.follow(known)
+    assert _reaches(tools, link, second)
+
+
+def test_a_peer_that_the_monitor_does_not_name_now_is_kept(roles, tools) -> None:
+    _, server, peer = _serve(roles, "trainer-0")
+    link, known = PeerLink(roles("actor-0"), "service"), tools.KnownPeers()
+    known.learn(peer)
+    link.follow(known)
+    known.learn()  # a new monitor to which the trainer has not said hello yet
+    assert not link.follow(known)
+    assert _reaches(tools, link, server)
+
+
+@pytest.mark.parametrize(("index", "expected"), [(0, 0), (1, 1), (2, 0), (5, 1)])
+def test_actors_share_predictors_by_their_numbers(roles, tools, index, expected) -> None:
+    serving = [_serve(roles, f"predictor-{i}") for i in range(2)]
+    silent = Peer("predictor", "predictor-2", "x", {})  # has bound nothing yet
+    link = PeerLink(roles("actor-0"), "service", index)
+    known = tools.KnownPeers()
+    known.learn(silent, *(peer for *_, peer in reversed(serving)))
+    link.follow(known)
+    assert _reaches(tools, link, serving[expected][1])
+
+
+def test_a_peer_that_is_passed_over_makes_room_for_the_next_until_others_are_there(
+    roles, tools
+) -> None:
+    serving = [_serve(roles, f"predictor-{i}") for i in range(2)]
+    peers = [peer for *_, peer in serving]
+    link, known = PeerLink(roles("actor-0"), "service"), tools.KnownPeers()
+    known.learn(*peers)
+    link.follow(known)
+    assert _reaches(tools, link, serving[0][1])
+    link.pass_over()
+    assert link.follow(known)
+    assert _reaches(tools, link, serving[1][1])
+    known.learn(*peers, Peer("actor", "actor-1", "x", {}))
+    assert not link.follow(known)  # the same predictors: the first is still silent
+    again = _serve(roles, "predictor-0")
+    known.learn(again[2], peers[1])
+    assert link.follow(known)
+    assert _reaches(tools, link, again[1])
+
+
+def test_the_only_peer_is_kept_however_silent(roles, tools) -> None:
+    _, server, peer = _serve(roles, "predictor-0")
+    link, known = PeerLink(roles("actor-0"), "service"), tools.KnownPeers()
+    known.learn(peer)
+    link.follow(known)
+    client = link.client
+    link.pass_over()
+    assert not link.follow(known)
+    assert link.client is client
+    assert _reaches(tools, link, server)

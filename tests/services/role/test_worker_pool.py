@@ -1,0 +1,296 @@
+"""Worker threads that start and end."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+
+from services.role.worker_pool import MOST_FAILURES, WantedWorkers, WorkerPool
+from tests.support.waiting import DEADLINE_S
+
+
+class Job:
+    """A step that waits for its turn and records its thread."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+        self.done = itertools.count()
+        self.finished = 0
+        self.turn = threading.Semaphore(0)
+        self.failing = threading.Event()
+        self.lock = threading.Lock()
+        self.made = 0
+
+    def make(self):
+        with self.lock:
+            self.made += 1
+
+        def step(meter) -> bool:
+            with meter.waiting("turns"):
+                mine = self.turn.acquire(timeout=0.02)
+            if not mine:
+                return False
+            if self.failing.is_set():
+                raise ValueError("broken on purpose")
+            with self.lock:
+                self.threads.add(threading.get_ident())
+                self.finished += 1
+            return True
+
+        return step
+
+
+@pytest.fixture
+def job() -> Job:
+    return Job()
+
+
+@pytest.fixture
+def pool(job):
+    pool = WorkerPool(job.make, name="test")
+    yield pool
+    assert pool.close(DEADLINE_S)
+    assert not [t for t in threading.enumerate() if t.name.startswith("test-")]
+
+
+def living() -> set[str]:
+    return {t.name for t in threading.enumerate() if t.name.startswith("test-")}
+
+
+def test_a_pool_has_as_many_threads_as_it_was_told(pool, tools) -> None:
+    for count in (3, 1, 4, 0, 2):
+        pool.resize(count)
+        assert pool.size == count
+        names = {f"test-{index}" for index in range(count)}
+        tools.wait_until(lambda names=names: living() == names, "the threads are there, or gone")
+
+
+def test_every_turn_is_taken_once_while_the_count_changes(pool, job, tools) -> None:
+    counts = itertools.cycle([1, 4, 2, 0, 3])
+    for _ in range(60):
+        pool.resize(next(counts))
+        job.turn.release(5)
+    pool.resize(4)
+    tools.wait_until(lambda: job.finished == 300, "all turns are taken")
+    assert pool.failures == 0
+
+
+def test_a_worker_that_raises_is_replaced_and_the_others_go_on(pool, job, tools) -> None:
+    pool.resize(2)
+    tools.wait_until(lambda: job.made == 2, "both are made")
+    turns = 0
+    for failures in (1, 2, 3, 4):  # never three in a row, neither of all nor of one of them
+        job.failing.set()
+        turns += 1
+        job.turn.release()
+        tools.wait_until(lambda failures=failures: pool.failures == failures, "it failed")
+        job.failing.clear()
+        job.threads.clear()
+
+        while len(job.threads) < 2:
+            turns += 1
+            job.turn.release()
+            taken = turns - failures
+            tools.wait_until(lambda taken=taken: job.finished == taken, "and they go on")
+    pool.check()
+    tools.wait_until(lambda: job.made == 6, "each failure made a new one")
+
+
+def test_three_failures_in_a_row_end_the_pool_with_the_reason(pool, job, tools) -> None:
+    pool.resize(2)
+    job.failing.set()
+    for failures in range(1, MOST_FAILURES + 1):
+        # the other worker and idle steps between them do not interrupt the series
+        job.turn.release()
+        tools.wait_until(lambda failures=failures: pool.failures == failures, "it failed")
+    tools.wait_until(lambda: living() == set(), "no worker continues")
+    with pytest.raises(RuntimeError, match="3 steps of test workers in a row failed") as raised:
+        pool.check()
+    assert isinstance(raised.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "ends"),
+    [
+        (["fails", "idle", "fails", "idle", "fails"], True),  # to be idle is no success
+        (["works", "fails", "fails", "fails"], True),
+        (["fails", "fails", "works", "fails", "fails"], False),
+        (["fails", "works", "fails", "fails", "idle", "works", "fails", "fails"], False),
+    ],
+)
+def test_only_a_step_that_did_something_ends_a_row_of_failures(tools, outcomes, ends) -> None:
+    left, never = iter(outcomes), threading.Event()
+    exhausted = threading.Event()
+
+    def step(meter) -> bool:
+        outcome = next(left, None)
+        if outcome is None:
+            exhausted.set()
+            never.wait(0.02)
+        if outcome == "fails":
+            raise ValueError("broken on purpose")
+        return outcome == "works"
+
+    pool = WorkerPool(lambda: step, name="test")
+    pool.resize(1)
+    try:
+        if ends:
+            tools.wait_until(lambda: living() == set(), "the pool ends")
+            assert list(left) == []
+            with pytest.raises(RuntimeError, match="in a row failed"):
+                pool.check()
+        else:
+            assert exhausted.wait(DEADLINE_S)
+            pool.check()
+        assert pool.failures == outcomes.count("fails")
+    finally:
+        assert pool.close(DEADLINE_S)
+
+
+def test_a_worker_that_always_fails_ends_the_pool_however_well_the_others_do(tools) -> None:
+    go_on, has_gone_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def make():
+        broken, worked = threading.current_thread().name == "test-0", [False]
+
+        def step(meter) -> bool:
+            if broken:
+                # the other one works in between: no three failures of the pool are in a row
+                go_on.release()
+                assert has_gone_on.acquire(timeout=DEADLINE_S)
+                raise ValueError("broken on purpose")
+            if worked[0]:
+                has_gone_on.release()  # only now is the step before counted
+            worked[0] = go_on.acquire(timeout=0.02)
+            return worked[0]
+
+        return step
+
+    pool = WorkerPool(make, name="test")
+    pool.resize(2)
+    tools.wait_until(lambda: living() == set(), "the pool ends")
+    with pytest.raises(RuntimeError, match="in a row failed"):
+        pool.check()
+    assert pool.failures == MOST_FAILURES
+    assert pool.close(DEADLINE_S)
+
+
+def test_a_worker_runs_from_its_first_step_until_it_has_left(tools) -> None:
+    may_begin, may_end = threading.Event(), threading.Event()
+
+    def make():
+        first = [True]
+
+        def step(meter) -> bool:
+            assert (may_begin if first[0] else may_end).wait(DEADLINE_S)
+            first[0] = False
+            return True
+
+        return step
+
+    pool = WorkerPool(make, name="test")
+    pool.resize(2)
+    assert (pool.size, pool.running) == (2, 0)  # they are being made
+    may_begin.set()
+    tools.wait_until(lambda: pool.running == 2, "they run")
+    pool.resize(1)
+    assert (pool.size, pool.running) == (1, 2)  # one has a step to end
+    may_end.set()
+    tools.wait_until(lambda: pool.running == 1, "it has left")
+    assert pool.close(DEADLINE_S)
+    assert pool.running == 0
+
+
+def test_what_makes_a_worker_may_fail_too(tools) -> None:
+    def make():
+        raise OSError("no memory")
+
+    pool = WorkerPool(make, name="test")
+    pool.resize(1)
+    tools.wait_until(lambda: living() == set(), "the pool ends: it cannot be made")
+    assert pool.failures == MOST_FAILURES
+    with pytest.raises(RuntimeError):
+        pool.check()
+    assert pool.close(DEADLINE_S)
+
+
+def test_the_time_of_workers_that_have_ended_stays(pool, job, tools) -> None:
+    pool.resize(3)
+    job.turn.release(3)
+    tools.wait_until(lambda: job.finished == 3, "each had a turn, or one had them all")
+    pool.resize(0)
+    tools.wait_until(lambda: living() == set(), "they have ended")
+    waits = pool.waits()
+    assert 0.0 < waits["turns"] < waits["total"]
+    assert pool.waits() == waits  # no thread is left whose time passes
+    pool.resize(1)
+    tools.wait_until(lambda: pool.waits()["total"] > waits["total"], "the next one's is added")
+
+
+def test_a_pool_that_is_closed_stays_so(pool, job, tools) -> None:
+    pool.resize(2)
+    assert pool.close(DEADLINE_S)
+    pool.resize(3)  # a late request
+    assert (pool.size, living()) == (0, set())
+
+
+def test_without_threads_workers_take_turns_in_order_and_fail_and_change_as_threads_do() -> None:
+    turns: list[str] = []
+    made, broken = itertools.count(), [False]
+
+    def make():
+        name = f"worker {next(made)}"
+
+        def step(meter) -> bool:
+            assert threading.current_thread() is threading.main_thread()
+            with meter.waiting("turns"):
+                turns.append(name)
+            if broken[0]:
+                raise ValueError("broken on purpose")
+            return True
+
+        return step
+
+    pool = WorkerPool(make, name="test", inline=True)
+    pool.resize(3)
+    assert (pool.size, pool.running, turns) == (3, 0, [])
+    for _ in range(2):
+        pool.step()
+    assert turns == ["worker 0", "worker 1", "worker 2"] * 2
+    pool.resize(1)
+    assert (pool.size, pool.running) == (1, 3)  # two have yet to look
+    pool.step()
+    assert (turns[6:], pool.running) == (["worker 0"], 1)
+    assert pool.waits()["turns"] > 0
+    broken[0] = True
+    for _ in range(MOST_FAILURES - 1):
+        pool.step()
+    with pytest.raises(RuntimeError, match="3 steps of test workers in a row failed"):
+        pool.step()
+    assert turns[7:] == ["worker 0", "worker 3", "worker 4"]  # each failure made a new one
+    assert (pool.failures, pool.running) == (MOST_FAILURES, 0)
+    assert living() == set()
+    assert pool.close(0.0)
+
+
+def test_a_negative_count_is_refused(pool) -> None:
+    with pytest.raises(ValueError, match="at least 0, got -1"):
+        pool.resize(-1)
+
+
+def test_the_monitor_s_wish_is_followed_once_and_only_within_bounds(pool) -> None:
+    wanted = WantedWorkers(pool, most=8)
+    pool.resize(2)
+    wanted.follow(None)
+    assert pool.size == 2
+    wanted.follow(5)
+    assert pool.size == 5
+    pool.resize(3)
+    wanted.follow(5)  # an old number, repeated
+    assert pool.size == 3
+    for count in (0, 9):
+        wanted.follow(count)
+        assert pool.size == 3
+    assert wanted.refused == 2

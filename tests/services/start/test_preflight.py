@@ -1,0 +1,279 @@
+"""Runs that cannot work are rejected first, in one line that says how to mend it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from aclearn.config import load_config
+from aclearn.errors import AclearnError, ConfigError, EnvironmentFailure
+from aclearn.launch import StopFlag
+from aclearn.types import EnvSpec
+from aclearn.wire import create_keys
+from compress.methods.quantizer import Quantizer
+from services.launcher.role_commands import monitor_addresses
+from services.role.context import RoleContext
+from services.start.preflight import check_role, check_run
+from services.start.probe import check_environment, probe_environment
+from tests.support.env_specs import plain_spec
+from tests.support.waiting import patience, wait_for
+
+_ROOT = Path(__file__).parents[3]
+_HERE = _ROOT / "tests" / "support"
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Makes a configuration of CartPole with changes; `broken_envs` can be imported."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(_ROOT), str(_HERE), str(tmp_path)]))
+    monkeypatch.chdir(tmp_path)
+
+    def load(*overrides: str):
+        places = [f"run.dir={tmp_path / 'runs'}", "run.name=r"]
+        return load_config(_ROOT / "configs" / "cartpole.yaml", [*places, *overrides])
+
+    return load
+
+
+def _env(how: str, at: str) -> tuple[str, str]:
+    return "env.id=broken_envs:Broken", f"env.kwargs={{how: {how}, at: {at}}}"
+
+
+_PLACE = f"of {_HERE / 'broken_envs.py'}, in"
+_WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
+    "actions": (("env.id=broken_envs:Speaking",), ["Speaking", "Text actions are not supported"]),
+    "masks": (("env.id=Pendulum-v1", "env.action_mask=info"), ["Pendulum-v1", "nothing to mask"]),
+    "bounds": (
+        ("env.id=broken_envs:Unbounded", "env.squash_actions=true"),
+        ["Unbounded", "env.squash_actions", "have none"],
+    ),
+    "nothing to squash": (
+        ("env.squash_actions=true",),
+        ["CartPole-v1", "env.squash_actions", "have no Box; set env.squash_actions: false"],
+    ),
+    "no deviations": (
+        ("policy.std_from_observations=true",),
+        ["policy.std_from_observations: ", "no Box actions", "(2 actions); remove it"],
+    ),
+    "no first deviation": (
+        ("policy.initial_std=0.5",),
+        ["policy.initial_std: ", "no Box actions", "(2 actions); remove it"],
+    ),
+    "observations": (("env.id=broken_envs:Storyteller",), ["Storyteller", "env.ignore: [story]"]),
+    "unknown id": (("env.id=CartPol-v1",), ["CartPol-v1", "did you mean CartPole-v1"]),
+    "unknown game": (
+        ("env.id=ALE/Pnog-v5", "policy.architecture=nature"),
+        ["ALE/Pnog-v5", "did you mean ALE/Pong-v5"],
+    ),
+    "unknown module": (("env.id=no_such_module:make",), ["no_such_module", "PYTHONPATH"]),
+    "broken module": (
+        ("env.id=spoilt:make",),
+        ["'spoilt' cannot be imported", "NameError", "[line 2 of ", "spoilt.py, in <module>]"],
+    ),
+    "wrong argument": (
+        ("env.id=broken_envs:Broken", "env.kwargs={wings: 2}"),
+        ["cannot be made", "TypeError", "'wings'"],
+    ),
+    "raises when made": (
+        _env("raises", "made"),
+        ["cannot be made (OSError: no licence for this machine) [line ", _PLACE],
+    ),
+    "exits when made": (_env("exits", "made"), ["SystemExit: the window was closed", _PLACE]),
+    "raises at reset": (_env("raises", "reset"), ["is reset for the first time: OSError", _PLACE]),
+    "raises at step": (_env("raises", "step"), ["is stepped for the first time: OSError", _PLACE]),
+    "ends its process": (
+        _env("ends the process", "reset"),
+        ["broken_envs:Broken", "exit status 3", "while it was reset", "goodbye"],
+    ),
+    "crashes": (_env("crashes", "step"), ["killed by SIGABRT", "while it was stepped"]),
+    "other observations": (
+        ("env.id=broken_envs:Promising",),
+        ["observation has the shape (5,), its space says (3,)"],
+    ),
+    "images needed": (("policy.architecture=nature",), ["policy.architecture", "'nature'", "mlp"]),
+    "images too small": (
+        ("env.id=broken_envs:Thumbnail", "env.frame_stack=4", "policy.architecture=accerl-net3"),
+        ["policy.architecture", "(12, 8, 8)", "at least 20×20 pixels", "would meet 1×1"],
+    ),
+    "nothing to stack": (("env.frame_stack=4",), ["env.frame_stack", "only images"]),
+    "too large": (
+        ("actors.unroll_length=4096", "actors.envs_per_group=4096"),
+        ["actors.unroll_length", "actors.envs_per_group", "MiB"],
+    ),
+    "chain": (
+        ("compressor.chain=[{distill: nature}]",),
+        ["compressor.chain: ", "distill", "nature"],
+    ),
+    "rung": (
+        ("compressor.ladder=[[onnx], [onnx, int8], []]",),
+        ["compressor.ladder: rung 1: ", f"{Quantizer().id}: ", "onnx"],
+    ),
+    "strategy": (
+        ("compressor.chain=[int8, onnx]", "monitor.strategies=[threshold, staged]"),
+        ["monitor.strategies: threshold and staged both set the rung of the ladder; keep one"],
+    ),
+    "broken strategy": (
+        ("compressor.chain=[int8, onnx]", "monitor.strategies=['spoilt:Mine']"),
+        ["monitor.strategies", "'spoilt' cannot be imported", "NameError", "spoilt.py"],
+    ),
+    "broken loss": (
+        ("loss.kind=spoilt:Loss",),
+        ["loss.kind", "'spoilt' cannot be imported", "NameError", "[line 2 of ", "spoilt.py"],
+    ),
+    "argument of a loss": (
+        ("loss.kind=toys.toy_loss:TowardAction", "loss.action=1"),  # the file has entropy_cost
+        ["loss.entropy_cost is not a known key. The keys of loss are kind, discount, ", "action"],
+    ),
+    "argument of a corrector": (
+        ("correctors=[vtrace, {'toys.toy_corrector:ConstantTargets': {taget: 3}}]",),
+        ["correctors[1] 'toys.toy_corrector:ConstantTargets'", "'taget'", "it takes target"],
+    ),
+    "unknown indicator": (
+        ("monitor.indicators=[tests.support.toys.toy_indicator:BestStrek]",),
+        [
+            "monitor.indicators 'tests.support.toys.toy_indicator:BestStrek'",
+            "did you mean BestStreak",
+        ],
+    ),
+    "name of an indicator": (
+        ("monitor.indicators=[{'tests.support.toys.toy_indicator:Named': {names: [lag_mean]}}]",),
+        [
+            "monitor.indicators 'tests.support.toys.toy_indicator:Named': names: 'lag_mean' is",
+        ],
+    ),
+    "no keys": (("network.keys_dir=nowhere",), ["nowhere/cluster.key", "aclearn keys"]),
+    "a foreign address": (
+        ("monitor.port=5555", "network.bind_host=203.0.113.7", "network.keys_dir=keys"),
+        ["monitor.port", "tcp://203.0.113.7:5555", "no such host or interface"],
+    ),
+    "a file for a folder": (("run.dir=spoilt.py",), ["run.dir", "spoilt.py is not a folder"]),
+}
+if not torch.cuda.is_available():
+    _WRONG["trainer's GPU"] = (("trainer.device=cuda",), ["trainer.device: cuda is not there"])
+    _WRONG["half precision"] = (
+        ("trainer.device=auto", "trainer.amp=fp16"),
+        ["trainer.amp: fp16 needs a GPU"],
+    )
+    _WRONG["predictor's GPU"] = (
+        ("actors.inference=predictor", "predictor.runtime=torch", "predictor.device=cuda:1"),
+        ["predictor.device: cuda:1 is not there"],
+    )
+
+
+#: No line of the user's own files caused these: no place is named.
+_NOT_OF_A_LINE = ("unknown id", "unknown module", "wrong argument", "observations")
+
+
+@pytest.mark.parametrize("case", _WRONG)
+def test_a_run_that_cannot_begin_is_refused_in_one_line(case: str, load, tmp_path: Path) -> None:
+    overrides, words = _WRONG[case]
+    (tmp_path / "spoilt.py").write_text("import os\nundefined\n")
+    create_keys("keys")
+    before = sorted(tmp_path.rglob("*"))
+    config = load(*overrides)
+    with pytest.raises(AclearnError) as refused:
+        check_run(config, monitor_addresses(config, tmp_path)[0], resume=False, stop=StopFlag())
+    said = str(refused.value)
+    assert "\n" not in said, said
+    for word in words:
+        assert word in said, said
+    if case in _NOT_OF_A_LINE:
+        assert "[line" not in said
+    assert sorted(path for path in tmp_path.rglob("*") if path.name != "__pycache__") == before
+
+
+_NO_GPU = {
+    "trainer": ("trainer.device=cuda:99",),
+    "predictor": (
+        "actors.inference=predictor", "predictor.runtime=torch", "predictor.device=cuda:99",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("role", "other"), [("trainer", "predictor"), ("predictor", "trainer")])
+def test_a_role_by_hand_is_refused_for_its_own_gpu_only(role: str, other: str, load) -> None:
+    def check(*overrides: str) -> EnvSpec | None:
+        context = RoleContext(role, 0, load(*overrides), "ipc:///nowhere", None, StopFlag())
+        try:
+            return check_role(context)
+        finally:
+            context.close()
+
+    assert check(*_NO_GPU[other]) is not None
+    with pytest.raises(ConfigError, match=rf"{role}\.device: cuda:99 is not there"):
+        check(*_NO_GPU[role])
+
+
+def test_a_min_action_prob_that_leaves_nothing_is_named_by_its_key(load, tmp_path: Path) -> None:
+    config = load("env.id=Acrobot-v1", "compressor.chain=[onnx]", "compressor.min_action_prob=0.4")
+    with pytest.raises(
+        ConfigError, match=r"^compressor\.min_action_prob: 0\.4 for each of 3 actions"
+    ):
+        check_run(config, monitor_addresses(config, tmp_path)[0], resume=False, stop=StopFlag())
+
+
+def test_a_port_that_is_taken_is_refused_and_a_free_one_is_free_afterwards(load, tmp_path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        config = load(f"monitor.port={port}")
+        bound, _ = monitor_addresses(config, tmp_path)
+        with pytest.raises(AclearnError, match=rf"monitor\.port: .*127\.0\.0\.1:{port}.* in use"):
+            check_run(config, bound, resume=False, stop=StopFlag())
+    for _ in range(2):
+        spec = check_run(config, bound, resume=False, stop=StopFlag())
+        assert spec == plain_spec((4,), "float32", 2, 1)
+
+
+def test_an_environment_that_prints_moves_and_leaves_a_process_is_no_trouble(
+    load, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    known = set(psutil.pids())
+    here = Path.cwd()
+    folder = f"env.kwargs={{folder: {tmp_path / 'elsewhere'}}}"
+    config = load("env.id=broken_envs:Talkative", folder)
+    assert probe_environment(config) == plain_spec((3,), "float32", 2, 1)
+    assert Path.cwd() == here
+    left = lambda: {p.pid for p in psutil.Process().children(recursive=True)} - known  # noqa: E731
+    wait_for(lambda: not left(), "the process that it left is gone", context=lambda: str(left()))
+
+
+def test_an_environment_that_hangs_is_given_up_and_a_signal_ends_the_wait(load) -> None:
+    limits = "actors.step_timeout_s=300", "monitor.silent_after_s=600"
+    config = load(*_env("hangs", "reset"), *limits)
+    before = set(psutil.Process().children())  # of other tests, as torch's
+    within_s = 3.0 * patience()  # it has to be imported and made before
+    with pytest.raises(EnvironmentFailure, match=rf"within {within_s:g} s while it was reset"):
+        probe_environment(config, within_s=within_s)
+    stop = StopFlag()
+    timer = threading.Timer(1.0, stop.set, ["SIGINT"])
+    timer.start()
+    assert probe_environment(config, stop=stop) is None
+    timer.join()
+    assert set(psutil.Process().children()) <= before
+
+
+def test_a_check_reports_what_breaks_and_is_itself_protected(load) -> None:
+    spec, report = check_environment(load("env.id=broken_envs:Promising"))
+    assert spec == plain_spec((3,), "float32", 2, 1)
+    assert report.mend == ["reset: observation has the shape (5,), its space says (3,)"]
+    with pytest.raises(EnvironmentFailure, match=r"ended \(exit status 3\) while it was checked"):
+        check_environment(load(*_env("ends the process", "step")))
+
+
+def test_making_an_environment_has_the_time_limit_of_a_run(load) -> None:
+    said = r"no answer within 0\.5 s \(actors\.step_timeout_s\)"
+    with pytest.raises(EnvironmentFailure, match=said):
+        probe_environment(load(*_env("hangs", "made"), "actors.step_timeout_s=0.5"))
+
+
+def test_a_check_of_several_agents_names_their_faults(load) -> None:
+    config = load("env.id=tests.support.agents_env:Faulty", "env.kwargs={fault: nan reward, at: 3}")
+    _, report = check_environment(config)
+    assert report.fine == [] and "reward_range: reward is nan, expected a number" in report.mend[-1]

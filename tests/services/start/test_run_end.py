@@ -1,0 +1,107 @@
+"""Whether the existing run is over, by its summary, and what its end says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aclearn.config import Config, EnvConfig, RunConfig
+from aclearn.errors import RunFolderError
+from aclearn.runs import RunFolder
+from services.start.run_end import closing_words, next_commands, why_over
+
+_SUMMARY = {
+    "time_s": 9.0,
+    "env_steps": 50_000,
+    "accounted_env_steps": 9_999,
+    "updates": 7,
+    "return_mean_100": None,
+    "episodes_in_mean": 0,
+    "reached_target_at_s": None,
+    "reason": "SIGTERM",
+}
+
+
+def _why_over(dir: Path, summary: object, **bounds: float) -> str | None:
+    run = RunConfig(name="r", dir=str(dir), **(bounds or {"max_env_steps": 10_000}))
+    config = Config(env=EnvConfig(id="CartPole-v1"), run=run)
+    with RunFolder.create(dir, "r", config.to_yaml()) as folder:
+        folder.summary_path.write_text(json.dumps(summary))
+    return why_over(config)
+
+
+def test_a_run_is_over_by_the_trainers_account_and_not_by_an_actors_claim(tmp_path) -> None:
+    assert _why_over(tmp_path / "a", _SUMMARY) is None
+    words = _why_over(tmp_path / "b", _SUMMARY | {"accounted_env_steps": 10_000})
+    assert "reached run.max_env_steps=10000" in str(words)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        (
+            {"max_env_steps": 1_234_567},
+            "run.max_env_steps=1234567. To resume it, give a higher bound, "
+            "e.g. run.max_env_steps=2469134",
+        ),
+        (
+            {"max_wall_s": 12.5},  # 25 would be too few again
+            "run.max_wall_s=12.5. To resume it, give a higher bound, e.g. run.max_wall_s=100",
+        ),
+        (
+            {"target_return": 475.0, "max_updates": 5000, "max_wall_s": 90.0},
+            "its target of 475 at 90 s and run.max_updates=5000 and run.max_wall_s=90. To resume "
+            "it, give run.stop_at_target=false or a higher run.target_return, and higher "
+            "bounds, e.g. run.max_updates=10000 run.max_wall_s=180",
+        ),
+    ],
+)
+def test_all_that_a_run_has_reached_is_named_with_keys_that_suffice(
+    tmp_path, bounds, words
+) -> None:
+    summary = _SUMMARY | {
+        "time_s": 90.4,
+        "accounted_env_steps": 1_234_600,
+        "updates": 5000,
+        "return_mean_100": 475.0,
+        "episodes_in_mean": 100,
+    }
+    over = _why_over(tmp_path, summary, **bounds)
+    assert over == f"the run in {tmp_path / 'r'} is over: it has reached {words}"
+
+
+@pytest.mark.parametrize(
+    ("summary", "what"),
+    [
+        ({}, "it has no time_s"),
+        ({k: v for k, v in _SUMMARY.items() if k != "episodes_in_mean"}, "no episodes_in_mean"),
+        ({k: v for k, v in _SUMMARY.items() if k != "return_mean_100"}, "no return_mean_100"),
+        (_SUMMARY | {"updates": "many"}, "values of another type"),
+    ],
+)
+def test_a_summary_that_is_no_run_s_is_refused_by_its_name(tmp_path, summary, what) -> None:
+    with pytest.raises(RunFolderError, match=rf"r/summary\.json is no summary .*{what}"):
+        _why_over(tmp_path, summary)
+
+
+def test_the_last_words_tell_a_bound_before_the_first_update_and_a_sink_that_failed(
+    tmp_path,
+) -> None:
+    run = RunConfig(name="r", dir=str(tmp_path), max_wall_s=3.0)
+    config = Config(env=EnvConfig(id="CartPole-v1"), run=run)
+    summary = _SUMMARY | {"reason": "max_wall_s", "wall_s": 9.0, "env_steps": 0}
+    early = summary | {"updates": 0}
+    assert closing_words(config, early) == (
+        "run r (seed 1) ended: max_wall_s, 0 agent steps in 9 s; run.max_wall_s, which counts from "
+        f"the command, passed before the first update; {tmp_path}/r"
+    )
+    resume = f"next: aclearn train {tmp_path}/r/config.yaml --resume run.max_wall_s=12"
+    assert next_commands(config, early) == resume
+    assert "first update" not in closing_words(config, summary)
+    dropped = summary | {"dropped_steps": {"env_fault": 7, "bad_unroll": 320, "lag": 0}}
+    assert " in 9 s, not learned: bad_unroll 320, env_fault 7; " in closing_words(config, dropped)
+    told = closing_words(config, summary | {"sink_error": "metrics sink a fails"})
+    assert told.endswith("/r\nmetrics sink a fails")
+    assert "aclearn evaluate" in next_commands(config, summary)
