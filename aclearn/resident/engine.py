@@ -119,6 +119,7 @@ class ResidentEnvs:
             rows, kernels.COHORTS, kernels.COHORT_SUMS, dtype=torch.float64, device=self.device
         )
         self._next_cohort = 0  # the first that was not taken
+        self._first_whole = 0  # of earlier ones some episodes are missing
         self._out_of_range_at = torch.zeros(1, dtype=torch.int64, device=self.device)
         # seed and `steps` for kernels: in memory, since a captured launch keeps its other arguments
         self._seed = torch.full((1,), seed, dtype=torch.int32, device=self.device)
@@ -139,7 +140,7 @@ class ResidentEnvs:
         for tensor in self._running.values():
             tensor.zero_()
         self._cohorts.zero_()
-        self._next_cohort = -(-self.steps // self._cohort_steps)
+        self._next_cohort = self._first_whole = self.steps // self._cohort_steps
         self._observe(begins=True)
         return self.buffers.observations[-1]
 
@@ -222,8 +223,7 @@ class ResidentEnvs:
 
         `begun_s` is the number of a step. Call it after every rollout, which has at most T steps.
         """
-        running = self._running["lengths"].masked_fill(self._running["ended"], 0)
-        until = (self.steps - int(running.max())) // self._cohort_steps
+        until = self._oldest_cohort()
         numbers = range(self._next_cohort, until)
         if not numbers:
             return []
@@ -236,8 +236,13 @@ class ResidentEnvs:
                 float(number * self._cohort_steps), int(ended), float(returns), int(steps)
             )
             for number, (ended, returns, steps) in zip(numbers, sums, strict=True)
-            if ended
+            if ended and number >= self._first_whole
         ]
+
+    def _oldest_cohort(self) -> int:
+        """Number of the cohort of the oldest running episode."""
+        running = self._running["lengths"].masked_fill(self._running["ended"], 0)
+        return (self.steps - int(running.max())) // self._cohort_steps
 
     def broken(self) -> Tensor:
         """`[]` bool: whether the next `take_sums` raises; without a wait for the device."""
@@ -275,7 +280,9 @@ class ResidentEnvs:
             "steps": np.array(self.steps, np.int64),
             "seed": self._seed.cpu().numpy().copy(),
             "cohorts": self._cohorts.sum(0).cpu().numpy(),
-            "cohort_steps": np.array([self._cohort_steps, self._next_cohort], np.int64),
+            "cohort_steps": np.array(
+                [self._cohort_steps, self._next_cohort, self._first_whole], np.int64
+            ),
         }
 
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
@@ -294,11 +301,12 @@ class ResidentEnvs:
         self._clock.fill_(self.steps)
         self._seed.copy_(torch.from_numpy(np.array(saved["seed"])))
         self._cohorts.zero_()
-        steps, self._next_cohort = (int(number) for number in saved["cohort_steps"])
+        steps, self._next_cohort, self._first_whole = map(int, saved["cohort_steps"])
         if steps == self._cohort_steps:
             self._cohorts[0] = torch.from_numpy(np.array(saved["cohorts"]))
         else:  # of another rollout: episodes count that begin later
-            self._next_cohort = -(-self.steps // self._cohort_steps)
+            self._next_cohort = self._oldest_cohort()
+            self._first_whole = -(-self.steps // self._cohort_steps)
         self._observe(begins=False)
 
     def close(self) -> None:

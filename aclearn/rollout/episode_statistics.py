@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,11 @@ from numpy.typing import NDArray
 from aclearn.rollout.episode_cohorts import EpisodeCohorts
 from aclearn.rollout.info_metrics import InfoMetrics
 from aclearn.types import EnvStep
+
+#: An episode may have no end, and means wait for it. They count it with its return so far after
+#: these agent steps, and this many times the longest that has ended: long ones are no exception.
+_LEAST_STEPS_OF_A_PART: Final = 10_000
+_TIMES_THE_LONGEST: Final = 4
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,8 @@ class EpisodeTracker:
 
     Args:
         num_envs: B.
-        cohorts: gets every episode; None where nobody asks for means.
+        cohorts: gets every episode, one without end in long parts; None where nobody asks for
+            means.
         info_metrics: reads the episodes' figures; None: they have none.
     """
 
@@ -50,6 +57,10 @@ class EpisodeTracker:
         self._cohort = np.full(num_envs, -1, np.int64)
         self._returns = np.zeros(num_envs, np.float64)
         self._lengths = np.zeros(num_envs, np.int64)
+        #: Of the parts of the running episodes that are in the cohorts.
+        self._counted_returns = np.zeros(num_envs, np.float64)
+        self._counted_lengths = np.zeros(num_envs, np.int64)
+        self._longest = 0  # of the episodes that have ended
         self._chains: dict[str, int] = {}
         #: Index of each running episode's chain; -1 for several.
         self._played = np.zeros(num_envs, np.int64)
@@ -86,6 +97,11 @@ class EpisodeTracker:
         self._lengths += 1
         self._observe_chains(chains, chain_index)
         self._observe_begins(step)
+        finished = self._finished(step)
+        self._count_parts()
+        return finished
+
+    def _finished(self, step: EnvStep) -> list[FinishedEpisode]:
         ended = np.flatnonzero(step.terminated | step.truncated)
         if not ended.size:
             return []
@@ -99,13 +115,32 @@ class EpisodeTracker:
                 self._info_metrics.read(step.infos.get(int(b), {})) if self._info_metrics else {},
             )
             finished.append(episode)
+            self._longest = max(self._longest, episode.length)
             if self._cohorts is not None:
                 number = int(self._cohort[b])
-                self._cohorts.end(number, episode.return_, episode.length, episode.info)
+                if self._counted_lengths[b]:  # a rest, of any length
+                    self._cohorts.drop(number)
+                else:
+                    self._cohorts.end(number, episode.return_, episode.length, episode.info)
                 self._cohort[b] = -1
         return finished
 
+    def _count_parts(self) -> None:
+        """Put the parts of episodes without end into the cohorts; a next part begins."""
+        if self._cohorts is None:
+            return
+        lengths = self._lengths - self._counted_lengths
+        long = lengths >= max(_LEAST_STEPS_OF_A_PART, _TIMES_THE_LONGEST * self._longest)
+        for b in np.flatnonzero(long & (self._cohort >= 0)):
+            return_ = float(self._returns[b] - self._counted_returns[b])
+            self._cohorts.end(int(self._cohort[b]), return_, int(lengths[b]), {})
+            self._cohort[b] = self._cohorts.begin(1)
+            self._counted_returns[b] = self._returns[b]
+            self._counted_lengths[b] = self._lengths[b]
+
     def _observe_begins(self, step: EnvStep) -> None:
+        self._counted_returns[step.reset] = 0.0
+        self._counted_lengths[step.reset] = 0
         if self._cohorts is None:
             return
         faulted = step.reset & (self._cohort >= 0)

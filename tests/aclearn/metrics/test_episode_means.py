@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aclearn.metrics.episode_means import EpisodeMeans
-from aclearn.rollout import EpisodeCohorts, EpisodeTracker
+from aclearn.rollout import EpisodeCohorts, EpisodeTracker, episode_statistics
 from aclearn.types import EnvStep, EpisodeCohort
 from aclearn.wire import Heartbeat
 from tests.support.clock import Clock
@@ -20,17 +20,31 @@ MEAN, DEVIATION = -(SHORT + LONG) / 2, (LONG - SHORT) / 2
 
 
 class Actor:
-    """Environments whose episodes have 5 or 1000 steps of reward -1, on a clock of its own."""
+    """Environments whose episodes have 5 or 1000 steps of reward -1, on a clock of its own.
 
-    def __init__(self, name: str, envs: int, rng: np.random.Generator, clock_ahead_s: float):
+    The first `endless` of them end no episode.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        envs: int,
+        rng: np.random.Generator,
+        clock_ahead_s: float,
+        *,
+        long: int = LONG,
+        endless: int = 0,
+    ) -> None:
         self.name, self._rng, self._ahead_s = name, rng, clock_ahead_s
+        self._long = long
         self._clock = Clock()
         self.cohorts = EpisodeCohorts(self._clock)
         self._tracker = EpisodeTracker(envs, self.cohorts)
         self._left, self._over = self._lengths(envs), np.zeros(envs, np.bool_)
+        self._left[:endless] = 10**9
 
     def _lengths(self, count: int) -> np.ndarray:
-        return self._rng.choice([SHORT, LONG], count)
+        return self._rng.choice([SHORT, self._long], count)
 
     def step(self, now: float) -> list[float]:
         """The returns of the episodes that end."""
@@ -69,6 +83,36 @@ def test_short_episodes_do_not_count_more_than_long_ones(actors: int, envs: int)
     assert np.abs(np.array(found) - MEAN).max() < 5 * DEVIATION / 10
     assert np.mean(found) == pytest.approx(MEAN, abs=2 * DEVIATION / 10)
     assert means.length_mean == -means.return_mean
+
+
+@pytest.mark.parametrize("endless", [(1, 0), (0, 1), (16, 1)])
+def test_an_episode_without_end_counts_in_parts_and_stops_no_mean(
+    endless: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long, part = 100, 1000  # a tenth of the real ones
+    monkeypatch.setattr(episode_statistics, "_LEAST_STEPS_OF_A_PART", part)
+    rng = np.random.default_rng(5)
+    players = [
+        Actor(f"a{i}", 16 - 15 * i, rng, 1e5 * i, long=long, endless=count)
+        for i, count in enumerate(endless)
+    ]
+    means, newest, found = EpisodeMeans(), deque(maxlen=1), []
+    for t in range(6000):
+        for player in players:
+            player.step(float(t))
+            if t % 20 == 0:
+                means.observe(player.name, player.heartbeat(), float(t), settles=True)
+        if means.state()[-1:] != list(newest):
+            newest.extend(means.state()[-1:])
+            found.append((t, means.return_mean))
+    times, values = np.array(found).T
+    assert times[0] < part + long
+    assert np.diff(times).max() <= part + 20  # it never stands still
+    if sum(endless) == 17:  # all of them: every part is an episode
+        assert means.return_mean == -part
+        return
+    mean, deviation = (SHORT + long) / 2, (long - SHORT) / 2
+    assert abs(np.mean(values) + mean) < 2 * deviation / 10
 
 
 def _cohort(begun_s: float, episodes: int, return_: float, **info: float) -> EpisodeCohort:

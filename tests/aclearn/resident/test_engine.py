@@ -151,3 +151,37 @@ def test_cohorts_are_whole_and_hold_every_episode_by_its_first_step(restored_aft
         assert (each.episodes, each.length_sum) == (len(episodes), sum(episodes))
         assert each.return_sum == each.length_sum  # CartPole: 1 a step
     made.close()
+
+
+@pytest.mark.parametrize("later", ["a reset", "a restore with longer rollouts"])
+def test_cohorts_hold_only_whole_ones_after(later: str) -> None:
+    env, envs, limit = replace(resident.find_env("Pendulum"), time_limit=37), 8, 37
+
+    def make(steps: int):
+        made = resident.ResidentEnvs(env, envs=envs, steps=steps, seed=3, device="cpu", threads=1)
+        return made, made.uniform_rollout()
+
+    made, rollout = make(5)
+    made.reset()
+    for _ in range(9):  # 45 steps: one episode has ended in each, another runs
+        rollout.run(5)
+        made.take_cohorts()
+    rollout.run(2)  # in the middle of a cohort
+    steps = 5
+    if later == "a reset":
+        made.reset()
+        begins = [47.0 + 38 * number for number in range(30)]
+    else:
+        steps, saved = 7, made.snapshot()
+        made.close()
+        made, rollout = make(steps)
+        made.restore(saved)
+        begins = [76.0 + 38 * number for number in range(30)]  # one began at 38
+    told = []
+    for _ in range(100):
+        rollout.run(steps)
+        told += made.take_cohorts()
+    made.close()
+    assert len(told) > 10
+    assert [each.begun_s for each in told] == [b // steps * steps for b in begins[: len(told)]]
+    assert {(each.episodes, each.length_sum) for each in told} == {(envs, envs * limit)}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aclearn.rollout import EpisodeTracker, FinishedEpisode
+from aclearn.rollout import EpisodeCohorts, EpisodeTracker, FinishedEpisode, episode_statistics
 from aclearn.types import EnvStep
 
 B = 3
@@ -65,3 +65,27 @@ def test_an_episode_has_the_chain_that_played_all_of_it():
     assert played(1, 1, 0, truncated=[0, 1, 2]) == [(2, "onnx"), (2, ""), (5, "int8>onnx")]
     assert played(0, 0, 0, reset=[0, 1, 2]) == []
     assert played(0, 1, 1, terminated=[0, 1, 2]) == [(1, "int8>onnx"), (1, "onnx"), (1, "onnx")]
+
+
+def test_long_parts_of_an_episode_are_in_the_cohorts_and_its_rest_is_not(monkeypatch):
+    monkeypatch.setattr(episode_statistics, "_LEAST_STEPS_OF_A_PART", 4)
+    cohorts = EpisodeCohorts(lambda: 0.0)
+    tracker = EpisodeTracker(B, cohorts)
+
+    def play(steps, **last):
+        """Lengths of the episodes that end, and of what is in the cohorts (the others rest)."""
+        for marked in [{}] * (steps - 1) + [last]:
+            ended = tracker.update(step([1, 0, 0], reset=[1, 2], **marked))
+        tracker.update(step([0, 0, 0], reset=[0, 1, 2])) if last else None
+        counted = cohorts.take()[0]
+        assert all(each.return_sum == each.length_sum for each in counted)
+        return [each.length for each in ended], [each.length_sum for each in counted]
+
+    assert play(3) == ([], [])
+    assert play(1) == ([], [4])
+    assert play(4) == ([], [4])
+    assert play(2, terminated=[0]) == ([10], [])  # the rest is shorter than any whole part
+    # an episode of 10 steps has ended: now 40 make a part
+    assert play(39, truncated=[0]) == ([39], [39])
+    assert play(155) == ([], [])
+    assert play(1) == ([], [156])
