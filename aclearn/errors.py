@@ -122,8 +122,8 @@ def install_hint(error: BaseException) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """Class and message of an error in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    """Class and message of an error in one line, its first 1000 characters."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")[:1000]
 
 
 def kind_of(value: object) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aclearn.envs.pictures import as_colours
 from aclearn.envs.vector_env import env_actions
 from aclearn.envs.watchdog import Watchdog
-from aclearn.errors import ConfigError, EnvironmentFailure, did_you_mean, trace_of, words_of
+from aclearn.errors import ConfigError, EnvironmentFailure, did_you_mean, words_of
 from aclearn.types import OBSERVATION, ActionSpec, EnvSpec, EnvStep, ObservationSpec
 from aclearn.types.observation_spec import Observations
 
@@ -92,7 +92,6 @@ class AtariEnvs:
         except Exception as error:
             raise EnvironmentFailure(
                 f"environment {env.id}: ale-py cannot make it ({words_of(error)})"
-                f"\n{trace_of(error)}"
             ) from error
         space = self._envs.single_observation_space
         shape = tuple(space.shape)
@@ -139,7 +138,6 @@ class AtariEnvs:
         except Exception as error:
             raise EnvironmentFailure(
                 f"environment {self._name}: the emulator failed ({words_of(error)})"
-                f"\n{trace_of(error)}"
             ) from error
         self._screen = observations[0, -1]
         lives = info["lives"]

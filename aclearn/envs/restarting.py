@@ -15,6 +15,7 @@ from aclearn.envs.contract import ContractError
 from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
 from aclearn.envs.torch_defaults import ENVIRONMENTS
 from aclearn.errors import EnvironmentFailure, trace_of, words_of
+from aclearn.extensions import users_line
 
 _LOGGER = logging.getLogger(__name__)
 #: Time for which a fault counts towards `max_faults`: a broken environment fails more often, and
@@ -75,7 +76,7 @@ class RestartingEnvs:
             if isinstance(fault, EnvironmentFailure):
                 raise fault
             raise EnvironmentFailure(
-                f"environment {name} cannot be made ({words_of(fault)})\n{trace_of(fault)}"
+                f"environment {name} cannot be made ({words_of(fault)}){users_line(fault)}"
             ) from fault
 
     def fault_of(self, act: Callable[[], object]) -> BaseException | None:
@@ -134,6 +135,8 @@ class RestartingEnvs:
 
     def _count(self, index: int, error: BaseException, step: int) -> None:
         reason, detail = _describe(error)
+        if not isinstance(error, ContractError):  # whose words say all
+            _LOGGER.info("event=environment_trace name=%s trace=%r", self.name, trace_of(error))
         self.faults[reason] = self.faults.get(reason, 0) + 1
         self.fault_details.setdefault(reason, detail)
         total = sum(self.faults.values())
@@ -165,4 +168,5 @@ def _describe(error: BaseException) -> tuple[str, str]:
     """Reason for the counter, and detail for the user."""
     if isinstance(error, ContractError):
         return error.reason, str(error)
-    return "hung" if isinstance(error, StepHungError) else "raised", trace_of(error)
+    reason = "hung" if isinstance(error, StepHungError) else "raised"
+    return reason, f"{words_of(error)}{users_line(error)}"

@@ -26,7 +26,8 @@ from aclearn.envs.restarting import RestartingEnvs
 from aclearn.envs.spaces import mask_row, read_actions
 from aclearn.envs.torch_defaults import ENVIRONMENTS
 from aclearn.envs.vector_env import env_actions
-from aclearn.errors import EnvironmentFailure, trace_of, words_of
+from aclearn.errors import EnvironmentFailure, words_of
+from aclearn.extensions import users_line
 from aclearn.types import EnvSpec, EnvStep, ObservationSpec
 from aclearn.types.bounds import LARGEST_ACTION
 from aclearn.types.env_spec import Bools
@@ -84,8 +85,8 @@ class SyncVectorEnv:
         except ENVIRONMENT_FAULTS as error:
             group.close()
             raise EnvironmentFailure(
-                f"environment {name}: its spaces cannot be read "
-                f"({words_of(error)})\n{trace_of(error)}"
+                f"environment {name}: its spaces cannot be read ({words_of(error)})"
+                f"{users_line(error)}"
             ) from error
         observation = self._layout.spec
         warning = _warning(name, group.envs[0], observation)

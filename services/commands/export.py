@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.distributions import distribution_of
+from aclearn.errors import EnvironmentFailure
 from aclearn.rollout import Executable
 from aclearn.runs import check_file, write_file
 from aclearn.types import ActionSpec, Visited
@@ -24,13 +25,15 @@ from compress.export import export_onnx, run_onnx
 from compress.graphs.int8_reference import integer_parameters
 from compress.graphs.onnx_action import output_name
 from services.commands.offline_compression import (
+    Halves,
     chain_of_words,
     compress_with,
+    sample_spaces,
     torch_parameters,
     visit_run,
     with_runtime,
 )
-from services.evaluator.saved_policy import load_policy
+from services.evaluator.saved_policy import SavedPolicy, load_policy
 from services.policy.factory import warn_of_idle_links
 
 #: Largest deviation of a model's output from torch's, as a share of the largest number. In int8 a
@@ -53,6 +56,9 @@ def export_run(
     (int8: in exact integers), and that of the actors' runtime. Its metadata have its distance to
     the policy. The file runs on any CPU: int8 weights have 7 bits by default.
 
+    Links are fitted and compared on observations of the environment. Without links it is not made:
+    random observations are compared.
+
     Raises:
         AclearnError: the file, the run or the chain cannot be used, or the model's output is wrong.
     """
@@ -64,13 +70,23 @@ def export_run(
     if chain.plan(saved.architecture).runtime != "onnx":
         raise ChainError(f"{chain.id}: a model to export ends in onnx")
     warn_of_idle_links(chain)
-    visited = visit_run(saved)
+    visited = _visited(saved, words) if words else sample_spaces(saved.spec)
     artifact, executable = compress_with(saved, chain, visited, passes)
     metadata = {"run": str(saved.config.run.name), "environment": saved.config.env.id}
     model = export_onnx(artifact, metadata, spec=saved.spec)
     _check_model(model, artifact, executable, visited.others)
     write_file(to, model, "--to")
     return artifact
+
+
+def _visited(saved: SavedPolicy, words: str) -> Halves:
+    try:
+        return visit_run(saved)
+    except EnvironmentFailure as error:
+        raise EnvironmentFailure(
+            f"--chain {words}: it needs observations of the run's environment; leave --chain out "
+            f"to export without it ({error})"
+        ) from error
 
 
 def _check_model(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from aclearn.distributions import distribution_of
 from aclearn.rollout import Executable
-from aclearn.types import Visited
+from aclearn.types import EnvSpec, Visited
 from aclearn.types.observation_spec import Observations
 from compress import (
     Artifact,
@@ -28,6 +28,7 @@ from compress import (
     parse_words,
 )
 from compress.graphs.graph_network import GraphNetwork
+from compress.policy import random_observations
 from services.evaluator.play import visit
 from services.evaluator.saved_policy import SavedPolicy
 
@@ -47,7 +48,7 @@ def chain_of_words(items: Sequence[Any], *, any_cpu: bool = False) -> Compressor
 
 
 def compress_with(
-    saved: SavedPolicy, chain: CompressorChain, visited: _Halves, passes: int
+    saved: SavedPolicy, chain: CompressorChain, visited: Halves, passes: int
 ) -> tuple[Artifact, Executable]:
     """The artifact, compared on other observations than its links', and its runtime."""
     context = Context(visited.for_links, seed=SEED)
@@ -80,18 +81,30 @@ def _warn_of_new_students(chain: CompressorChain, context: Context) -> None:
             )  # fmt: skip
 
 
-class _Halves(NamedTuple):
+class Halves(NamedTuple):
     """Observations for links and for comparisons, from different games."""
 
     for_links: Visited
     others: Visited
 
 
-def visit_run(saved: SavedPolicy) -> _Halves:
+def visit_run(saved: SavedPolicy) -> Halves:
     """Observations that the policy visits, for links and for comparisons."""
     visited = visit(saved, saved.executable(), count=2 * _OBSERVATIONS, seed=SEED)
     # environments take turns, and their number is even
-    return _Halves(visited.rows(slice(0, None, 2)), visited.rows(slice(1, None, 2)))
+    return Halves(visited.rows(slice(0, None, 2)), visited.rows(slice(1, None, 2)))
+
+
+def sample_spaces(spec: EnvSpec) -> Halves:
+    """Random observations and masks for comparisons, none for links; without the environment."""
+    rng = np.random.default_rng(SEED)
+    observations = random_observations(spec.observation, _OBSERVATIONS, rng)
+    if not spec.masked:
+        return Halves(Visited(), Visited(observations))
+    masks = [rng.random((_OBSERVATIONS, count)) < 0.5 for count in spec.action.counts]
+    for mask in masks:  # one choice at least
+        mask[np.arange(_OBSERVATIONS), rng.integers(mask.shape[1], size=_OBSERVATIONS)] = True
+    return Halves(Visited(), Visited(observations, np.concatenate(masks, axis=1)))
 
 
 def torch_parameters(

@@ -30,7 +30,7 @@ from aclearn.envs.env_check import EnvReport, check_env
 from aclearn.envs.factory import options_of
 from aclearn.envs.lookup import maker
 from aclearn.envs.sync_vector_env import SyncVectorEnv
-from aclearn.errors import EnvironmentFailure
+from aclearn.errors import EnvironmentFailure, words_of
 from aclearn.extensions import search_modules_in, users_line
 from aclearn.hidden_packages import hidden_by_ours
 from aclearn.launch import PARENT_PID_VARIABLE, StopFlag, describe_exit, die_with_parent
@@ -49,8 +49,6 @@ _PIPE_BYTES = 65_536
 _PRINTED_BYTES = 4096
 #: The module of the program that the user started.
 _MAIN = "__main__"
-#: Most characters of an exception's text.
-_MOST_CHARACTERS = 1000
 #: Of a check: seconds of random actions; environments in a group, and faults that it survives.
 _CHECK_S, _GROUP, _MOST_FAULTS = 5.0, 8, 20
 
@@ -281,7 +279,7 @@ def _checked_group(config: Config) -> EnvReport:
             _step(group, rng)
             steps += group.num_envs
     except EnvironmentFailure as error:
-        report.mend.append(str(error).partition("\n")[0])
+        report.mend.append(str(error))
     finally:
         if isinstance(group, SyncVectorEnv):
             report.mend += [f"{why}: {detail}" for why, detail in group.fault_details.items()]
@@ -299,15 +297,11 @@ def _in_one_line(error: BaseException, name: str, phase: str) -> str:
     """The error and its place in the user's own files."""
     cause = error.__cause__ or error
     if phase == "made" and isinstance(error, EnvironmentFailure):
-        text, _, _ = str(error).partition("\n")  # a traceback follows
+        text = str(error)
     else:
-        text = f"environment {name} fails when it is {phase} for the first time: {_words(cause)}"
+        text = f"environment {name} fails when it is {phase} for the first time: {words_of(cause)}"
     place = users_line(cause)
     return " ".join(f"{text}{place if place not in text else ''}".split())
-
-
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS]
 
 
 if __name__ == "__main__":

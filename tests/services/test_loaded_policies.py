@@ -141,6 +141,19 @@ def test_a_policy_is_loaded_where_its_environment_is_not(far: Path) -> None:
         aclearn.open_run(far).evaluate(1)
 
 
+def test_a_policy_is_exported_where_its_environment_is_not(far: Path, tmp_path: Path) -> None:
+    model = tmp_path / "far.onnx"
+    artifact = aclearn.export(far, model)
+    assert artifact.fidelity.agreement == 1.0 and artifact.fidelity.observations > 100
+    act = runpy.run_path(str(_EXAMPLE))["OnnxPolicy"](str(model)).act
+    policy, space = aclearn.load(far), Senses.observation_space
+    for _ in range(3):
+        seen = space.sample()
+        _assert_same(act(seen), policy.act(seen, greedy=True))
+    with pytest.raises(EnvironmentFailure, match=r"chain int8: .* leave chain out .*far_env"):
+        aclearn.export(far, tmp_path / "small.onnx", chain="int8")
+
+
 def test_means_deviations_and_values_have_names(tmp_path: Path) -> None:
     run = save_run(tmp_path, {"id": "Pendulum-v1"}, policy={"initial_std": 0.5})
     policy, saved = aclearn.load(run), load_policy(run)

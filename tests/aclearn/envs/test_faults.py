@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 
@@ -159,9 +160,10 @@ def test_an_environment_that_is_made_again_gets_a_new_seed_that_the_run_seed_fix
     assert seed_after_fault(7) != seed_after_fault(8)
 
 
-def test_one_fault_too_many_ends_the_group_with_the_last_reason_and_its_traceback(
-    scripted, make_group
+def test_one_fault_too_many_ends_the_group_with_the_last_reason_in_one_line(
+    scripted, make_group, caplog
 ):
+    caplog.set_level(logging.INFO)
     group = make_group(fault="raise", at=1, faulty=99, max_faults=3)
     group.reset()
     play(group, 1)  # faults 1 and 2
@@ -173,8 +175,11 @@ def test_one_fault_too_many_ends_the_group_with_the_last_reason_and_its_tracebac
         "failed 4 times (raised 4) within an hour or in a row, actors.max_env_faults allows 3"
         in said
     )
-    assert "in environment 1 of its group at step 1 of its episode: raised" in said
-    assert 'raise RuntimeError("the dice are lost")' in said
+    where = "in environment 1 of its group at step 1 of its episode: raised: RuntimeError: "
+    assert where in said
+    assert re.search(r"the dice are lost \[line \d+ of \S*conftest.py, in \w+\]$", said)
+    # the log has all calls
+    assert "raise RuntimeError" in caplog.text and "Traceback" in caplog.text
 
 
 def test_only_the_faults_of_the_last_hour_count(scripted, make_group):

@@ -23,6 +23,7 @@ def _run(folder: Path, kind: str, updates: int, *, resume: bool = False) -> Whol
         actors={"processes": 1, "envs_per_group": 8, "unroll_length": 16},
         trainer={"unrolls_per_batch": 1} | ({} if kind == "a2c" else _PASSES),
         loss={"kind": kind},
+        # a2c's own rmsprop_tf begins with a mean square of 1: it hardly moves in so few updates
         optimiser={"kind": "adam", "learning_rate": 0.01 if kind == "a2c" else 0.004},
         monitor={"heartbeat_every_s": 0.25},
     )
@@ -50,7 +51,8 @@ def test_actors_that_wait_for_weights_make_on_policy_data(
 
 @pytest.mark.parametrize("kind", ["ppo", "impact", "a2c"])
 def test_a_seed_decides_a_run_which_continues_and_learns(tmp_path: Path, kind: str) -> None:
-    part = {"ppo": 60, "impact": 100, "a2c": 15}[kind]
+    # impact: after 300 updates the newest 100 episodes are nearly all, 28 to 43 over eight seeds
+    part = {"ppo": 60, "impact": 100, "a2c": 10}[kind]
     weights = []
     for name in ("one", "other"):
         run = _run(tmp_path / name, kind, part)
