@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from aclearn.envs.contract import kind
+from aclearn.envs.contract import ContractError, in_range, kind, numbers_of
 from aclearn.types import ActionSpec
 
 #: Beyond these, the size of rewards, observations and actions matters for learning.
@@ -42,22 +42,21 @@ class Seen:
             if isinstance(space, spaces.Box):
                 self._box(call, path or "the observation", space, part)
 
-    def reward(self, reward: float) -> None:
-        """Look at the reward of a step."""
+    def reward(self, given: Any, number: float) -> None:
+        """Look at the reward of a step that a run takes as `number`."""
         self.rewards += 1
-        self.largest_reward = max(self.largest_reward, abs(reward))
-
-    def forms(self, reward: Any, terminated: Any, truncated: Any) -> None:
-        """Look at the types of a reward and of flags."""
-        if np.ndim(reward):
+        self.largest_reward = max(self.largest_reward, abs(number))
+        if np.ndim(given):
             self._say(
                 "reward",
-                f"step: the reward is an array of shape {np.shape(reward)}; in "
+                f"step: the reward is an array of shape {np.shape(given)}; in "
                 "gymnasium's API it is a float; a run takes its only number",
             )
-        for name, flag in (("terminated", terminated), ("truncated", truncated)):
-            if not isinstance(flag, bool | np.bool_):
-                self._say(name, f"step: {name} is {kind(flag)}; in gymnasium's API it is a bool")
+
+    def flag(self, name: str, given: Any) -> None:
+        """Look at the type of a flag that a run takes."""
+        if not isinstance(given, bool | np.bool_):
+            self._say(name, f"step: {name} is {kind(given)}; in gymnasium's API it is a bool")
 
     def info(self, info: Mapping[str, Any]) -> None:
         """Look at an info."""
@@ -66,10 +65,10 @@ class Seen:
 
     def _box(self, call: str, name: str, space: spaces.Box, given: Any) -> None:
         try:
-            array = np.asarray(given)
-        except ValueError:  # lists of different lengths
+            array = numbers_of(given, space.shape, np.dtype(space.dtype), name)
+        except ContractError:  # a fault
             return
-        if array.shape != space.shape or array.dtype.kind not in "biuf":
+        if not in_range(array).all():  # a fault too
             return
         if array.dtype != space.dtype:
             self._say(

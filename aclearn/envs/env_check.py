@@ -260,16 +260,16 @@ class _Trial:
             number = contract.reward_of(reward)
             if not contract.in_range(np.array(number)):
                 raise contract.range_error(number, "reward", "reward")
-            self._seen.reward(number)
+            self._seen.reward(reward, number)
         except ContractError as error:
             self._mend("step", error)
             number = 0.0
         for place, (name, given) in enumerate({"terminated": ends, "truncated": cut}.items()):
             try:
                 flags[place] = contract.flag_of(given, name)
+                self._seen.flag(name, given)
             except ContractError as error:
                 self._mend("step", error)
-        self._seen.forms(reward, ends, cut)
         return number, flags[0], flags[1]
 
     def _mend(self, call: str, error: ContractError) -> None:

@@ -84,6 +84,17 @@ _WRONG = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.Discrete(3)}
             [r"reset: .* the shape \(3,\)", "step: "],
         ),
         (made(seen=lambda self: np.full(2, np.nan, np.float32)), ["reset: .* nan at", "step: "]),
+        (made(seen=lambda self: np.full(2, 1e300)), [r"reset: .* 1e\+300 at", "step: "]),
+        (made(seen=lambda self: ["a", "b"]), ["reset: .* dtype <U1", "step: "]),
+        (
+            made(
+                observation_space=spaces.Box(0, 255, (2, 2, 3), np.uint8),
+                seen=lambda self: np.full((2, 2, 3), 300, np.int64),
+            ),
+            [r"reset: .* 300 at \[0, 0, 0\], which uint8 cannot hold", "step: "],
+        ),
+        (made(reward=1e13), ["step: reward is 1e\\+13, expected a number from"]),
+        (made(reward=[1.0, 2.0]), [r"step: reward has the shape \(2,\)"]),
         (made(reward=None), ["step: reward is None .NoneType., expected a number"]),
         (made(reward=float("inf")), ["step: reward is inf, expected a number from"]),
         (
@@ -125,7 +136,10 @@ _WRONG = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.Discrete(3)}
     ],
 )
 def test_what_a_run_counts_as_faults_is_named_all_of_it(env: type[Good], said: list[str]) -> None:
-    found = check_env(env, steps=50, step_timeout_s=0.3).mend
+    report = check_env(env, steps=50, step_timeout_s=0.3)
+    found = report.mend
+    # one verdict: what is no fault, such as missing ends, is all that there may be advice on
+    assert not re.search("a run|API|reach", " ".join(report.advice)), report.advice
     assert len(found) == len(said), found
     for sentence, expected in zip(found, said, strict=True):
         assert re.match(expected, sentence), found
