@@ -127,8 +127,11 @@ class EnvConfig(Group):
     @classmethod
     def _keys_are_names(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
         for key in keys:
-            if not re.search(r"[a-z0-9]", key.lower()) or len(key) > 64:
-                raise ValueError(f"expected a key of info with letters, at most 64, got {key!r}")
+            if not re.search(r"[^\W_]", key) or len(key) > 64:
+                raise ValueError(
+                    "expected a key of info with a letter or digit and at most 64 characters, "
+                    f"got {key!r}"
+                )
         return keys
 
     @field_validator("id")

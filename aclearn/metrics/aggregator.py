@@ -19,6 +19,7 @@ from aclearn.metrics.names import (
 )
 from aclearn.metrics.step_totals import StepTotals
 from aclearn.metrics.wait_shares import WaitShares
+from aclearn.runs import NO_NUMBERS
 from aclearn.telemetry import CounterRate, SlidingRate, add_up
 
 if TYPE_CHECKING:  # the wire imports sockets
@@ -117,7 +118,7 @@ class MetricsAggregator:
         return {
             name: max(values) if name.endswith("_max") else math.fsum(values) / len(values)
             for name, values in collected.items()
-            if name not in METRIC_NAMES
+            if name not in METRIC_NAMES and name not in NO_NUMBERS
         }
 
     @property

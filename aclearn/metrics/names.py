@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from aclearn.errors import ConfigError, did_you_mean
+from aclearn.runs import NO_NUMBERS
 
 if TYPE_CHECKING:
     from aclearn.config import Config
@@ -154,9 +155,7 @@ def refused_name(name: object) -> str | None:
     """Why a user's indicator cannot give a line a figure of this name; None where it can."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         return f"expected lower-case letters, digits and _, at most 64, got {name!r:.100}"
-    if name.endswith("_error"):
-        return f"{name!r}: names in _error are those of texts; choose another one"
-    ours = {*METRIC_NAMES, *FIXED_FIGURES, *TRAINER_FIGURES, PART_SECONDS, CHAIN_STEPS}
+    ours = {*METRIC_NAMES, *FIXED_FIGURES, *TRAINER_FIGURES, *NO_NUMBERS}
     first = name.partition("_")[0]
     if name in ours or first in _OWNERS | {"trainer", "plugin", "metrics", "info"}:
         return f"{name!r} is a name of ours, or begins like one; choose another one"

@@ -16,12 +16,16 @@ from aclearn.types.bounds import LARGEST_FIGURE
 
 _LOGGER = logging.getLogger(__name__)
 
-_MOST_NAME: Final = 48
+_MOST_NAME_BYTES: Final = 48
 
 
 def figure_name(path: str) -> str:
-    """The name of a figure in metrics lines, without `info_`: `episode.r` → `episode_r`."""
-    return re.sub(r"[^a-z0-9]+", "_", path.lower()).strip("_")[:_MOST_NAME]
+    """The name of a figure in metrics lines, without `info_`: `episode.r` → `episode_r`.
+
+    It has letters of any alphabet, digits and underscores, so that every sink takes it.
+    """
+    name = re.sub(r"[\W_]+", "_", path.lower()).strip("_")
+    return name.encode()[:_MOST_NAME_BYTES].decode(errors="ignore")
 
 
 class InfoMetrics:
@@ -34,14 +38,14 @@ class InfoMetrics:
 
     Attributes:
         refused: values so far that are no finite number, or cannot be read, or whose name is not
-            among the first `MOST_INFO_METRICS` of this process.
+            among the first `MOST_INFO_METRICS` of this process, or is that of another key.
     """
 
     def __init__(self, paths: Sequence[str], name: str) -> None:
         self._paths, self._name = tuple(paths), name
         self.refused = 0
         self._said: set[str] = set()
-        self._names: set[str] = set()
+        self._keys: dict[str, str] = {}  # name of a figure → the key that has it
 
     def __bool__(self) -> bool:
         return bool(self._paths)
@@ -64,11 +68,12 @@ class InfoMetrics:
             number, name = _number(value), figure_name(where)
             if number is None:
                 self._refuse(where, partial(_no_number, value))
-            elif name in self._names or len(self._names) < MOST_INFO_METRICS:
-                self._names.add(name)
-                found[name] = number
-            else:
+            elif name not in self._keys and len(self._keys) == MOST_INFO_METRICS:
                 self._refuse(where, partial("there are {} others".format, MOST_INFO_METRICS))
+            elif (first := self._keys.setdefault(name, where)) != where:
+                self._refuse(where, partial("its figure {} is that of {!r}".format, name, first))
+            else:
+                found[name] = number
         if not any_there:
             self._say(path, partial(_no_key, info))
 

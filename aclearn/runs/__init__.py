@@ -15,12 +15,19 @@ from aclearn.runs.checkpoint import (
 from aclearn.runs.generation import claim_generation
 from aclearn.runs.lock import FolderLock, is_locked, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_columns import metrics_columns
-from aclearn.runs.metrics_file import MetricsTail, MetricsWriter, is_metrics_line, read_metrics
+from aclearn.runs.metrics_file import (
+    NO_NUMBERS,
+    MetricsTail,
+    MetricsWriter,
+    is_metrics_line,
+    read_metrics,
+)
 from aclearn.runs.numbered_runs import create_next, next_name, numbered_runs
 from aclearn.runs.run_folder import STRATEGIES_FILE, TUNER_FILE, RunFolder
 from aclearn.runs.summary import read_summary, write_summary
 
 __all__ = [
+    "NO_NUMBERS",
     "STRATEGIES_FILE",
     "TUNER_FILE",
     "Checkpoint",

@@ -18,12 +18,15 @@ _log = logging.getLogger(__name__)
 _TAIL_BYTES: Final = 65536
 #: Some hundred lines, enough for a trend.
 _FIRST_BYTES: Final = 1024 * 1024
-#: Values that are mappings of numbers, and their depth. Errors are text or null, all other values
-#: numbers or null.
+#: Values that are text or null.
+_TEXTS: Final = ("checkpoint_error", "metrics_error", "sink_error")
+#: Values that are mappings of numbers, and their depth.
 _LEVELS: Final = {
     **dict.fromkeys(("dropped_steps", "tuner_verdicts", "chain_steps"), 1),
     **dict.fromkeys(("wait_share", "part_seconds"), 2),
 }
+#: Names of values that are no numbers; all others are numbers or null.
+NO_NUMBERS: Final = frozenset({*_TEXTS, *_LEVELS})
 #: Above every count of a run.
 _MOST_COUNT: Final = 2**63
 
@@ -166,7 +169,7 @@ def is_metrics_line(line: Mapping[str, Any]) -> bool:
 def _fits(name: str, value: Any) -> bool:
     if name in _LEVELS:
         return _holds_numbers(value, _LEVELS[name])
-    if name.endswith("_error"):
+    if name in _TEXTS:
         return value is None or isinstance(value, str)
     return value is None or _holds_numbers(value, 0)
 

@@ -44,7 +44,11 @@ class RoleMetrics:
         note: str = "",
     ) -> Heartbeat:
         """A heartbeat; the arguments are the role's own fields."""
-        counters, gauges = dict(counters), dict(gauges)
+        # a name may be of a user's class, and a message takes printable ones only
+        gauges = {
+            name if name.isprintable() else ascii(name)[1:-1]: v for name, v in gauges.items()
+        }
+        counters = dict(counters)
         meter = self.meter
         waits, parts = (meter.seconds(), meter.parts()) if meter else ({}, {})
         if self.servers:

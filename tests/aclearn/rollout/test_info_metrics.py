@@ -59,6 +59,18 @@ def test_a_mapping_gives_all_its_numbers_and_a_path_one_of_them() -> None:
     assert len(InfoMetrics(["many"], "x").read(many)) == MOST_INFO_METRICS
 
 
+def test_of_two_keys_with_one_name_the_first_is_the_figure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metrics = InfoMetrics(["Erfolg für alle", "won!", "won", "成功" * 20], "x")
+    info = {"Erfolg für alle": 1, "won!": 2, "won": 3, "成功" * 20: 4}
+    for _ in range(2):
+        found = metrics.read(info)
+        assert found == {"erfolg_für_alle": 1.0, "won": 2.0, "成功" * 8: 4.0}  # 48 bytes
+    assert metrics.refused == 2
+    assert "key='won' detail=\"its figure won is that of 'won!'\"" in caplog.text
+
+
 def test_a_key_that_never_comes_is_named_with_those_that_do(caplog) -> None:
     metrics = InfoMetrics(["sucess"], "x")
     assert metrics.read({"success": 1.0}) == {} and metrics.refused == 0

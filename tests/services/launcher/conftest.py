@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,3 +40,14 @@ def learned(monkeypatch: pytest.MonkeyPatch) -> list[list[Unroll]]:
 
     monkeypatch.setattr(Trainer, "learn", recording)
     return batches
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The package; its service process and its change of `sys` end with the test."""
+    import wandb
+
+    for name in ("exit", "excepthook"):
+        monkeypatch.setattr(sys, name, getattr(sys, name))
+    yield wandb
+    wandb.teardown()

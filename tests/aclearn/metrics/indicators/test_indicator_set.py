@@ -84,7 +84,7 @@ def test_figures_that_are_the_roles_stay_and_others_than_the_named_are_refused()
         ({f"{TOY}:Named": {"names": ("compressor_kl",)}}, "or begins like one"),
         ({f"{TOY}:Named": {"names": ("two words",)}}, "expected lower-case letters"),
         ({f"{TOY}:Named": {"names": (3,)}}, "expected lower-case letters, digits and _"),
-        ({f"{TOY}:Named": {"names": ("value_error",)}}, "names in _error are those of texts"),
+        ({f"{TOY}:Named": {"names": ("metrics_error",)}}, "is a name of ours"),
         ({f"{TOY}:Gives": {"value": 0.0}}, "'given' is a figure of another indicator"),
     ],
 )
