@@ -11,7 +11,7 @@ from typing import Any, Final
 from aclearn.config import Config
 from aclearn.control import StopCondition
 from aclearn.errors import RunFolderError
-from aclearn.metrics import dropped_words
+from aclearn.metrics import EPISODES_FOR_TARGET, dropped_words
 from aclearn.runs import RunFolder, is_metrics_line
 from services.start.folder import check_same_run
 from services.start.warm_start import return_before
@@ -32,7 +32,12 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
     if reached is not None:
         words += f"; target {config.run.target_return} reached at {reached:.0f} s"
     best, before = summary.get("best_return"), return_before(config)
-    if before is not None and (best is None or best < before):
+    if before is not None and best is None:
+        words += (
+            f"; run.init_from had a return of {before:.2f}; a comparison takes "
+            f"{EPISODES_FOR_TARGET} episodes of this run"
+        )
+    elif before is not None and best < before:
         words += (
             f"; run.init_from had a return of {before:.2f}, which no policy of this run has reached"
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from numpy.typing import NDArray
@@ -30,8 +32,8 @@ class WarmStart(NamedTuple):
         doubts: what may harm the policy, in sentences.
     """
 
-    tensors: dict[str, NDArray[Any]]
-    doubts: list[str]
+    tensors: Mapping[str, NDArray[Any]] = MappingProxyType({})
+    doubts: Sequence[str] = ()
 
 
 def warm_start(config: Config, architecture: Architecture) -> WarmStart:
@@ -47,7 +49,7 @@ def warm_start(config: Config, architecture: Architecture) -> WarmStart:
             what differs.
     """
     if config.run.init_from is None:
-        return WarmStart({}, [])
+        return WarmStart()
     path = Path(config.run.init_from)
     try:
         checkpoint = _read(path)

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from numpy.typing import NDArray
-
 from aclearn.config import RunConfig
 from aclearn.errors import CheckpointError
 from aclearn.runs import RunFolder, load_best, load_newest, save_checkpoint
+from services.start.warm_start import WarmStart
 from services.trainer.checkpoint_record import CheckpointRecord
 from services.trainer.core import Snapshot, Trainer
 
@@ -25,7 +24,7 @@ class TrainerCheckpoints:
         trainer: whose snapshots are written.
         folder: of the run.
         run: interval of checkpoints, and the number to keep.
-        start: gives the tensors with which a run without checkpoints begins; {}: new ones.
+        start: gives that with which a run without checkpoints begins.
         clock: monotonic seconds.
 
     Attributes:
@@ -38,7 +37,7 @@ class TrainerCheckpoints:
         folder: RunFolder,
         run: RunConfig,
         *,
-        start: Callable[[], dict[str, NDArray[Any]]] = dict,
+        start: Callable[[], WarmStart] = WarmStart,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._trainer, self._folder, self._clock = trainer, folder, clock
@@ -60,9 +59,12 @@ class TrainerCheckpoints:
         checkpoint = load_newest(self._dir, expect_architecture=digest)
         if checkpoint is None:
             self._folder.check_resumable()
-            if start := self._start():
-                self._trainer.learner.load_state_tensors(start)
-                _LOGGER.info("event=warm_start tensors=%d", len(start))
+            start = self._start()
+            if start.tensors:
+                self._trainer.learner.load_state_tensors(start.tensors)
+                _LOGGER.info("event=warm_start tensors=%d", len(start.tensors))
+            for doubt in start.doubts:
+                _LOGGER.info("event=warm_start_doubt detail=%r", doubt)
             self._save(self._trainer.snapshot())
             return False
         try:

@@ -85,7 +85,7 @@ class TrainerRole:
             trainer,
             folder,
             config.run,
-            start=lambda: warm_start(config, architecture).tensors,
+            start=lambda: warm_start(config, architecture),
             clock=context.wall_clock,
         )
         self._checkpoints.restore_or_start()

@@ -51,7 +51,7 @@ class ResidentRole:
             self._trainer,
             folder,
             config.run,
-            start=lambda: warm_start(config, self._trainer.architecture).tensors,
+            start=lambda: warm_start(config, self._trainer.architecture),
             clock=context.wall_clock,
         )
         self._checkpoints.restore_or_start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,9 @@ def test_all_that_belongs_to_the_policy_comes_along_but_no_counters(tmp_path: Pa
         warm_start(nowhere, architecture_of(config, spec))
 
 
-def test_what_may_harm_the_policy_is_told_and_a_worse_result_too(tmp_path: Path) -> None:
+def test_what_may_harm_the_policy_is_told_and_a_worse_result_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     falls = {"learning_rate": 1e-3, "schedule": "linear", "schedule_steps": 100}
     first = WholeRun(tmp_path, run={"max_updates": 6}, optimiser=falls)
     try:
@@ -72,6 +75,10 @@ def test_what_may_harm_the_policy_is_told_and_a_worse_result_too(tmp_path: Path)
     assert f"at a rate of {last:.3g}, and this run begins with optimiser.learning_rate: 0.001" in (
         of_the_rate
     )
+    caplog.set_level(logging.INFO)  # a trainer that was started by hand tells it too
+    begins = {"name": "by-hand", "init_from": str(first.path)}
+    WholeRun(tmp_path, run=begins, optimiser=falls).close()
+    assert f"event=warm_start_doubt detail='{of_the_rate}'" in caplog.text
     changes = {"kind": "rmsprop", "learning_rate": last}
     optimiser = config.optimiser.model_copy(update=changes)
     loss = config.loss.model_copy(update={"kind": "a2c"})
@@ -85,7 +92,9 @@ def test_what_may_harm_the_policy_is_told_and_a_worse_result_too(tmp_path: Path)
     (first.path / "summary.json").write_text(json.dumps(summary))
     assert return_before(config) == 25.0
     told = "run.init_from had a return of 25.00, which no policy of this run has reached"
-    for best, expected in ((None, True), (24.9, True), (25.0, False)):
-        assert (told in closing_words(config, summary | {"best_return": best})) == expected
+    for best, expected in ((None, False), (24.9, True), (25.0, False)):
+        words = closing_words(config, summary | {"best_return": best})
+        assert (told in words) == expected
+        assert ("takes 100 episodes of this run" in words) == (best is None)
     (first.path / "summary.json").unlink()  # it runs on
     assert return_before(config) is None
