@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from aclearn.config import _explain
+from aclearn.config.shipped import shipped_with_loss
 from aclearn.errors import ConfigError
 
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
@@ -100,9 +101,11 @@ def _unknown(whole: type[BaseModel], data: Any, location: list[str], prefix: str
     hint = f"; did you mean {dot}{meant}?" if meant and meant != dotted else "."
     if location[:-1] == ["loss"] and (kinds := _losses_with(location[-1])):
         asked = owner.model_fields["kind"].default
+        others = shipped_with_loss(asked)
         return dotted, (
-            f" is a key of loss.kind {', '.join(kinds)}, and this loss is {asked}; set loss.kind, "
-            f"or leave {dotted} out"
+            f" is a key of loss.kind {', '.join(kinds)}, and this loss is {asked}; set another "
+            f"loss.kind, or leave {dotted} out"
+            + (f", as the configuration {others[0]} does" if others else "")
         )
     written, colon, value = location[-1].partition(":")
     if colon and written in siblings:  # {key:1} is YAML for a key "key:1" without a value

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +267,7 @@ def _parse_overrides(overrides: Mapping[str, Any] | Sequence[str]) -> list[_Over
         raise ConfigError(
             f"overrides: expected a mapping or a list of texts, got {overrides!r:.200}"
         )
-    return [_parse_override(text) for text in overrides]
+    return [_parse_override(*pair) for pair in zip_longest(overrides, overrides[1:], fillvalue="")]
 
 
 def _plain(value: Any) -> Any:
@@ -276,21 +277,24 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "dtype") and hasattr(value, "tolist") else value
 
 
-def _parse_override(text: str) -> _Override:
+def _parse_override(text: str, following: str) -> _Override:
+    """The override; `following` is the next one, which may be the value of a misspelt option."""
     source = f'override "{text if len(text) <= 200 else text[:200] + "…"}"'
     key, equals, value = text.partition("=")
-    key = _override_key(key.strip() if equals else "", source)
+    if not equals and "=" not in following and not following.startswith("-"):
+        value = following
+    key = _override_key(key.strip() if equals else "", source, value)
     try:
         return _Override(source, key, parse_yaml(value, keys=_KEYS, at=key).value)
     except YamlError as exc:
         raise ConfigError(f"{source}: the value is wrong: {exc}") from exc
 
 
-def _override_key(key: str, source: str) -> str:
-    """The dotted key, if it can be overridden."""
-    option = re.search(r'"--?([a-z_-]+)', source)
+def _override_key(key: str, source: str, value: str = "") -> str:
+    """The dotted key, if it can be overridden; `value` is for the message."""
+    option = re.search(r'"--?([a-z_.-]+)', source)
     meant = option and _explain.nearest(Config, option[1].replace("-", "_"), [])
-    example = f"{meant}=…" if meant else "run.seed=3"
+    example = f"{meant}={value[:100] or '…'}" if meant else "run.seed=3"
     if not all(key.split(".")) or key.startswith("-"):
         raise ConfigError(f"{source}: expected section.key=value, for instance {example}")
     if key.count(".") >= DEEPEST:

@@ -75,7 +75,7 @@ class RunConfig(Group):
         default=None,
         ge=1,
         description="bound of the run, in agent steps of all environments that the trainer has "
-        "got; actors may take up to two unrolls of each environment more",
+        "got; actors may take up to one unroll of each environment more",
     )
     max_updates: Whole | None = Field(
         default=None, ge=1, description="bound of the run, in updates; exact"

@@ -40,10 +40,16 @@ def shipped_config(name: str) -> Path:
         raise ConfigError(f"{name}: a folder of this name is given by a path: ./{name}")
     raise ConfigError(
         f"{name}: no configuration comes with aclearn under this name"
-        f"{did_you_mean(name, shipped) or '.'} The names are {', '.join(shipped)}; "
-        f"a file of your own is named by a path or with its suffix (./{name}, {name}.yaml)"
-        f"{environment_hint(name)}"
+        f"{did_you_mean(name, shipped) or '.'} `aclearn configs` lists all names; a file of your "
+        f"own is named by a path or with its suffix (./{name}, {name}.yaml){environment_hint(name)}"
     )
+
+
+def shipped_with_loss(kind: str) -> list[str]:
+    """The names of the shipped configurations that set this `loss.kind` themselves."""
+    written = re.compile(rf"^loss:(\n  .*)*\n  kind: {re.escape(kind)}\b", re.MULTILINE)
+    configs = shipped_configs().items()
+    return [name for name, path in configs if written.search(path.read_text(encoding="utf-8"))]
 
 
 def environment_hint(name: str) -> str:

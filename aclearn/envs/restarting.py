@@ -135,7 +135,7 @@ class RestartingEnvs:
 
     def _count(self, index: int, error: BaseException, step: int) -> None:
         reason, detail = _describe(error)
-        if not isinstance(error, ContractError):  # whose words say all
+        if reason not in self.faults and not isinstance(error, ContractError):
             _LOGGER.info("event=environment_trace name=%s trace=%r", self.name, trace_of(error))
         self.faults[reason] = self.faults.get(reason, 0) + 1
         self.fault_details.setdefault(reason, detail)

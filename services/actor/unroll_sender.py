@@ -50,7 +50,7 @@ class UnrollSender:
         self._membership, self._most = membership, max_in_flight
         self._meter = WaitMeter() if meter is None else meter
         self.refused: Counter[str] = Counter()
-        self._last = False
+        self._last = True  # until the trainer says that the bound is far
 
     @property
     def in_flight(self) -> int:

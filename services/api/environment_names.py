@@ -75,8 +75,10 @@ def _of_main(name: str, *, alone: bool) -> tuple[str, dict[str, list[str]]]:
         )
     path = Path(file).absolute()
     there = importlib.util.find_spec(path.stem) if path.stem.isidentifier() else None
-    if there is None or there.origin is None or not path.samefile(there.origin):
-        place = "is no module's name" if there is None else f"is also the module {there.origin}"
+    origin = there.origin if there is not None and there.has_location else None
+    if origin is None or not Path(origin).exists() or not path.samefile(origin):
+        is_also = f"is also the module {origin or 'of that name of Python'}"
+        place = is_also if there else "is no module's name"
         raise ArgumentError(
             f"env: {path.stem!r}, the name of this program, {place}, so other processes cannot "
             f"import {name} from it; rename {path}, or {_CURE.format(name=name)}"

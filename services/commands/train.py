@@ -52,7 +52,7 @@ def train(
     with install_stop_signals() as stop:
         given = overrides or []
         if config is not None and config.startswith("-"):
-            override_keys([config])  # says what is meant
+            override_keys([config, *given])  # says what is meant
         if env is not None:
             given = [config, *given] if config is not None else given
             loaded = _start_from(env, given)

@@ -30,11 +30,12 @@ class UnrollAdmission:
         spec: shapes of the run's unrolls.
         max_lag_versions: older unrolls are dropped.
         max_env_steps: agent steps in the account after which unrolls are dropped; None: no bound.
+        ahead: unrolls of an actor that may be in flight or being filled.
 
     Attributes:
         reached: the bound that the run has reached, `max_updates` or `max_env_steps`: the reason
             for later drops; None before.
-        last: whether two more unrolls of each actor reach `max_env_steps`.
+        last: whether `ahead` more unrolls of each actor reach `max_env_steps`.
     """
 
     def __init__(
@@ -44,10 +45,12 @@ class UnrollAdmission:
         spec: UnrollSpec,
         max_lag_versions: int,
         max_env_steps: int | None = None,
+        ahead: int = 2,
     ) -> None:
         self._ledger, self._lock = ledger, threading.Lock()
         self._spec, self._max_lag = spec, max_lag_versions
         self._max_env_steps = math.inf if max_env_steps is None else max_env_steps
+        self._ahead = ahead
         self.reached: str | None = None
         self.last = False
         self._look_at_bound()
@@ -77,9 +80,10 @@ class UnrollAdmission:
         A bound's name, "old_generation" or "lag" means counted as dropped; any other, not counted.
         """
         with self._lock:
-            self._look_ahead(unroll.env_steps_after - unroll.env_steps_before)
             reason = self.reached or self._too_old(unroll, newest)
-            return self._enter(incarnation, sequence, unroll, reason)
+            refusal = self._enter(incarnation, sequence, unroll, reason)
+            self._look_ahead(unroll.env_steps_after - unroll.env_steps_before)
+            return refusal
 
     def produced(self, incarnation: str, sequence: int, env_steps: int, steps: int) -> None:
         """Put steps in flight that this process itself produced.
@@ -155,8 +159,8 @@ class UnrollAdmission:
             self.reached = "max_env_steps"
 
     def _look_ahead(self, unroll_steps: int) -> None:
-        ahead = 2 * len(self._ledger.opened) * unroll_steps
-        self.last = self._ledger.env_steps + ahead >= self._max_env_steps
+        more = self._ahead * len(self._ledger.opened) * unroll_steps
+        self.last = self._ledger.env_steps + more >= self._max_env_steps
 
     def _too_old(self, unroll: Unroll, newest: PolicyVersion) -> str | None:
         if unroll.generation != newest.generation:

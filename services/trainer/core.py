@@ -349,4 +349,5 @@ class Trainer:
             spec=unroll_spec_of(self._config, self._spec),
             max_lag_versions=self._config.trainer.max_lag_versions,
             max_env_steps=self._config.run.max_env_steps,
+            ahead=self._config.actors.max_in_flight_unrolls + self._config.actors.groups,
         )

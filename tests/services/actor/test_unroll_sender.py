@@ -40,8 +40,10 @@ class Shipping:
         _, envelope = self.tools.next_message(self.trainer)
         return envelope.sequence
 
-    def answer(self, sequence: int, accepted: bool = True, reason: str = "") -> None:
-        reply = UnrollReply(sequence, accepted, reason)
+    def answer(
+        self, sequence: int, accepted: bool = True, reason: str = "", *, last: bool = False
+    ) -> None:
+        reply = UnrollReply(sequence, accepted, reason, last)
         assert self.trainer.send(self.actor.incarnation.encode(), reply)
         assert self.link.client.transport.wait(self.tools.deadline_s)
         self.sender.poll()
@@ -72,6 +74,16 @@ def test_an_acknowledgement_makes_room_for_one_more(shipping) -> None:
     assert not shipping.sender.has_room()
     assert [shipping.arrived(), shipping.arrived()] == [2, 3]
     assert shipping.sender.in_flight == 2
+
+
+def test_near_the_bound_and_until_the_first_answer_there_is_one_unroll_at_a_time(shipping) -> None:
+    assert not shipping.sender.waits
+    for sequence, last, waits in ((1, False, True), (2, True, False), (3, False, True)):
+        shipping.send(sequence)
+        assert shipping.sender.waits == waits
+        shipping.arrived()
+        shipping.answer(sequence, last=last)
+        assert not shipping.sender.waits
 
 
 def test_the_sender_waits_until_the_acknowledgement_comes(shipping) -> None:

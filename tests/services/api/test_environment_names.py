@@ -87,6 +87,20 @@ def test_a_class_of_a_notebook_is_refused_or_trains_in_its_own_process(
     env.close()
 
 
+@pytest.mark.parametrize("name", ["time", "os", "json"])  # built in, frozen, in a file
+def test_a_program_named_as_a_module_of_python_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    program = types.ModuleType("__main__")
+    program.__file__ = str(tmp_path / f"{name}.py")
+    Path(program.__file__).write_text(_ENV)
+    exec(_ENV, vars(program))
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    said = rf"'{name}', the name of this program, is also the module .*rename {program.__file__}"
+    with pytest.raises(ArgumentError, match=said):
+        environment_name(program.Line, alone=False)
+
+
 def test_one_of_config_and_env_is_needed() -> None:
     for given in ({}, {"config": "cartpole", "env": "CartPole-v1"}):
         with pytest.raises(ArgumentError, match="either config or env"):

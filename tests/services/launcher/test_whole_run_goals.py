@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
 from aclearn.runs import load_best
 from tests.support.cli import aclearn
 from tests.support.metrics_lines import NEVER_FALL, WITHIN_A_GENERATION, check_line, check_lines
@@ -114,10 +116,15 @@ def test_short_episodes_that_end_first_meet_no_target_and_make_no_best(start) ->
     assert summary["episode_length_mean"] == -summary["return_mean_100"]
 
 
-def test_a_run_ends_within_one_unroll_of_each_environment_of_its_bound(start) -> None:
-    summary = finished(start(run={"max_env_steps": 3000}, **_LARGE))
+@pytest.mark.parametrize("bound", [100, 3000])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_run_ends_within_one_unroll_of_each_environment_of_its_bound(
+    start, bound: int, groups: int
+) -> None:
+    actors = {"actors": {"processes": 2, "groups": groups, "envs_per_group": 8, "unroll_length": 5}}
+    summary = finished(start(run={"max_env_steps": bound}, **_LARGE | actors))
     assert summary["reason"] == "max_env_steps"
-    assert 3000 <= summary["env_steps"] <= 3000 + 2 * 16 * 5
+    assert bound <= summary["env_steps"] <= bound + 2 * groups * 8 * 5
 
 
 def test_figures_of_info_are_in_the_lines_and_bad_ones_are_counted(start) -> None:

@@ -90,6 +90,7 @@ def test_from_the_unroll_on_that_reaches_the_run_s_length_the_others_are_dropped
             admission = _admission(tools, ledger, max_env_steps=7)
         unroll = tools.make_unroll(env_steps_before=6 * n, env_steps_after=6 * n + 6)
         told.append((admission.admit("a", n, unroll, PolicyVersion(0, 0)), admission.reached))
+        assert admission.last  # from the first one on: the actor may have filled another meanwhile
     bound = "max_env_steps"
     assert told == [(None, None), (None, bound), (bound, bound), (bound, bound)]
     assert _numbers(admission) == (24, 0, {bound: 12}, 12)
