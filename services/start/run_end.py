@@ -32,14 +32,12 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
     if reached is not None:
         words += f"; target {config.run.target_return} reached at {reached:.0f} s"
     best, before = summary.get("best_return"), return_before(config)
-    if before is not None and best is None:
+    if before is not None and (best is None or best < before):
+        words += f"; run.init_from had a return of {before:.2f}, "
         words += (
-            f"; run.init_from had a return of {before:.2f}; a comparison takes "
-            f"{EPISODES_FOR_TARGET} episodes of this run"
-        )
-    elif before is not None and best < before:
-        words += (
-            f"; run.init_from had a return of {before:.2f}, which no policy of this run has reached"
+            f"with which a mean of {EPISODES_FOR_TARGET} episodes of this run would be compared"
+            if best is None
+            else "which no policy of this run has reached"
         )
     if _learned_nothing_in_time(summary):
         words += "; run.max_wall_s, which counts from the command, passed before the first update"

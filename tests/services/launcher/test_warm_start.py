@@ -95,6 +95,6 @@ def test_what_may_harm_the_policy_is_told_and_a_worse_result_too(
     for best, expected in ((None, False), (24.9, True), (25.0, False)):
         words = closing_words(config, summary | {"best_return": best})
         assert (told in words) == expected
-        assert ("takes 100 episodes of this run" in words) == (best is None)
+        assert ("a mean of 100 episodes of this run would" in words) == (best is None)
     (first.path / "summary.json").unlink()  # it runs on
     assert return_before(config) is None
