@@ -21,7 +21,7 @@ SettingsType = TypeVar("SettingsType", bound=Group)
 
 
 class NoSettings(Group):
-    """Of links without settings."""
+    """Settings of links that have none."""
 
 
 class ConfiguredLink(Link, Generic[SettingsType]):

@@ -49,7 +49,7 @@ def distribution_of(spec: ActionSpec) -> Distribution:
 
 
 def torch_distribution_of(spec: ActionSpec) -> TorchDistributions:
-    """The same in torch. Imports torch."""
+    """The distribution of such actions in torch, which this imports."""
     _, module, name = _DISTRIBUTIONS[spec.kind]
     return TorchDistributions(getattr(import_module(f"{__name__}.{module}"), name), spec)
 

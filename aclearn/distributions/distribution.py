@@ -72,7 +72,7 @@ class TorchDistribution(Protocol):
 
     @staticmethod
     def mask(parameters: Tensor, mask: Tensor | None) -> Tensor:
-        """As `Distribution.mask`, of tensors `[…, P]`."""
+        """Masked parameters `[…, P]`: choices where `mask` is False have probability 0."""
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """Log-probabilities `[…]` float32 of actions `[…, *spec.shape]`, int64 or float32."""

@@ -23,12 +23,12 @@ class Mixed:
         self.parameter_count = self._logits + self._numbers.parameter_count
 
     def mask(self, parameters: Floats, mask: NDArray[np.bool_] | None) -> Floats:
-        """As `Distribution.mask`, for the choices."""
+        """Parameters whose choices are masked."""
         logits, rest = self._split(parameters)
         return parameters if mask is None else np.hstack([self._choices.mask(logits, mask), rest])
 
     def with_min_action_prob(self, parameters: Floats, min_action_prob: float) -> Floats:
-        """As `Distribution.with_min_action_prob`, for the choices."""
+        """Parameters whose choices have at least this probability each."""
         logits, rest = self._split(parameters)
         return np.hstack([self._choices.with_min_action_prob(logits, min_action_prob), rest])
 

@@ -22,7 +22,7 @@ class MultiCategorical:
         self._parts = [Categorical(ActionSpec.discrete(count)) for count in spec.counts]
 
     def mask(self, parameters: Floats, mask: NDArray[np.bool_] | None) -> Floats:
-        """As `Distribution.mask`; each choice needs a possible value."""
+        """Masked parameters; each choice needs a possible value."""
         if mask is None:
             return parameters
         if mask.shape != parameters.shape:

@@ -47,7 +47,7 @@ class TorchMultiCategorical:
 
 
 class TorchGaussian:
-    """As `Gaussian`, by means and log standard deviations `[…, 2n]`, in float32.
+    """Gaussians by means and log standard deviations `[…, 2n]`, in float32.
 
     A log standard deviation beyond its range counts as the end of the range. Its gradient passes,
     so that it can return.
@@ -88,7 +88,7 @@ class TorchGaussian:
 
 
 class TorchMixed:
-    """As `Mixed`: choices by their logits, then numbers by means and log standard deviations."""
+    """Choices by their logits, then numbers by means and log standard deviations."""
 
     def __init__(self, parameters: Tensor, spec: ActionSpec) -> None:
         logits, rest = parameters.tensor_split([spec.mask_width], -1)
@@ -132,7 +132,7 @@ def _logistic(device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def _mean_log_tanh_slope(means: Tensor, stds: Tensor) -> Tensor:
-    """As that of `gaussian`, differentiable."""
+    """Mean of log tanh′(u) over u ~ N(mean, std²), differentiable."""
     shares, of_logistic = _logistic(means.device)
     m = means.unsqueeze(-1)
     t = torch.hypot(stds.unsqueeze(-1), of_logistic)

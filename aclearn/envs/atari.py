@@ -115,7 +115,7 @@ class AtariEnvs:
         self._none.flags.writeable = False
 
     def reset(self, seed: int | None = None) -> Observations:
-        """As `VectorEnv.reset`: first screens [B, S, H, W] uint8."""
+        """First screens [B, S, H, W] uint8."""
         if seed is not None:
             self._seeds = _seeds(seed, self.num_envs)
         with self._watch:
@@ -163,7 +163,7 @@ class AtariEnvs:
         )
 
     def picture(self) -> NDArray[np.uint8]:
-        """As `VectorEnv.picture`: the newest screen that the policy sees."""
+        """The newest screen that the policy sees."""
         return as_colours(self._screen)
 
     def close(self) -> None:

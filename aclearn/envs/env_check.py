@@ -288,7 +288,7 @@ class _Trial:
 
 
 def _compare_seeds(one: _Trial, other: _Trial) -> None:
-    """The same seed and actions should give the same episode, in any instance."""
+    """Check that one seed and the same actions give the same episode in any instance."""
     report = one._report
     one.rng = np.random.default_rng(_SEED)
     firsts = [trial.reset(_SEED) for trial in (one, other)]

@@ -133,7 +133,7 @@ class ObservationLayout:
         _write(self._root, b, observation, first=True)
 
     def errors(self, b: int, observation: Any) -> list[ContractError]:
-        """As `write_first`, with the errors of all parts, for a report."""
+        """Errors of all parts of environment b's observation, for a report."""
         return list(_errors(self._root, b, observation))
 
     def mask_of(self, observation: Any) -> Any:

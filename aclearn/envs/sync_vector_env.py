@@ -120,7 +120,7 @@ class SyncVectorEnv:
         self._group.between_attempts = call
 
     def reset(self, seed: int | None = None) -> Observations:
-        """As `VectorEnv.reset`."""
+        """First observations of a new episode in every environment."""
         observations = self._begin()
         group = self._group
         if seed is not None:
@@ -218,11 +218,11 @@ class SyncVectorEnv:
 
     @property
     def picture_rate(self) -> float:
-        """As `VectorEnv.picture_rate`."""
+        """Pictures a second of the first environment, as its metadata say."""
         return picture_rate(self._group.envs[0])
 
     def picture(self) -> Any:
-        """As `VectorEnv.picture`."""
+        """The first environment now, `[H, W, 3]` uint8."""
         return picture_of(self._group.envs[0], self._group.name)
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ class TensorBoardWriter:
         self.write_at(int(line.get("env_steps") or 0), line)
 
     def write_at(self, step: int, values: Mapping[str, Any]) -> None:
-        """As `write`, at the caller's step: for events between two lines."""
+        """Write figures at a step of the caller's, for events between two lines."""
         tags = tagged(values, self._roles, self._own)
         self._append_values(step, [{"tag": tag, "simple_value": value} for tag, value in tags])
 

@@ -97,7 +97,7 @@ class Architecture:
 
     @property
     def spaces(self) -> str:
-        """Its observations and actions, as text."""
+        """Observations and actions, as text."""
         return f"{self.observation} → {self.action_spec}"
 
     @property

@@ -237,13 +237,13 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
     def step(
         self, observations: Mapping[str, Tensor], state: tuple[Tensor, ...] = ()
     ) -> PolicyOutput[Tensor]:
-        """As `PolicyModule.step`; without state."""
+        """Outputs for observations `[B, …]`; the policy has no state."""
         return self._output(*self(*(observations[name] for name in self.leaves)))
 
     def unroll(
         self, observations: Mapping[str, Tensor], state: tuple[Tensor, ...], starts: Tensor
     ) -> PolicyOutput[Tensor]:
-        """As `PolicyModule.unroll`, all steps in one pass."""
+        """Outputs `[T, B, …]`, all steps in one pass."""
         parameters, values = self(*(observations[name].flatten(0, 1) for name in self.leaves))
         return self._output(
             parameters.unflatten(0, starts.shape), values.unflatten(0, starts.shape)

@@ -80,7 +80,7 @@ def act_in_parts(
     rng: np.random.Generator,
     masks: NDArray[np.bool_] | None = None,
 ) -> ActionBatch:
-    """As `act`, by several policies; `which` `[B]` is the place of the one that chooses."""
+    """Actions of several policies; `which` `[B]` is the place of the one that chooses."""
     if (which == which[0]).all():
         return act(policies[which[0]], distribution, observations, state, rng, masks)
     parts = [np.flatnonzero(which == place) for place in range(len(policies))]

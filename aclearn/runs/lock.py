@@ -119,7 +119,7 @@ def lock_all(folder: Path, roles: Sequence[str] = ()) -> FolderLock:
 
 
 def lock_run(folder: Path, roles: Sequence[str] = ()) -> FolderLock:
-    """As `lock_all`, for `aclearn train`, whose roles then take their own locks."""
+    """The lock of `aclearn train`, once every role's is free; the roles then take their own."""
     lock = lock_all(folder, roles)
     for role in roles:
         lock.release(_of(role))

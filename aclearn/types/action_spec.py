@@ -66,7 +66,7 @@ class ActionPart:
         return list(shaped) if self.counts else [np.asarray(row) for row in shaped]
 
     def from_env(self, actions: Sequence[Any], squash: bool) -> NDArray[Any]:
-        """Its sampled numbers `[B, n]`, of which `to_env` makes `actions`."""
+        """Sampled numbers `[B, n]` of which `to_env` makes `actions`."""
         given = np.array([at(action, self.path) for action in actions]).reshape(len(actions), -1)
         if self.counts:
             return given - np.array(self.starts, np.int64)
@@ -154,16 +154,16 @@ class ActionSpec:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one sampled action."""
+        """Shape of one sampled action."""
         return () if self.kind == "discrete" else (len(self.counts) + self.numbers,)
 
     @property
     def dtype(self) -> Literal["int32", "float32"]:
-        """Of a sampled action."""
+        """Dtype of a sampled action."""
         return "float32" if self.numbers else "int32"
 
     def __str__(self) -> str:
-        """As text: "6 actions", "choices of 3, 2 and 4 numbers"."""
+        """A text: "6 actions", "choices of 3, 2 and 4 numbers"."""
         if self.kind == "discrete":
             return f"{self.counts[0]} actions"
         choices = f"choices of {', '.join(map(str, self.counts))}" if self.counts else ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 LARGEST_NUMBER: Final = 1e12
-"""Of a reward and of an observation: squares of sums of such numbers are finite in float32, so that
-one environment cannot spoil a shared batch."""
+"""Bound of a reward and of an observation. Squares of sums of such numbers are finite in float32, so
+that one environment cannot spoil a shared batch."""
 
 LARGEST_ACTION: Final = 1e6
-"""Of a sampled action: squared distances of such numbers are finite in float32."""
+"""Bound of a sampled action: squared distances of such numbers are finite in float32."""
 
 LARGEST_FIGURE: Final = 1e100
-"""Of a return and of any other figure of a role: sums over a run are finite."""
+"""Bound of a return and of any other figure of a role: sums over a run are finite."""

@@ -58,9 +58,9 @@ class EpisodeCohort:
 
 
 def bounded_cohorts(cohorts: Sequence[EpisodeCohort]) -> list[EpisodeCohort]:
-    """The same episodes as cohorts that fit into a heartbeat: neighbours are joined.
+    """At most `MOST_COHORTS` cohorts of the same episodes; neighbours are joined.
 
-    They are at most `MOST_COHORTS`, and fewer where the names of their figures are many or long.
+    There are fewer where the names of their figures are many or long.
     """
     names = {name for each in cohorts for name in each.info_sums}
     longest = sorted((len(name.encode()) for name in names), reverse=True)[:MOST_INFO_METRICS]

@@ -155,7 +155,7 @@ class PolicyGraph:
         return _digest_of(self)
 
     def with_architecture(self, architecture: Architecture) -> PolicyGraph:
-        """The same with other widths."""
+        """The graph with other widths."""
         return replace(self, architecture=architecture)
 
 

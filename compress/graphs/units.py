@@ -64,7 +64,7 @@ def _walk(layers: Iterable[Layer]) -> tuple[dict[str, str | None], set[str | Non
 
 
 def narrowed(architecture: Architecture, widths: Mapping[str, int]) -> Architecture:
-    """The same with other numbers of units, by the names of `unit_counts`."""
+    """Layers with other numbers of units, by the names of `unit_counts`."""
     layers = (
         replace(layer, units=widths.get(layer.name, layer.units)) for layer in architecture.layers
     )

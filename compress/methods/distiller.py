@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, Strict, model_validator
+from typing_extensions import override
 
 from aclearn.config import Group, Whole, got
 from aclearn.errors import ConfigError, did_you_mean
@@ -249,8 +250,8 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         memory["loss"], memory["kl"] = float(np.mean(losses)), float(np.mean(divergences))
         return policy.become(graph, tensors)
 
+    @override
     def load_modules(self) -> None:
-        """As `Link.load_modules`."""
         import torch
 
         import compress.methods.student  # noqa: F401

@@ -29,10 +29,10 @@ class Fusion(ConfiguredLink[NoSettings]):
         return "fuse"
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
-        """The same graph, `scale_folded` where observations are images."""
+        """The graph, `scale_folded` where observations are images."""
         self.require_fp32(graph)
         return replace(graph, scale_folded=True) if graph.raw_products() else graph
 
     def compress(self, policy: Policy, context: Context) -> Policy:
-        """The same function of the observations in fewer steps."""
+        """Tensors of the graph that computes the same function in fewer steps."""
         return policy.become(self.plan(policy.graph), fold_scale(policy.graph, policy.tensors))

@@ -91,7 +91,7 @@ class LowRank(ConfiguredLink[LowRankSettings]):
         return "-".join([main, *marks])
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
-        """The same graph with factored layers.
+        """The graph with factored layers.
 
         With a share, the ranks are the largest that save multiplications; the weights decide them.
         """

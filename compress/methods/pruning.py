@@ -136,7 +136,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
         return "-".join([f"prune={self._widths.sparsity:g}", *marks])
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
-        """The same graph with fewer filters and hidden units.
+        """The graph with fewer filters and hidden units.
 
         With the scope "global" the widths are an estimate: the weights decide them.
         """

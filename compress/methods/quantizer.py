@@ -82,7 +82,7 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
         return "-".join([self.settings.precision, *marks])
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
-        """The same layers in the new precision."""
+        """The graph with its layers in the new precision."""
         self.require_fp32(graph)
         if self._int8:
             self.require_layers(graph)
@@ -246,7 +246,7 @@ def quantise_weight(weight: NDArray[np.float32], scale: NDArray[np.float32]) -> 
 
 
 def to_float16(tensor: NDArray[np.float32]) -> NDArray[np.float16]:
-    """As float16; numbers outside its range become its largest, infinite ones stay infinite."""
+    """Round to float16: numbers outside its range become its largest, infinite ones stay."""
     largest = np.finfo(np.float16).max
     clipped = np.clip(tensor, -largest, largest)
     return np.where(np.isinf(tensor), tensor, clipped).astype(np.float16)

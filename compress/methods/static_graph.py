@@ -20,13 +20,13 @@ class _StaticGraph(ConfiguredLink[NoSettings]):
         return self.runtime
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
-        """The same graph, made static."""
+        """The graph, made static."""
         if graph.static:
             raise self.refuse(f"comes after {graph.runtime}; a chain has one static graph")
         return replace(graph, runtime=self.runtime, static=True)
 
     def compress(self, policy: Policy, context: Context) -> Policy:
-        """The same tensors: the runtime builds the graph once."""
+        """Tensors, unchanged: the runtime builds the graph once."""
         graph = self.plan(policy.graph)
         return policy.become(graph, {name: policy.tensors[name] for name in graph.tensors()})
 
@@ -37,7 +37,7 @@ class ONNX(_StaticGraph):
     name = runtime = "onnx"
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
-        """The same graph, made static."""
+        """The graph, made static."""
         if (reason := unknown_kind(graph)) is not None:
             raise self.refuse(reason)
         return super().plan(graph)
@@ -52,7 +52,7 @@ class TorchScript(_StaticGraph):
     name = runtime = "torchscript"
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
-        """The same graph, made static."""
+        """The graph, made static."""
         if graph.precision == "int8":
             raise self.refuse("int8 computes in ONNX Runtime only; end the chain in onnx")
         if graph.has_module:

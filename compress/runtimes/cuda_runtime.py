@@ -87,7 +87,7 @@ class CudaGraphRuntime:
         return CudaGraphExecutable(self._runners, weights)
 
     def load_on_device(self, tensors: Mapping[str, Tensor]) -> CudaGraphExecutable:
-        """The same of weights that lie on the device, complete, and are never written again.
+        """Load weights that lie on the device, complete, and are never written again.
 
         Args:
             tensors: float32 of the architecture's shapes, by name; those of the value are left.

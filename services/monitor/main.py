@@ -118,7 +118,7 @@ class MonitorRole:
         self._sinks.open(SinkRun(folder.name, folder.path, settings, resumed=bool(last_line)))
 
     def step(self, timeout_s: float) -> bool:
-        """As `Role.step`: handle messages, send due ones, write the next line.
+        """Handle messages, send due ones, write the next line.
 
         Raises:
             LearningLost: the summary could not be written, and no parent reports that.

@@ -34,7 +34,7 @@ class Pending:
 
     @property
     def size(self) -> int:
-        """Its number of observations."""
+        """Number of observations of the request."""
         return self.request.size
 
 

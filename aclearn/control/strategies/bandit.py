@@ -70,7 +70,7 @@ class Bandit(Strategy):
         return {"plays": [list(play) for play in self._plays]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """As of `state`; the present play starts again."""
+        """Continue from a `state`; the present play starts again."""
         self._plays.extend((int(rung), float(growth)) for rung, growth in state["plays"])
 
     def gauges(self) -> dict[str, float]:

@@ -8,7 +8,7 @@ from aclearn.metrics.names import COMPRESSED
 
 
 class RewardGap(Threshold):
-    """As `Threshold`, by the reward gap: for a ladder of prunings, such as 0.5, 0.2, none.
+    """A threshold of the reward gap, for a ladder of prunings, such as 0.5, 0.2, none.
 
     Args:
         delta: bound of the gap, in points of the game.

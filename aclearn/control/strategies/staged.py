@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from aclearn.control.strategies.strategy import Decision, HeldFor, Moment, Strategy
 
 _EXPLORATION, _IMPROVEMENT, _CONVERGENCE = "exploration", "improvement", "convergence"
@@ -78,8 +80,8 @@ class Staged(Strategy):
         """The stage."""
         return {"stage": self._stage}
 
+    @override
     def restore(self, state: Mapping[str, Any]) -> None:
-        """As of `state`."""
         if state["stage"] not in self._rungs:
             raise ValueError(f"no such stage: {state['stage']!r}")
         self._stage = state["stage"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from typing_extensions import override
+
 from aclearn.control.strategies.strategy import Decision, HeldFor, Moment, Strategy
 
 #: Factor of the wait before a return, if the rung fails again.
@@ -72,8 +74,8 @@ class Threshold(Strategy):
         """The wait, and the failed rung."""
         return {"wait_s": self._wait_s, "failed": self._failed}
 
+    @override
     def restore(self, state: Mapping[str, Any]) -> None:
-        """As of `state`."""
         wait_s, failed = float(state["wait_s"]), int(state["failed"])
         self._wait_s = min(max(wait_s, self._back_after_s), self._back_after_most_s)
         self._failed = failed

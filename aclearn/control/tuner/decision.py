@@ -60,7 +60,7 @@ class Decision:
         return {name: getattr(self, name) for name in names}
 
     def scalars(self) -> dict[str, Any]:
-        """Its numbers by TensorBoard's names; the verdict is the name of a number that is 1."""
+        """Numbers by TensorBoard's names; the verdict is the name of a number that is 1."""
         numbers = {n: v for n, v in asdict(self).items() if n not in ("reason", "state", "verdict")}
         numbers |= {"frozen": float(self.state == "frozen"), "verdict": {self.label: 1.0}}
         return {"tuner_decision": numbers}

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from typing_extensions import override
+
 from aclearn.metrics.indicators.episode_window import EpisodeSums, EpisodeWindow
 from aclearn.metrics.indicators.indicator import Indicator, RunSample
 from aclearn.metrics.names import COMPRESSED, GAP_FIGURES, RUNG, SLOPE_FIGURES
@@ -31,8 +33,8 @@ class ReturnSlope(Indicator):
         self._window_s = window_s
         self._window = EpisodeWindow(window_s, _LEAST_FOR_SLOPE)
 
+    @override
     def observe(self, run: RunSample) -> Mapping[str, float | None]:
-        """As `Indicator.observe`."""
         window = self._window
         episodes = [("", episode.return_) for episode in run.episodes]
         window.add(run.line["time_s"], run.line["env_steps"], episodes)
@@ -66,8 +68,8 @@ class RewardGap(Indicator):
         self._rung: float | None = None
         self._plays = True  # whether the rung has an artifact
 
+    @override
     def observe(self, run: RunSample) -> Mapping[str, float | None]:
-        """As `Indicator.observe`."""
         rung = run.line.get(RUNG, self._rung)
         if rung != self._rung:
             self._rung, self._plays = rung, False
