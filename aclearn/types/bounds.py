@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 LARGEST_NUMBER: Final = 1e12
-"""Bound of a reward and of an observation. Squares of sums of such numbers are finite in float32, so
-that one environment cannot spoil a shared batch."""
+"""Bound of a reward and of an observation. Squares of sums of such numbers are finite in float32,
+so that one environment cannot spoil a shared batch."""
 
 LARGEST_ACTION: Final = 1e6
 """Bound of a sampled action: squared distances of such numbers are finite in float32."""
