@@ -58,7 +58,7 @@ _EXTENSIONS: Final = (
     _Part(
         "A loss",
         '`loss: {kind: "module:Name"}`; [an example](../architecture.md#a-loss).',
-        "aclearn.learning.losses",
+        "aclearn.algorithms",
         ("Loss", "LossSums"),
     ),
     _Part(

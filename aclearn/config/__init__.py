@@ -6,6 +6,7 @@ from aclearn.config._check import validated
 from aclearn.config._explain import got
 from aclearn.config._fields import Group, Whole
 from aclearn.config._yaml import YamlError, canonical_yaml, inline_yaml, parse_yaml
+from aclearn.config.correctors import CorrectorConfig
 from aclearn.config.describe import (
     ConfigKey,
     configuration_page,
@@ -22,16 +23,7 @@ from aclearn.config.load import (
     override_keys,
     with_overrides,
 )
-from aclearn.config.loss import (
-    A2CConfig,
-    ActorCriticConfig,
-    CorrectorConfig,
-    DDPGConfig,
-    IMPACTConfig,
-    LossConfig,
-    PPOConfig,
-    TargetNetworkConfig,
-)
+from aclearn.config.loss import LossConfig
 from aclearn.config.model import Config, RunConfig
 from aclearn.config.monitor import MetricsConfig, MonitorConfig, TunerConfig
 from aclearn.config.policy import PolicyConfig
@@ -48,30 +40,24 @@ from aclearn.config.shipped import find_config, shipped_config, shipped_configs,
 
 __all__ = [
     "MAX_PROCESSES",
-    "A2CConfig",
-    "ActorCriticConfig",
     "ActorsConfig",
     "AtariConfig",
     "CompressorConfig",
     "Config",
     "ConfigKey",
     "CorrectorConfig",
-    "DDPGConfig",
     "EnvConfig",
     "Group",
-    "IMPACTConfig",
     "LossConfig",
     "MetricsConfig",
     "MonitorConfig",
     "NetworkConfig",
     "OptimiserConfig",
-    "PPOConfig",
     "PolicyConfig",
     "PredictorConfig",
     "ResidentConfig",
     "RunConfig",
     "SupervisorConfig",
-    "TargetNetworkConfig",
     "TrainerConfig",
     "TunerConfig",
     "Whole",

@@ -116,9 +116,9 @@ def _unknown(whole: type[BaseModel], data: Any, location: list[str], prefix: str
 
 
 def _losses_with(key: str) -> list[str]:
-    from aclearn.config.loss import LOSSES  # which is made of checked groups itself
+    from aclearn.config.loss import loss_models  # which is made of checked groups itself
 
-    return [name for name, model in LOSSES.items() if key in _explain.fields_of(model)]
+    return [name for name, model in loss_models().items() if key in _explain.fields_of(model)]
 
 
 def _missing(key: str, field: FieldInfo) -> Mistake:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import (
@@ -59,3 +60,14 @@ class Group(BaseModel):
         if isinstance(data, dict):
             return {key: plain(value) for key, value in data.items()}
         return data
+
+    def contradictions(self, config: Any) -> Iterator[str]:
+        """One sentence for each value of this group that contradicts one of the whole `config`.
+
+        It begins with the dotted key to change and says how to mend it.
+        """
+        return iter(())
+
+    def doubts(self, config: Any) -> Iterator[str]:
+        """One such sentence for each value that has no effect, or an unexpected one."""
+        return iter(())

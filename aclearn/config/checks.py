@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from aclearn.config._yaml import inline_yaml
-from aclearn.config.loss import Q_CORRECTORS, DDPGConfig, NStepConfig, TargetNetworkConfig
+from aclearn.config.correctors import Q_CORRECTORS, NStepConfig
 from aclearn.config.roles import MAX_PROCESSES, CompressorConfig
 
 if TYPE_CHECKING:
     from aclearn.config.model import Config
 
-#: Correctors of returns by which any policy's data are learned as they are.
-_RETURNS = ("n_step", "no_correction")
 #: Keys of actors that a run with resident environments reads: the last two for evaluation.
 _READ_OF_ACTORS = ("unroll_length", "step_timeout_s", "max_env_faults")
 
@@ -28,7 +26,7 @@ def contradictions(config: Config) -> Iterator[str]:
         _env,
         _policy,
         _learning,
-        _ddpg,
+        _loss,
         _deterministic,
         _roles,
         _resident,
@@ -110,14 +108,6 @@ def _learning(config: Config) -> Iterator[str]:
         )
     if trainer.amp == "fp16" and trainer.device == "cpu":
         yield "trainer.amp: fp16 needs a GPU, and trainer.device is cpu; use bf16, auto or off"
-    loss = config.loss
-    normalised = loss.normalise_returns or config.policy.normalise_observations
-    if isinstance(loss, TargetNetworkConfig) and loss.target_update_rate < 1.0 and normalised:
-        yield (
-            "loss.target_update_rate: below 1 it would mix weights with the statistics of other "
-            "ones; set it to 1, or loss.normalise_returns and policy.normalise_observations to "
-            "false"
-        )
     names = [corrector.name for corrector in config.correctors]
     for name in names:
         if name in Q_CORRECTORS and config.policy.critic != "q":
@@ -132,9 +122,8 @@ def _learning(config: Config) -> Iterator[str]:
         )
 
 
-def _ddpg(config: Config) -> Iterator[str]:
-    loss, length = config.loss, config.actors.unroll_length
-    learned = length * loss.buffer_unrolls if isinstance(loss, DDPGConfig) else length
+def _loss(config: Config) -> Iterator[str]:
+    learned = config.loss.learned_together(config)
     for index, corrector in enumerate(config.correctors):
         arguments = corrector.arguments
         if isinstance(arguments, NStepConfig) and arguments.steps > learned:
@@ -143,37 +132,7 @@ def _ddpg(config: Config) -> Iterator[str]:
                 f"{learned} are learned together (actors.unroll_length); set it to {learned} or "
                 "less, or that to more"
             )
-    if not isinstance(loss, DDPGConfig):
-        return
-    if config.resident.envs is None:
-        yield (
-            "loss.kind: ddpg learns from environments on the trainer's device; set resident.envs "
-            "(docs/resident.md), or take ppo or actor_critic"
-        )
-    policy = config.policy
-    if not config.env.squash_actions:
-        yield "env.squash_actions: the policy of ddpg ends with tanh; set it to true"
-    if policy.is_users:
-        yield (
-            f"policy.architecture: ddpg adds a critic of actions to a network of aclearn, and "
-            f"{policy.architecture} is yours; set it to mlp"
-        )
-    for where, key, value, why in (
-        (policy, "critic", "v", "ddpg has a critic of its own"),
-        (policy, "separate_value", None, "the critic of ddpg has hidden layers of its own"),
-        (policy, "std_from_observations", False, "the policy of ddpg is deterministic"),
-        (policy, "initial_std", 1.0, "the policy of ddpg is deterministic; see loss.noise_std"),
-        (loss, "normalise_advantages", False, "ddpg has no advantages"),
-        (loss, "normalise_returns", False, "ddpg has loss.reward_scale instead"),
-    ):
-        if getattr(where, key) != value:
-            yield f"{'loss' if where is loss else 'policy'}.{key}: {why}; remove it"
-    for index, corrector in enumerate(config.correctors):
-        if ":" not in corrector.name and corrector.name not in _RETURNS:
-            yield (
-                f"correctors[{index}] {corrector.name}: ddpg has no probabilities to compare; take "
-                f"{' or '.join(_RETURNS)}"
-            )
+    yield from config.loss.contradictions(config)
 
 
 def _deterministic(config: Config) -> Iterator[str]:

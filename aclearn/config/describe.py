@@ -12,7 +12,8 @@ from pydantic_core import PydanticUndefined
 
 from aclearn.config import _explain
 from aclearn.config._yaml import dump_yaml
-from aclearn.config.loss import CORRECTORS, LOSSES, ActorCriticConfig, LossConfig
+from aclearn.config.correctors import CORRECTORS
+from aclearn.config.loss import LossConfig, loss_models
 from aclearn.config.model import Config
 from aclearn.config.sinks import SINKS
 from aclearn.config.strategies import STRATEGIES
@@ -39,13 +40,17 @@ actors: {processes: 4}
 
 
 _TABLE = ("| key | type | default | meaning |", "|---|---|---|---|")
-#: Heading and models of a key whose value names a model, by the key.
-_PARTS: dict[str, tuple[str, Mapping[str, type[BaseModel]]]] = {
-    "loss.kind": ("loss", {name: LOSSES[name] for name in LOSSES if name != "actor_critic"}),
-    "correctors": ("correctors", CORRECTORS),
-    "monitor.strategies": ("strategies", STRATEGIES),
-    "metrics.sinks": ("sinks", SINKS),
-}
+
+
+def _parts() -> dict[str, tuple[str, Mapping[str, type[BaseModel]]]]:
+    """Heading and models of a key whose value names a model, by the key."""
+    own = {kind: model for kind, model in loss_models().items() if kind != "actor_critic"}
+    return {
+        "loss.kind": ("loss", own),
+        "correctors": ("correctors", CORRECTORS),
+        "monitor.strategies": ("strategies", STRATEGIES),
+        "metrics.sinks": ("sinks", SINKS),
+    }
 
 
 class ConfigKey(NamedTuple):
@@ -69,13 +74,13 @@ def describe_config() -> list[ConfigKey]:
 
 def configuration_page() -> str:
     """The text of docs/configuration.md."""
-    lines = [_HEAD]
+    lines, parts_of = [_HEAD], _parts()
     for section, entries in groupby(describe_config(), lambda entry: entry.section):
         parts: list[str] = []
         lines += [f"\n## {section}\n", *_TABLE]
         for entry in entries:
             lines.append(_row(entry))
-            heading, models = _PARTS.get(entry.key, ("", {}))
+            heading, models = parts_of.get(entry.key, ("", {}))
             for name, model in models.items():
                 parts += [f"\n### {heading}: {name}\n", *settings_table(model)]
                 parts += _usual(model)
@@ -109,7 +114,7 @@ def _row(entry: ConfigKey) -> str:
 
 def _default(field: FieldInfo) -> str:
     value = field.get_default(
-        call_default_factory=True, validated_data={"loss": ActorCriticConfig()}
+        call_default_factory=True, validated_data={"loss": LossConfig.model_for({})()}
     )
     if value is PydanticUndefined:
         return "required"

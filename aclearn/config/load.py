@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,15 +19,15 @@ from aclearn.config.shipped import environment_hint, find_config, shipped_config
 from aclearn.errors import ConfigError
 
 _LOGGER = logging.getLogger(__name__)
-#: The configuration's sections and text keys, for the reader of YAML.
-_KEYS = Keys(
-    sections=_explain.sections(Config),
-    texts=frozenset(
-        key for key, field in _explain.walk(Config) if field.annotation in (str, str | None)
-    ),
-)
 #: Folders beside the config.yaml of a run.
 _OF_A_RUN = ("checkpoints", "logs")
+
+
+@functools.cache
+def _keys() -> Keys:
+    """The configuration's sections and text keys, for the reader of YAML."""
+    texts = (key for key, field in _explain.walk(Config) if field.annotation in (str, str | None))
+    return Keys(sections=_explain.sections(Config), texts=frozenset(texts))
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ def _on_top(below: dict[str, Any], above: dict[str, Any], key: str = "") -> dict
     for name in below.keys() & above.keys():
         dotted = f"{key}.{name}" if key else name
         both = (below[name], above[name])
-        if dotted in _KEYS.sections and all(isinstance(each, dict) for each in both):
+        if dotted in _keys().sections and all(isinstance(each, dict) for each in both):
             merged[name] = _on_top(*both, dotted)
     return merged
 
@@ -246,7 +247,7 @@ def _read(path: Path) -> str:
 
 def _mapping(text: str, source: str) -> Document:
     try:
-        document = parse_yaml(text, keys=_KEYS)
+        document = parse_yaml(text, keys=_keys())
     except YamlError as exc:
         raise ConfigError(f"{source}: {exc}") from exc
     if document.value is None:
@@ -285,7 +286,7 @@ def _parse_override(text: str, following: str) -> _Override:
         value = following
     key = _override_key(key.strip() if equals else "", source, value)
     try:
-        return _Override(source, key, parse_yaml(value, keys=_KEYS, at=key).value)
+        return _Override(source, key, parse_yaml(value, keys=_keys(), at=key).value)
     except YamlError as exc:
         raise ConfigError(f"{source}: the value is wrong: {exc}") from exc
 
@@ -299,7 +300,7 @@ def _override_key(key: str, source: str, value: str = "") -> str:
         raise ConfigError(f"{source}: expected section.key=value, for instance {example}")
     if key.count(".") >= DEEPEST:
         raise ConfigError(f"{source}: nested more than {DEEPEST} deep")
-    if key in _KEYS.sections:
+    if key in _keys().sections:
         first = next(each for each, _ in _explain.walk(Config) if each.startswith(f"{key}."))
         raise ConfigError(
             f"{source}: {key} is a section, whose keys are set one by one, for instance {first}=…"

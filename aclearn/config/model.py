@@ -12,15 +12,10 @@ from aclearn.config._fields import Group, Whole
 from aclearn.config._plain import not_plain
 from aclearn.config._yaml import dump_yaml, with_tuples
 from aclearn.config.checks import contradictions
+from aclearn.config.correctors import CorrectorConfig
 from aclearn.config.env import EnvConfig
 from aclearn.config.learning import OptimiserConfig, TrainerConfig
-from aclearn.config.loss import (
-    ActorCriticConfig,
-    AnyLoss,
-    CorrectorConfig,
-    LossConfig,
-    default_correctors,
-)
+from aclearn.config.loss import AnyLoss, LossConfig, default_correctors
 from aclearn.config.monitor import MetricsConfig, MonitorConfig, TunerConfig
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.roles import (
@@ -129,7 +124,7 @@ class Config(Group):
     predictor: PredictorConfig = Field(default_factory=PredictorConfig)
     compressor: CompressorConfig = Field(default_factory=CompressorConfig)
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
-    loss: AnyLoss = Field(default_factory=ActorCriticConfig)
+    loss: AnyLoss = Field(default_factory=lambda: LossConfig.model_for({})())
     correctors: Annotated[tuple[CorrectorConfig, ...], Strict(False)] = Field(
         default_factory=lambda earlier: default_correctors(earlier["loss"]),
         description="corrections of off-policy data before the loss, in order: names below, or "

@@ -9,12 +9,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from aclearn.algorithms import Outputs
 from aclearn.distributions import TorchDistribution, torch_distribution_of
 from aclearn.learning.action_critic import ActionCritic
 from aclearn.learning.advantages import standardised
 from aclearn.learning.batch import Batch, FrozenCorrection, assemble_batch
 from aclearn.learning.critic import Estimates, estimates_of, learned_values
-from aclearn.learning.losses import Outputs
 from aclearn.learning.objective import Objective
 from aclearn.learning.staging import HOST, PinnedStaging, Staging
 from aclearn.learning.update_report import GradientSums

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aclearn.config import LossConfig, OptimiserConfig, TargetNetworkConfig
+from aclearn.algorithms import TargetNetworkConfig
+from aclearn.config import LossConfig, OptimiserConfig
 from aclearn.errors import CheckpointError
 from aclearn.learning.normalisers import Normalisers
 from aclearn.learning.optimiser import make_optimiser

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aclearn.config import CorrectorConfig, LossConfig, TargetNetworkConfig, validated
+from aclearn.algorithms import ALGORITHMS, Loss, TargetNetworkConfig
+from aclearn.config import CorrectorConfig, LossConfig, validated
 from aclearn.errors import ConfigError
 from aclearn.extensions import make_extension
-from aclearn.learning.losses import LOSSES, Loss
 from correctors import (
     Corrector,
     CorrectorChain,
@@ -96,7 +96,8 @@ def make_objective(
 
 def _make_loss(config: LossConfig) -> tuple[Loss, LossConfig]:
     kind = config.kind
-    loss: Loss = make_extension(kind, {}, key="loss.kind", expected=Loss, ours=LOSSES)  # type: ignore[type-abstract]
+    address = ALGORITHMS.get(kind, kind)
+    loss: Loss = make_extension(address, {}, key="loss.kind", expected=Loss)  # type: ignore[type-abstract]
     possible = _MADE | {_PARAMETERS}
     if missing := loss.needs - possible:
         raise ConfigError(

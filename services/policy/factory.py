@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from aclearn.config import CompressorConfig, Config, DDPGConfig
+from aclearn.config import CompressorConfig, Config
 from aclearn.distributions import distribution_of
 from aclearn.envs import read_spec
 from aclearn.errors import ConfigError
@@ -63,10 +63,10 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
                 f"policy.{key}: the environment has no Box actions, and only those have standard "
                 f"deviations ({spec.action}); remove it"
             )
-    deterministic = isinstance(config.loss, DDPGConfig)
-    if deterministic and spec.action.kind != "box":
+    critic = config.loss.critic or config.policy.critic
+    if critic == "action" and spec.action.kind != "box":
         raise ConfigError(
-            "loss.kind: ddpg has a deterministic policy for Box actions, and the environment has "
+            f"loss.kind: {config.loss.kind} has a critic of Box actions, and the environment has "
             f"{spec.action}; take ppo or actor_critic"
         )
     name = config.policy.architecture
@@ -79,7 +79,7 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
         hidden=config.policy.hidden,
         activation=config.policy.activation,
         separate_value=config.policy.separate_value,
-        critic="action" if deterministic else config.policy.critic,
+        critic=critic,
         std_from_observations=config.policy.std_from_observations,
         initial_std=config.policy.initial_std,
         normalise_observations=config.policy.normalise_observations,

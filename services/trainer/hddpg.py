@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from aclearn.config import DDPGConfig
+from aclearn.algorithms.ddpg import DDPGConfig
 from aclearn.learning import Batch
 from aclearn.learning.fifo import FifoBuffer
 from aclearn.policies import Architecture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from aclearn.config import Config, DDPGConfig
+from aclearn.config import Config
 from aclearn.policies import Architecture
 from aclearn.policies.layers import output_shapes
 from aclearn.resident.buffers import Buffers
@@ -33,8 +33,8 @@ def learning_bytes(
     parameters = 4 * architecture.parameter_count
     step = Buffers.bytes_per_step(env, action)
     terms = {"parameters of the policy": parameters}
-    if isinstance(config.loss, DDPGConfig):
-        steps *= config.loss.buffer_unrolls
+    if config.loss.source == "fifo":
+        steps = config.loss.learned_together(config)
         # twice: the older steps are moved by way of a copy, and a checkpoint is one
         terms["loss.buffer_unrolls"] = 2 * steps * step
     terms["the account"] = steps * _ON_HOST

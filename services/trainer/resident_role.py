@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from aclearn.config import DDPGConfig, LossConfig
+from aclearn.algorithms.ddpg import DDPGConfig
+from aclearn.config import LossConfig
 from aclearn.runs import claim_generation
 from aclearn.telemetry import WaitMeter, measure_here
 from services.policy.factory import architecture_of

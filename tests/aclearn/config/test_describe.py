@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import aclearn.config
+from aclearn.algorithms import ALGORITHMS
 from aclearn.config import (
     ActorsConfig,
     Config,
@@ -16,7 +17,6 @@ from aclearn.config import (
     load_config,
 )
 from aclearn.config._yaml import parse_yaml
-from aclearn.config.loss import LOSSES
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted((ROOT / "configs").rglob("*.yaml"))
@@ -88,7 +88,7 @@ def test_the_table_of_a_section_on_the_page_has_all_its_keys() -> None:
     assert tables == sections
 
 
-@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("kind", ALGORITHMS)
 def test_the_page_of_algorithms_has_the_settings_that_each_brings(kind: str) -> None:
     text = f"env: {{id: a, squash_actions: true}}\nresident: {{envs: 8}}\nloss: {{kind: {kind}}}"
     config = config_from_yaml(text)

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from aclearn.algorithms.actor_critic import ActorCriticConfig
 from aclearn.config import (
-    ActorCriticConfig,
     Config,
     EnvConfig,
     TrainerConfig,

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.config import ActorCriticConfig, CorrectorConfig, LossConfig, OptimiserConfig
+from aclearn.algorithms.actor_critic import ActorCriticConfig
+from aclearn.config import CorrectorConfig, LossConfig, OptimiserConfig
 from aclearn.learning import Batch, Learner, Objective, make_objective
 from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
 from aclearn.types import OBSERVATION, ObservationSpec

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from aclearn.config import CorrectorConfig, DDPGConfig, OptimiserConfig
+from aclearn.algorithms.ddpg import DDPGConfig
+from aclearn.config import CorrectorConfig, OptimiserConfig
 from aclearn.learning import Batch, Learner, make_objective
 from aclearn.policies import build_architecture
 from aclearn.types import OBSERVATION, ActionSpec, ObservationSpec

@@ -11,8 +11,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from aclearn.config import ActorCriticConfig, LossConfig, OptimiserConfig, PPOConfig
-from aclearn.config.loss import DDPGConfig, IMPACTConfig, default_correctors
+from aclearn.algorithms.actor_critic import ActorCriticConfig
+from aclearn.algorithms.ddpg import DDPGConfig
+from aclearn.algorithms.impact import IMPACTConfig
+from aclearn.algorithms.ppo import PPOConfig
+from aclearn.config import LossConfig, OptimiserConfig
+from aclearn.config.loss import default_correctors
 from aclearn.learning import Batch, DeviceReport, Learner, Minibatches, make_objective
 from aclearn.learning.device_minibatches import random_order
 from aclearn.policies import build_architecture

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from aclearn.algorithms import Loss, LossSums, Outputs
+from aclearn.algorithms.actor_critic import ActorCritic
 from aclearn.config import OptimiserConfig
 from aclearn.learning import Batch, Objective
 from aclearn.learning import gradient_worker as gradient_module
-from aclearn.learning.losses import ActorCritic, Loss, LossSums, Outputs
 from aclearn.types import OBSERVATION
 from correctors import Correction, importance_weights, vtrace
 

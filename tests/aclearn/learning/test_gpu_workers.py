@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from aclearn.algorithms.actor_critic import ActorCritic
 from aclearn.config import OptimiserConfig
-from aclearn.learning.losses import ActorCritic
 from aclearn.types import ObservationSpec, Unroll
 from tests.support.unrolls import random_unroll
 from tests.support.waiting import DEADLINE_S

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from aclearn.config import ActorCriticConfig, OptimiserConfig
+from aclearn.algorithms.actor_critic import ActorCriticConfig
+from aclearn.config import OptimiserConfig
 from aclearn.config.loss import default_correctors
 from aclearn.learning import Batch, Learner, make_objective
 from aclearn.learning import gradient_worker as gradient_module

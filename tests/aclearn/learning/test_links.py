@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from aclearn.algorithms.actor_critic import ActorCritic
 from aclearn.config import CorrectorConfig
 from aclearn.learning import gradient_worker as gradient_module
 from aclearn.learning import make_objective
-from aclearn.learning.losses import ActorCritic
 from aclearn.types import OBSERVATION
 from correctors import vtrace
 

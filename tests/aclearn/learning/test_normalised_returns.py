@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.config import OptimiserConfig, validated
+from aclearn.algorithms.actor_critic import ActorCritic
+from aclearn.config import LossConfig, OptimiserConfig, validated
 from aclearn.config.loss import default_correctors
 from aclearn.learning import make_objective
-from aclearn.learning.losses import LOSSES, ActorCritic
 from aclearn.policies.network import load_tensors
 from aclearn.types import OBSERVATION
 from tests.support.architectures import altered
@@ -45,7 +45,7 @@ def test_updates_have_the_same_bits_whatever_the_unit_of_rewards(
     weights = []
     for unit in (1.0, 2.0**exponent):  # a power of two changes no digit
         given = {"normalise_returns": True, "normalise_advantages": advantages, "discount": 0.9}
-        loss = validated(LOSSES[kind].config_model, {"kind": kind, **given}, "loss")
+        loss = validated(LossConfig.model_for({"kind": kind}), {"kind": kind, **given}, "loss")
         objective = make_objective(loss, default_correctors(loss), critic=critic)
         architecture = altered(
             make.flat, normalise_returns=True, critic=critic, separate_value=critic == "v"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pytest
 from pydantic import Field
 
-from aclearn.config import LossConfig, TargetNetworkConfig, config_from_yaml
+from aclearn.algorithms import Loss, LossSums, TargetNetworkConfig
+from aclearn.config import LossConfig, config_from_yaml
 from aclearn.errors import ConfigError
 from aclearn.learning import Objective, make_objective
-from aclearn.learning.losses import Loss, LossSums
 from correctors import ImportanceSampling, VTrace
 
 
@@ -102,7 +102,7 @@ def test_a_loss_of_ones_own_gets_the_keys_of_its_own_model() -> None:
         ("loss: {kind: 'HERE:OwnLos'}", "^loss.kind 'HERE:OwnLos': HERE has no OwnLos; did you"),
         (
             "loss: {kind: 'HERE:OwnConfig'}",
-            r"an instance of aclearn\.learning\.losses\.loss\.Loss, got OwnConfig",
+            r"an instance of aclearn\.algorithms\.algorithm\.Loss, got OwnConfig",
         ),
         (
             "loss: {kind: 'HERE:pytest'}",

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.config import IMPACTConfig, OptimiserConfig, PPOConfig
+from aclearn.algorithms.impact import IMPACTConfig
+from aclearn.algorithms.ppo import PPOConfig
+from aclearn.config import OptimiserConfig
 from aclearn.config.loss import default_correctors
 from aclearn.learning import Batch, Minibatches, make_objective
 from aclearn.learning import gradient_worker as gradient_module

@@ -81,7 +81,8 @@ from dataclasses import replace
 
 import torch
 
-from aclearn.learning.losses import Loss, LossSums
+from aclearn.algorithms import Loss
+from aclearn.algorithms import LossSums
 
 
 class ByParameters(Loss):

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from aclearn.algorithms.ddpg import DDPGConfig
 from aclearn.config import (
     ActorsConfig,
     CompressorConfig,
     Config,
-    DDPGConfig,
     EnvConfig,
     NetworkConfig,
     PolicyConfig,

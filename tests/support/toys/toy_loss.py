@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 
+from aclearn.algorithms import Loss, LossSums, Outputs
 from aclearn.config import LossConfig
-from aclearn.learning.losses import Loss, LossSums, Outputs
 
 
 class TowardActionConfig(LossConfig):

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from aclearn.config import ActorCriticConfig
+from aclearn.algorithms import LossSums, Outputs
+from aclearn.algorithms.actor_critic import ActorCritic, ActorCriticConfig
 from aclearn.distributions.torch_categorical import TorchCategorical
 from aclearn.learning.batch import Batch
-from aclearn.learning.losses import ActorCritic, LossSums, Outputs
 from correctors import Correction
 
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.config import IMPACTConfig, PPOConfig
+from aclearn.algorithms import Loss, LossSums, Outputs
+from aclearn.algorithms.impact import IMPACT, IMPACTConfig
+from aclearn.algorithms.ppo import PPO, PPOConfig
 from aclearn.distributions import torch_distribution_of
 from aclearn.learning.batch import Batch
-from aclearn.learning.losses import IMPACT, PPO, Loss, LossSums, Outputs
 from aclearn.types.action_spec import ActionPart, ActionSpec
 from correctors import Correction
 

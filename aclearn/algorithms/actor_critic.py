@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from aclearn.config import ActorCriticConfig
-from aclearn.learning.batch import Batch
-from aclearn.learning.losses.loss import Loss, LossSums, Outputs
-from correctors import Correction
+from typing import TYPE_CHECKING
+
+from aclearn.algorithms.algorithm import Loss, LossSums, Outputs, entropy_cost, value_cost
+from aclearn.config import LossConfig
+
+if TYPE_CHECKING:
+    from aclearn.learning.batch import Batch
+    from correctors import Correction
+
+
+class ActorCriticConfig(LossConfig):
+    """Policy gradient, value regression and entropy bonus."""
+
+    entropy_cost: float = entropy_cost(0.01)
+    value_cost: float = value_cost(0.5)
 
 
 class ActorCritic(Loss):

@@ -2,16 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
-from aclearn.config import PPOConfig
-from aclearn.learning.batch import Batch
-from aclearn.learning.losses.loss import Loss, LossSums, Outputs
-from correctors import Correction
-from correctors.importance import MAX_LOG_RHO
+from aclearn.algorithms.algorithm import Loss, LossSums, Outputs, entropy_cost, value_cost
+from aclearn.config import Config, LossConfig
+from aclearn.config.loss import loss_kind
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from aclearn.learning.batch import Batch
+    from correctors import Correction
+
+
+class PPOConfig(LossConfig):
+    """Proximal policy optimisation with clipped ratios."""
+
+    usual_correctors = ({"vtrace": {"lambda": 0.95}}, "importance_sampling")
+    # Schulman et al. 2017, as Stable-Baselines3 and CleanRL have it: about ten passes over a batch
+    usual: ClassVar[Mapping[str, Any]] = {
+        "actors.unroll_length": 128,
+        "trainer.minibatches": 32,
+        "trainer.epochs": 10,
+    }
+    #: The weights around which ratios are clipped.
+    centre: ClassVar[str] = "the policy before the batch"
+
+    kind: str = loss_kind("ppo")
+    normalise_advantages: bool = Field(
+        default=True,
+        description="subtract the batch's mean advantage and divide by the standard deviation",
+    )
+    clip_range: float = Field(
+        default=0.2,
+        gt=0.0,
+        lt=1.0,
+        description="ε: beyond 1 ± ε a ratio to the policy before the batch gains nothing more",
+    )
+    value_clip: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="largest change of a value in one batch that is rewarded; null: no bound",
+    )
+    entropy_cost: float = entropy_cost(0.0)
+    value_cost: float = value_cost(1.0)
+    target_kl: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="mean KL divergence from the policy before the batch, in nats, above which "
+        "the remaining epochs of the batch are left out; null: no bound",
+    )
+
+    def never_clips(self, config: Config) -> bool:
+        """Whether every ratio is 1, since the clip's centre is the policy before each update."""
+        return config.trainer.epochs * config.trainer.minibatches == 1
+
+    def doubts(self, config: Config) -> Iterator[str]:
+        """A clip that never acts, and an early end of nothing."""
+        if self.never_clips(config):
+            yield (
+                "trainer.epochs: with one update a batch (trainer.minibatches: 1) every ratio to "
+                f"{self.centre} is 1, so that loss.clip_range never acts; set this to "
+                f"{self.usual['trainer.epochs']} or so, and that to "
+                f"{self.usual['trainer.minibatches']}, or take loss.kind: actor_critic"
+            )
+        if self.target_kl is not None and config.trainer.epochs == 1:
+            yield (
+                "loss.target_kl: it leaves out the epochs that remain, and trainer.epochs is 1; "
+                "raise that, or set this to null"
+            )
 
 
 class PPO(Loss):
@@ -38,6 +100,10 @@ class PPO(Loss):
         self, batch: Batch, outputs: Outputs, correction: Correction, config: PPOConfig
     ) -> LossSums:
         """As `Loss.__call__`."""
+        import torch
+
+        from correctors.importance import MAX_LOG_RHO
+
         # around each factor, as in `ActorCritic`
         log_ratios = batch.of_valid(self._log_ratios(batch, outputs, config))
         log_ratios = log_ratios.clamp(max=MAX_LOG_RHO)

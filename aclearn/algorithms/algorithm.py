@@ -1,0 +1,156 @@
+"""The contract of an algorithm, and of one that is only a loss."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from pydantic import Field
+
+from aclearn.config import Config, LossConfig, Whole
+
+if TYPE_CHECKING:  # roles without torch read the configuration, and with it the algorithms
+    from torch import Tensor
+
+    from aclearn.distributions import TorchDistribution
+    from aclearn.learning.batch import Batch
+    from correctors import Correction
+
+#: Largest weight of a term of the loss: beyond it float32 overflows.
+MAX_COST = 1e6
+
+
+def entropy_cost(default: float) -> Any:
+    """The key `loss.entropy_cost`."""
+    return Field(
+        default=default,
+        ge=0.0,
+        le=MAX_COST,
+        description="weight of the entropy bonus, loss per nat",
+    )
+
+
+def value_cost(default: float) -> Any:
+    """The key `loss.value_cost`."""
+    return Field(
+        default=default,
+        ge=0.0,
+        le=MAX_COST,
+        description="weight of the value loss, half a squared error, relative to the policy loss",
+    )
+
+
+class TargetNetworkConfig(LossConfig):
+    """Keys of a loss whose targets come from a target network."""
+
+    target_update_every: Whole = Field(
+        default=32,
+        ge=1,
+        le=1_000_000,
+        description="updates from one change of the target network to the next",
+    )
+    target_update_rate: float = Field(
+        default=1.0,
+        gt=0.0,
+        le=1.0,
+        description="share of the way to the newest weights that it then goes; 1 copies them",
+    )
+
+    def contradictions(self, config: Config) -> Iterator[str]:
+        """A slow copy of weights that belong to other statistics."""
+        normalised = self.normalise_returns or config.policy.normalise_observations
+        if self.target_update_rate < 1.0 and normalised:
+            yield (
+                "loss.target_update_rate: below 1 it would mix weights with the statistics of "
+                "other ones; set it to 1, or loss.normalise_returns and "
+                "policy.normalise_observations to false"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """Outputs of the target policy π for a batch's T steps; tensors are `[T, B]` float32.
+
+    Attributes:
+        distribution: of the actions, with gradient.
+        log_probs: log π(a) of the actions taken, with gradient.
+        values: V(x), or Q(x, a) of the actions taken where `policy.critic` is q; with gradient, to
+            be regressed on the correction's targets. With `loss.normalise_returns` both are in
+            units of the returns' running mean and standard deviation.
+        proximal_log_probs: log π(a), no gradient, by the weights of the correction: those of this
+            update, or with frozen targets those of the batch's first pass or of the target network.
+        proximal_values: `values` by the same weights, no gradient.
+        mode_values: Q(x, μ(x)) of the policy's mode μ, with gradient for the policy's weights
+            alone; None unless the critic is one of Box actions.
+    """
+
+    distribution: TorchDistribution
+    log_probs: Tensor
+    values: Tensor
+    proximal_log_probs: Tensor
+    proximal_values: Tensor
+    mode_values: Tensor | None = None
+
+
+class LossSums(NamedTuple):
+    """Scalars of a loss, each a sum over the valid steps, so that parts add up.
+
+    Attributes:
+        total: the loss to differentiate.
+        metrics: by name; the trainer reports their means over the valid steps.
+    """
+
+    total: Tensor
+    metrics: Mapping[str, Tensor]
+
+
+class Algorithm:
+    """How a policy learns from a batch; made without arguments.
+
+    Attributes:
+        config_model: of the section `loss` with the algorithm's own keys. Its class variables say
+            what processes without torch must know: the critic, how actors act, the batches' source.
+            One that extends `TargetNetworkConfig` makes the trainer keep a target network, which
+            freezes targets.
+        recomputes_targets: True: each update computes targets and advantages by its weights, and
+            minibatches are environments. False: targets are computed once per batch, before its
+            first update, and minibatches are single steps in random order, `[1, N]`.
+        needs: the fields of `Correction` that it reads, and `behaviour_parameters` where it reads
+            those of the batch.
+    """
+
+    config_model: ClassVar[type[LossConfig]] = LossConfig
+    recomputes_targets: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset({"targets", "advantages", "weights"})
+
+    def ends_batch(self, metrics: Mapping[str, float | Tensor], config: Any) -> bool | Tensor:
+        """Whether the remaining epochs of a batch are left out after one of its updates.
+
+        In a CUDA graph metrics are tensors `[]`. A comparison of them is one too, of bool, which
+        must not be asked for its truth there.
+
+        Args:
+            metrics: of the loss and of the correctors, means over the steps of the update.
+            config: an instance of `config_model`.
+        """
+        return False
+
+
+class Loss(Algorithm, ABC):
+    """An algorithm that is one loss of the policy's outputs and of the corrector chain's result."""
+
+    @abstractmethod
+    def __call__(
+        self, batch: Batch, outputs: Outputs, correction: Correction, config: Any
+    ) -> LossSums:
+        """The sums over the valid steps of `batch`, which may be a part of the update's batch.
+
+        Args:
+            batch: steps that are not `valid` must not count, whatever they hold; a corrector may
+                have made them so.
+            outputs: of the policy that is updated.
+            correction: targets, advantages and weights; may be NaN where steps are not valid.
+            config: an instance of `config_model`.
+        """

@@ -1,0 +1,124 @@
+"""The list `correctors`: the models of their arguments."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from aclearn.config._fields import Group, Whole
+from aclearn.config._named import NamedArguments
+
+#: Largest bound of a ratio: beyond it float32 overflows.
+MAX_BAR = 3e38
+
+
+def _bar(value: Any) -> Any:
+    return None if value == math.inf else value
+
+
+#: Upper bound of an importance ratio; null, also written .inf, means none.
+Bar = Annotated[float | None, Field(gt=0.0, le=MAX_BAR), BeforeValidator(_bar)]
+
+
+def _lambda() -> Any:
+    return Field(
+        default=1.0,
+        ge=0.0,
+        le=1.0,
+        alias="lambda",  # a keyword of Python
+        description="how far errors are carried back: 1 over the whole unroll, 0 one step",
+    )
+
+
+class VTraceConfig(Group):
+    """V-trace: value targets and advantages."""
+
+    rho_bar: Bar = Field(
+        default=1.0,
+        description="bound of the importance ratio in the value targets; null or .inf: no bound",
+    )
+    c_bar: Bar = Field(
+        default=1.0,
+        description="bound of the importance ratio that carries errors back in time; null or "
+        ".inf: no bound",
+    )
+    lambda_: float = _lambda()
+    alpha: float = Field(
+        default=1.0,
+        ge=0.0,
+        le=1.0,
+        description="share of the bounded ratio, the rest being the ratio itself (leaky V-trace); "
+        "1: V-trace, 0: per-decision importance sampling",
+    )
+
+
+class ImportanceSamplingConfig(Group):
+    """Importance sampling: weights of the policy gradient."""
+
+    rho_bar: Bar = Field(
+        default=1.0,
+        description="bound of the importance ratio in the policy gradient; null or .inf: no bound",
+    )
+
+
+class EpsilonCorrectionConfig(Group):
+    """GA3C's correction: the policy gradient of log(π + ε), or of log max(π, ε)."""
+
+    epsilon: float = Field(
+        default=1e-6,
+        gt=0.0,
+        le=1.0,
+        description="ε, a probability of an action that is small",
+    )
+    form: Literal["add", "max"] = Field(
+        default="add",
+        description="add: log(π + ε), as in the paper; max: log max(π, ε), as in its code, without "
+        "a gradient below ε",
+    )
+
+
+class KLFilterConfig(Group):
+    """A filter of states; needs actors.behaviour_parameters."""
+
+    bound: float = Field(
+        gt=0.0,
+        le=1e6,
+        description="largest KL(π‖μ) of a state that is learned, in nats",
+    )
+
+
+class NStepConfig(Group):
+    """n-step returns, as if the data were on-policy."""
+
+    steps: Whole = Field(
+        default=5, ge=1, le=65_536, description="n: rewards of a return before it bootstraps"
+    )
+
+
+class LambdaConfig(Group):
+    """A corrector whose one argument is λ."""
+
+    lambda_: float = _lambda()
+
+
+Q_CORRECTORS = ("retrace", "tree_backup", "q_lambda", "q_importance_sampling")
+"""Our correctors of action values, which need `policy.critic: q`."""
+
+CORRECTORS: dict[str, type[Group]] = {
+    "vtrace": VTraceConfig,
+    "importance_sampling": ImportanceSamplingConfig,
+    "epsilon_correction": EpsilonCorrectionConfig,
+    "kl_filter": KLFilterConfig,
+    "no_correction": LambdaConfig,
+    "n_step": NStepConfig,
+    **dict.fromkeys(Q_CORRECTORS, LambdaConfig),
+}
+"""The models of our correctors by their names."""
+
+
+class CorrectorConfig(NamedArguments):
+    """One corrector of the chain; in YAML `name` or `name: {arguments}`."""
+
+    table = CORRECTORS
