@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from aclearn.algorithms import Loss, LossSums
 from aclearn.config import LossConfig
-from aclearn.learning.losses import Loss, LossSums
 
 LEAVES = ("a b", "é", "..", '"q"', "x.y", "成功", "a\\b", "%s{}", "'", "<b>", "A", "a")
 INFO = ("tracking_error", "é/ü", "成功", "stats")
