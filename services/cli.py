@@ -16,7 +16,7 @@ from services.commands.check_env import check_env
 from services.commands.files import configs, keys
 from services.commands.new import new
 from services.commands.on_run_folders import compress, evaluate, export, plot, top
-from services.commands.output import make_output_lossy
+from services.commands.output import forget_zero_size, make_output_lossy
 from services.commands.role import container, health, role
 from services.commands.runs import runs
 from services.commands.train import profile, train
@@ -64,6 +64,7 @@ def main() -> NoReturn:
     raise_on_ctrl_c()
     mark_own_process()
     make_output_lossy()
+    forget_zero_size()
     try:
         app(standalone_mode=True, prog_name="aclearn")  # the shell's completion needs this name
     except Interrupted:

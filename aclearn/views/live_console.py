@@ -85,10 +85,12 @@ class Picture:
 
 
 def console_of(stream: TextIO | None) -> Console:
-    """A console that writes to `stream`; one without columns (COLUMNS=0) counts as 80 wide."""
+    """A console that writes to `stream`; one of no size (COLUMNS=0, LINES=0) counts as 80 by 25."""
     console = Console(file=stream)
     if console.width < 1:
         console.width = 80
+    if console.height < 1:
+        console.height = 25
     return console
 
 

@@ -71,6 +71,13 @@ def make_output_lossy() -> None:
     sys.stdout = _lossy(_STDOUT, sys.stdout)
 
 
+def forget_zero_size() -> None:
+    """Remove COLUMNS=0 and LINES=0, which some terminals export: a view of no size is empty."""
+    for name in ("COLUMNS", "LINES"):
+        if os.environ.get(name) == "0":
+            del os.environ[name]
+
+
 def _lossy(descriptor: int, stream: TextIO | None) -> TextIO:
     """A text stream to the descriptor, encoded as `stream`; None if that was closed.
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 from tests.support.system import CARTPOLE, System
@@ -23,6 +28,29 @@ def _shell(system: System, arguments: str, redirections: str) -> tuple[int, str]
     )
     errors = system.folder / "errors"
     return done.returncode, errors.read_text() if errors.exists() else ""
+
+
+def _on_terminal(system: System, *arguments: str, rows: int, columns: int) -> str:
+    """What an `aclearn` command writes to a terminal of this size; it ends with status 0."""
+    terminal, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+    command = [sys.executable, "-P", "-m", "services.cli", *arguments]
+    environment = system.environment | {"TERM": "xterm"}
+    started = subprocess.Popen(
+        command, stdin=end, stdout=end, stderr=end, cwd=system.folder, env=environment
+    )
+    os.close(end)
+    written = b""
+    try:
+        while piece := os.read(terminal, 65536):
+            written += piece
+    except OSError:  # every process that had the terminal has ended
+        pass
+    finally:
+        os.close(terminal)
+    text = written.decode()
+    assert started.wait(DEADLINE_S) == 0 and "Traceback" not in text, text
+    return text
 
 
 def test_a_run_without_output_comes_to_its_end_with_status_0(system: System) -> None:
@@ -57,3 +85,20 @@ def test_a_console_that_is_not_utf_8_or_has_no_columns_changes_nothing(system: S
             assert (status, "Traceback" in errors) == (0, False), (command, errors)
     out = (Path(system.folder) / "out").read_bytes().decode("iso-8859-1")
     assert "the run is over: max_updates" in out
+
+
+def test_a_terminal_of_no_size_shows_all_views(system: System) -> None:
+    config = system.config(CARTPOLE, run={"max_updates": 20})
+    del system.environment["COLUMNS"]
+    commands: list[tuple[list[str], list[str]]] = [
+        (["train", str(config)], ["╭", "ended: max_updates"]),
+        (["top", "runs/r"], ["╭", "the run is over"]),
+        (["runs"], ["r", "max_updates"]),
+        (["--help"], ["check-env"]),
+    ]
+    zero = {"COLUMNS": "0", "LINES": "0"}
+    for rows, columns, exported, shown in ((0, 0, {}, commands), (24, 80, zero, commands[1:])):
+        system.environment |= exported
+        for arguments, words in shown:
+            text = _on_terminal(system, *arguments, rows=rows, columns=columns)
+            assert all(word in text for word in words), (rows, arguments, text)
