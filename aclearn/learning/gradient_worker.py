@@ -11,7 +11,6 @@ from torch import Tensor
 
 from aclearn.algorithms import Outputs
 from aclearn.distributions import TorchDistribution, torch_distribution_of
-from aclearn.learning.action_critic import ActionCritic
 from aclearn.learning.advantages import standardised
 from aclearn.learning.batch import Batch, FrozenCorrection, assemble_batch
 from aclearn.learning.critic import Estimates, estimates_of, learned_values
@@ -71,8 +70,7 @@ class GradientWorker:
         self.in_place = in_place
         self._distribution = torch_distribution_of(architecture.action_spec)
         self.network = place(PolicyNetwork(architecture, seed=0), device, channels_last)
-        values_actions = architecture.values_actions
-        self._action_critic = ActionCritic(self.network) if values_actions else None
+        self._values_actions = architecture.values_actions
         if compiled:
             self.network.compile()
         self._chunk_samples = chunk_samples
@@ -244,7 +242,7 @@ class GradientWorker:
         policy = self._policy(batch, output.parameters)
         log_probs = self._log_probs(batch, policy)
         values, mode_values = learned_values(output, batch.actions), None
-        if self._action_critic is not None:
+        if self._values_actions:
             values, mode_values = self._action_values(batch, output)
         frozen = batch.frozen
         if frozen is None:
@@ -262,21 +260,19 @@ class GradientWorker:
 
     def _log_probs(self, batch: Batch, policy: TorchDistribution) -> Tensor:
         """Of the actions taken; a deterministic policy has none, so that its ratios π/μ are 1."""
-        if self._action_critic is not None:
+        if self._values_actions:
             return batch.behaviour_log_prob
         return policy.log_prob(batch.actions)
 
     def _action_values(self, batch: Batch, output: PolicyOutput[Tensor]) -> tuple[Tensor, Tensor]:
         """Q of the actions taken, and of the policy's mode with gradient for the policy alone."""
-        assert self._action_critic is not None
         length = len(batch.actions)
         leaves = {name: leaf[:length] for name, leaf in batch.observations.items()}
         means, _ = output.parameters.chunk(2, -1)
         with self._autocast():
-            return (
-                self._action_critic(leaves, batch.actions.tanh()),
-                self._action_critic(leaves, means.tanh(), fixed=True),
-            )
+            (taken,) = self.network.action_values(leaves, batch.actions.tanh())
+            (mode,) = self.network.action_values(leaves, means.tanh(), fixed=True)
+        return taken, mode
 
     def _unroll(self, batch: Batch) -> PolicyOutput[Tensor]:
         """The network's output for the batch's T steps."""

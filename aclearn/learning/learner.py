@@ -51,7 +51,8 @@ class Learner:
 
     Attributes:
         network: the target policy; read it under `lock` while workers run.
-        parameters: its weights in the order of `architecture.tensor_shapes`; see `lock`.
+        published: the weights that actors get, by the names of `architecture.acting()` and in
+            their order; see `lock`.
         lock: guards weights, optimiser and running means; reentrant.
     """
 
@@ -74,7 +75,9 @@ class Learner:
         self._channels_last, self._compiled = channels_last, compiled
         self.network = place(PolicyNetwork(architecture, seed=seed), device, channels_last)
         named = dict(self.network.named_parameters())
-        self.parameters: list[Tensor] = [named[name] for name in architecture.tensor_shapes()]
+        self.published: dict[str, Tensor] = {
+            name: named[name] for name in architecture.acting().tensor_shapes()
+        }
         scaler = torch.amp.GradScaler(device.type, enabled=amp_dtype is torch.float16)
         if scaler.is_enabled():
             # it creates its scale with the first loss, which only workers have
@@ -269,10 +272,10 @@ class Learner:
 
     def snapshot(self) -> Mapping[str, NDArray[np.float32]]:
         """The weights to publish; from a GPU they are copied to the host on the first read."""
-        if self._device.type == "cpu":
-            return self.tensors()
         with self.lock:
-            return DeviceSnapshot(dict(self.network.named_parameters()))
+            if self._device.type == "cpu":
+                return tensors_of(self.network, self.published)
+            return DeviceSnapshot(self.published)
 
     def state_tensors(self) -> dict[str, NDArray[Any]]:
         """Weights, optimiser state and running means under flat names, for a checkpoint."""

@@ -9,20 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
 from aclearn.distributions import distribution_of
-from aclearn.policies.layers import Layer, Shape, output_shapes, tensor_shapes
+from aclearn.policies.layers import Layer, Shape, needed_by, output_shapes, tensor_shapes
 from aclearn.types import ActionSpec, ObservationSpec, flat_size
 
 #: Names of the layers that give the distribution's parameters `[N, P]`, and the critic's values:
 #: V `[N, 1]`, or Q `[N, A]` of discrete actions.
 POLICY, VALUE, ACTION_VALUES = "policy", "value", "q"
-#: Name of the layer that gives the policy's own action, between -1 and 1 `[N, n]`, to a critic
-#: Q(x, a), whose "value" is then Q(x, μ(x)).
-ACTION = "action"
+#: Name of the layer that gives the policy's own action, between -1 and 1 `[N, n]`, to critics
+#: Q(x, a), of which "value" is then Q(x, μ(x)), and a second one "second_value".
+ACTION, SECOND_VALUE = "action", "second_value"
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Architecture:
         observation: its leaves.
         action_spec: of the policy.
         layers: in order of execution; the first of each leaf scales it, "policy" gives the
-            distribution's parameters, and "value" or "q" is the critic.
+            distribution's parameters, and "value" or "q", if there is one, is the critic.
 
     Raises:
-        ValueError: a layer reads one that does not precede it, a head is missing, or there are two
-            critics.
+        ValueError: a layer reads one that does not precede it, "policy" is missing, a head has
+            another size, or there are two critics.
     """
 
     name: str
@@ -53,9 +53,9 @@ class Architecture:
                 f"architecture {self.name!r}: expected one critic, a layer {VALUE!r} or "
                 f"{ACTION_VALUES!r}, got both"
             )
-        critic = (ACTION_VALUES, self.parameter_count) if ACTION_VALUES in shapes else (VALUE, 1)
-        for head, units in ((POLICY, self.parameter_count), critic):
-            if shapes.get(head) != (units,):
+        sizes = {POLICY: self.parameter_count, ACTION_VALUES: self.parameter_count, VALUE: 1}
+        for head, units in sizes.items():
+            if shapes.get(head, () if head == POLICY else (units,)) != (units,):
                 raise ValueError(
                     f"architecture {self.name!r}: expected a layer {head!r} with {units} outputs, "
                     f"got {shapes.get(head)}"
@@ -76,14 +76,27 @@ class Architecture:
         return not any(layer.kind == "log_std" for layer in self.layers)
 
     @property
-    def critic(self) -> Literal["v", "q"]:
+    def critic(self) -> Literal["v", "q"] | None:
         """Whether the critic gives state values or action values, as `policy.critic`."""
-        return "q" if any(layer.name == ACTION_VALUES for layer in self.layers) else "v"
+        names = {layer.name for layer in self.layers}
+        return "q" if ACTION_VALUES in names else "v" if VALUE in names else None
 
     @property
     def values_actions(self) -> bool:
         """Whether the value is a critic Q(x, a) of the policy's own action."""
         return any(layer.name == ACTION for layer in self.layers)
+
+    def acting(self) -> Architecture:
+        """The part that actors get: without critics Q(x, a), which only the trainer reads."""
+        if not self.values_actions:
+            return self
+        return replace(self, layers=needed_by(self.layers, POLICY))
+
+    @property
+    def critic_weights(self) -> tuple[str, ...]:
+        """Names of the weights that the critics Q(x, a) have for themselves."""
+        of_policy = self.acting().tensor_shapes()
+        return tuple(name for name in self.tensor_shapes() if name not in of_policy)
 
     @property
     def normalises_observations(self) -> bool:

@@ -175,9 +175,9 @@ def tensor_shapes(layers: Iterable[Layer], observation: ObservationSpec) -> dict
     }
 
 
-def needed_by(layers: Iterable[Layer], name: str) -> tuple[Layer, ...]:
-    """The layers on which the output of layer `name` depends, ending with itself."""
-    needed, found = {name}, []
+def needed_by(layers: Iterable[Layer], *names: str) -> tuple[Layer, ...]:
+    """The layers on which the outputs of the layers `names` depend, those included."""
+    needed, found = {*names}, []
     for layer in reversed(tuple(layers)):
         if layer.name in needed:
             needed.update(layer.reads)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -10,13 +10,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from aclearn.errors import ConfigError
-from aclearn.policies.architecture import ACTION_VALUES, POLICY, VALUE, Architecture
-from aclearn.policies.layers import MOST_DEVIATIONS, Layer, Shape, output_shapes
+from aclearn.policies.architecture import (
+    ACTION,
+    ACTION_VALUES,
+    POLICY,
+    SECOND_VALUE,
+    VALUE,
+    Architecture,
+)
+from aclearn.policies.layers import MOST_DEVIATIONS, Layer, Shape, needed_by, output_shapes
 from aclearn.policies.policy_module import PolicyModule
 from aclearn.policies.users_network import UsersNetwork, seeded
-from aclearn.types import ObservationSpec, PolicyOutput
+from aclearn.types import LeafSpec, ObservationSpec, PolicyOutput
 from aclearn.types.observation_spec import Observations
 
 _Compute = Callable[..., Tensor]
@@ -142,7 +150,9 @@ class LayerNetwork(nn.Module):
             owned = compute.module if isinstance(compute, UsersNetwork) else compute
             if isinstance(owned, nn.Module):
                 _place(self, layer.name, owned)
-            unneeded = tuple(name for name in layer.reads if last_reader[name] == layer.name)
+            unneeded = tuple(
+                name for name in layer.reads if last_reader[name] == layer.name and name != POLICY
+            )
             raw = layer.kind == "normalise"
             step = _Step(layer.name, compute, layer.reads, layer.head, unneeded, raw)
             self._steps.append(step)
@@ -222,7 +232,13 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
             else:
                 nn.init.orthogonal_(parameter, gains[name], generator=generator)
 
-    def forward(self, *observations: Tensor) -> tuple[Tensor, Tensor]:
+        if architecture.values_actions:
+            critics = _ActionCritics(architecture)
+            weights = dict(self.named_parameters())
+            self._critic_weights = {name: weights[name] for name, _ in critics.named_parameters()}
+            self._critics = partial(functional_call, critics)
+
+    def forward(self, *observations: Tensor) -> tuple[Tensor, Tensor | None]:
         """The distribution's parameters `[N, P]`, and state values `[N]` or action values `[N, A]`.
 
         All are fp32 under autocast too.
@@ -231,8 +247,29 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
             observations: each leaf's `[N, *shape]`.
         """
         given = self.outputs(*observations)
-        values = given.get(ACTION_VALUES)
-        return given[POLICY], given[VALUE].squeeze(1) if values is None else values
+        if VALUE in given:
+            return given[POLICY], given[VALUE].squeeze(1)
+        return given[POLICY], given.get(ACTION_VALUES)
+
+    def action_values(
+        self, observations: Mapping[str, Tensor], actions: Tensor, *, fixed: bool = False
+    ) -> tuple[Tensor, ...]:
+        """Q(x, a) `[…]` float32 of each critic, for `[…, *shape]` by leaf and actions `[…, n]`.
+
+        Args:
+            observations: by leaf.
+            actions: between -1 and 1.
+            fixed: the gradient reaches the actions, not the critics' weights.
+        """
+        weights = self._critic_weights
+        if fixed:
+            weights = {name: weight.detach() for name, weight in weights.items()}
+        ahead = actions.shape[:-1]
+        leaves = [
+            leaf.flatten(0, len(ahead) - 1)
+            for leaf in (*(observations[name] for name in self.leaves), actions)
+        ]
+        return tuple(values.view(ahead) for values in self._critics(weights, tuple(leaves)))
 
     def step(
         self, observations: Mapping[str, Tensor], state: tuple[Tensor, ...] = ()
@@ -246,13 +283,31 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
         """Outputs `[T, B, …]`, all steps in one pass."""
         parameters, values = self(*(observations[name].flatten(0, 1) for name in self.leaves))
         return self._output(
-            parameters.unflatten(0, starts.shape), values.unflatten(0, starts.shape)
+            parameters.unflatten(0, starts.shape),
+            None if values is None else values.unflatten(0, starts.shape),
         )
 
-    def _output(self, parameters: Tensor, values: Tensor) -> PolicyOutput[Tensor]:
+    def _output(self, parameters: Tensor, values: Tensor | None) -> PolicyOutput[Tensor]:
         if self.architecture.critic == "q":
             return PolicyOutput(parameters, q=values)
         return PolicyOutput(parameters, values)
+
+
+class _ActionCritics(LayerNetwork):
+    """The critics Q(x, a) of an architecture, without weights; the actions are the last leaf."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        layers = [layer for layer in architecture.layers if layer.name != ACTION]
+        names = {layer.name for layer in layers}
+        self._heads = [head for head in (VALUE, SECOND_VALUE) if head in names]
+        action = LeafSpec((architecture.action_spec.numbers,), "float32")
+        leaves = ObservationSpec({**architecture.observation, ACTION: action})
+        with torch.device("meta"):
+            super().__init__(needed_by(layers, *self._heads), leaves)
+
+    def forward(self, *leaves: Tensor) -> list[Tensor]:
+        given = self.outputs(*leaves)
+        return [given[head].squeeze(1).float() for head in self._heads]
 
 
 def _place(root: nn.Module, dotted: str, module: nn.Module) -> None:
@@ -264,12 +319,15 @@ def _place(root: nn.Module, dotted: str, module: nn.Module) -> None:
     root.add_module(last, module)
 
 
-def tensors_of(network: nn.Module) -> dict[str, NDArray[np.float32]]:
-    """A copy of every weight as a contiguous float32 array; nothing may write meanwhile."""
+def tensors_of(
+    network: nn.Module, names: Container[str] | None = None
+) -> dict[str, NDArray[np.float32]]:
+    """A copy of the weights, all or these, as contiguous float32 arrays; nothing may write then."""
     return {
         # contiguous: channels-last convolutions must be sent in the default order
         name: parameter.detach().to("cpu", torch.float32).contiguous().numpy().copy()
         for name, parameter in network.named_parameters()
+        if names is None or name in names
     }
 
 

@@ -8,7 +8,14 @@ from typing import Any
 
 from aclearn.distributions import distribution_of
 from aclearn.errors import ConfigError
-from aclearn.policies.architecture import ACTION, ACTION_VALUES, POLICY, VALUE, Architecture
+from aclearn.policies.architecture import (
+    ACTION,
+    ACTION_VALUES,
+    POLICY,
+    SECOND_VALUE,
+    VALUE,
+    Architecture,
+)
 from aclearn.policies.layers import Layer, output_shapes
 from aclearn.types import (
     ARCHITECTURES,
@@ -63,8 +70,9 @@ def build_architecture(
         activation: one of `ACTIVATIONS`, after every convolution and hidden layer.
         separate_value: the critic has its own hidden layers.
         sections: residual ones, applied in order after the convolutions.
-        critic: "v", one value of a state, "q", one of each action, or "action", Q(x, a) of Box
-            actions, with hidden layers of its own: its value is that of the policy's mode, and the
+        critic: "v", one value of a state, "q", one of each action, "action", a Q(x, a) of Box
+            actions with hidden layers of its own, or "actions", a pair of them whose encoder the
+            policy does not share. The value is that of the policy's mode. With "action" the
             deviations stay at `_MODE_STD`, since they have no part in it.
         std_from_observations: the policy head gives the deviations of Box actions too; without it
             they are weights of their own.
@@ -88,21 +96,24 @@ def build_architecture(
     blocks = sum(len(section.blocks) for section in sections)
     same: dict[str, Any] = {"kernel": 3, "padding": 1}
 
-    def encode(leaf: str, of: LeafSpec, prefix: str) -> str:
-        """Add a leaf's encoder; returns the name of its last layer."""
-        if normalise_observations and of.has_moments:
-            add(f"{prefix}input", "normalise", leaf)
-        else:
-            factor = 1.0 / min(of.high, pixel_range) if of.dtype == "uint8" else 1.0
-            add(f"{prefix}input", "scale", leaf, factor=factor)
+    def encode(leaf: str, of: LeafSpec, prefix: str, owner: str) -> str:
+        """Add a leaf's encoder, after its input; returns the name of its last layer."""
+        given = f"{prefix}input"
+        if not owner:
+            if normalise_observations and of.has_moments:
+                add(given, "normalise", leaf)
+            else:
+                factor = 1.0 / min(of.high, pixel_range) if of.dtype == "uint8" else 1.0
+                add(given, "scale", leaf, factor=factor)
+        prefix = owner + prefix
         for i, (filters, kernel, stride) in enumerate(convolutions if of.is_image else ()):
             layer = f"{prefix}convolutions.{i}"
-            add(layer, "convolution", units=filters, kernel=kernel, stride=stride, gain=root)
-            add(f"{layer}.{activation}", activation)
+            add(layer, "convolution", given, units=filters, kernel=kernel, stride=stride, gain=root)
+            given = add(f"{layer}.{activation}", activation)
         for i, section in enumerate(sections if of.is_image else ()):
             name = f"{prefix}sections.{i}"
-            add(f"{name}.convolution", "convolution", units=section.filters, **same)
-            block_input = add(f"{name}.max_pool", "max_pool", stride=2, **same)
+            add(f"{name}.convolution", "convolution", given, units=section.filters, **same)
+            given = add(f"{name}.max_pool", "max_pool", stride=2, **same)
             for j, width in enumerate(section.blocks):
                 block = f"{name}.blocks.{j}"
                 add(f"{block}.{activation}", activation)
@@ -112,19 +123,23 @@ def build_architecture(
                 second = add(
                     f"{block}.second", "convolution", units=section.filters, gain=gain, **same
                 )
-                block_input = add(f"{block}.add", "add", block_input, second)
+                given = add(f"{block}.add", "add", given, second)
         if sections and of.is_image:
-            add(f"{prefix}sections.{activation}", activation)
-        return add(f"{prefix}flatten", "flatten")
+            given = add(f"{prefix}sections.{activation}", activation)
+        return add(f"{prefix}flatten", "flatten", given)
 
-    if len(observation) == 1:
-        ((leaf, of),) = observation.items()
-        body = encode(leaf, of, "")
-    else:
+    def encode_all(owner: str = "") -> str:
+        """Add the encoders of all leaves; returns the name of the last layer."""
+        if len(observation) == 1:
+            ((leaf, of),) = observation.items()
+            return encode(leaf, of, "", owner)
         encoded = [
-            encode(leaf, of, f"{leaf.replace('.', '/')}:") for leaf, of in observation.items()
+            encode(leaf, of, f"{leaf.replace('.', '/')}:", owner)
+            for leaf, of in observation.items()
         ]
-        body = add("concat", "concat", *encoded)
+        return add(f"{owner}concat", "concat", *encoded)
+
+    body = encode_all()
 
     def tower(name: str, given: str) -> str:
         """Add hidden layers; returns the name of the last one."""
@@ -134,7 +149,8 @@ def build_architecture(
         return given
 
     for_policy = for_value = tower("hidden", body)
-    if separate_value and critic != "action":
+    values_actions = critic in ("action", "actions")
+    if separate_value and not values_actions:
         for_value = tower("value_hidden", body)
     if critic == "action":
         initial_std = _MODE_STD
@@ -144,9 +160,17 @@ def build_architecture(
         add(POLICY, "log_std", units=action_spec.numbers, initial=log(initial_std), head=True)
     else:
         add(POLICY, "dense", for_policy, units=units, gain=_HEAD_GAIN, head=True)
-    if critic == "action":
+    if values_actions:
+        if std_from_observations:
+            add("policy_mean", "part", POLICY, units=action_spec.numbers)
         add(ACTION, "tanh", "policy_mean")
-        for_value = tower("value_hidden", add("state_action", "concat", body, ACTION))
+        if critic == "actions" and (convolutions or sections):
+            body = encode_all("value:")
+        pair = add("state_action", "concat", body, ACTION)
+        for_value = tower("value_hidden", pair)
+        if critic == "actions":
+            second = tower("second_value_hidden", pair)
+            add(SECOND_VALUE, "dense", second, units=1, gain=_HEAD_GAIN, head=True)
     head, values = (ACTION_VALUES, units) if critic == "q" else (VALUE, 1)
     if normalise_returns:
         # first values of 0: the first targets, and so the first statistics, are rewards alone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -13,6 +14,8 @@ from typing_extensions import override
 from aclearn.config import Group, Whole, got
 from aclearn.errors import ConfigError, did_you_mean
 from aclearn.policies import Architecture, describe_architecture, halves_pay
+from aclearn.policies.architecture import POLICY
+from aclearn.policies.layers import needed_by
 from aclearn.types import ARCHITECTURES, refuse_recurrence
 from compress.errors import DeadStudent, DivergedTraining, RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
@@ -171,6 +174,8 @@ class Distiller(ConfiguredLink[DistillerSettings]):
                 )
             except ConfigError as error:
                 raise self.refuse(str(error)) from error
+        if mine.critic is None:  # the policy alone is distilled
+            student = replace(student, layers=needed_by(student.layers, POLICY))
         if student.spaces != mine.spaces:
             raise self.refuse(
                 f"the student has {student.spaces}, expected those of the policy, {mine.spaces}"

@@ -172,8 +172,7 @@ class DistillationData:
             torch.no_grad(),
             torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None),
         ):
-            parameters, values = self._teacher(*leaves)
-        return parameters.float(), values.float()
+            return _outputs(self._teacher, leaves)
 
 
 class Student:
@@ -228,7 +227,8 @@ class Student:
         moments, head = target_moments(self.network), VALUE
         if moments is not None:
             [head] = next(layer.reads for layer in self.network.layers if layer.name == VALUE)
-        self._value_bias = parameter(f"{head}.bias")
+        if graph.architecture.critic is not None:
+            self._value_bias = parameter(f"{head}.bias")
         self._value_std = torch.ones(()) if moments is None else moments[1]
         self.alive = True
 
@@ -242,10 +242,10 @@ class Student:
             DivergedTraining: loss or gradient is not finite; the weights stay as they were.
         """
         with torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None):
-            parameters, values = self.network(*lessons.leaves)
+            parameters, values = _outputs(self.network, lessons.leaves)
         offset = torch.zeros(())
-        if renewed and self._value_cost:
-            offset = (lessons.values - values.detach().float()).mean()
+        if renewed and self._value_cost and values.requires_grad:
+            offset = (lessons.values - values.detach()).mean()
         scale = 1.0 / self._value_std
         loss = distillation_loss(
             student=self._distribution(parameters, lessons.masks),
@@ -271,8 +271,9 @@ class Student:
                 f"loss {float(loss.total.detach())}, gradient norm {float(norm)}: not finite"
             )
         self.alive = reached or not bool(norm)
-        with torch.no_grad():
-            self._value_bias.add_(scale * offset)
+        if offset:
+            with torch.no_grad():
+                self._value_bias.add_(scale * offset)
         self.optimiser.step()
         return loss
 
@@ -292,6 +293,13 @@ class Student:
         """Copies of all weights, in the graph's names and order."""
         weights = tensors_of(self.network)
         return {name: weights[name] for name in self._graph.tensors(with_value=True)}
+
+
+def _outputs(network: nn.Module, leaves: Leaves) -> tuple[Tensor, Tensor]:
+    """Parameters and values, float32; zeros where the network has no value."""
+    parameters, values = network(*leaves)
+    parameters = parameters.float()
+    return parameters, parameters.new_zeros(len(parameters)) if values is None else values.float()
 
 
 def _gradient(parameter: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ def make_actor(context: RoleContext) -> Role:
     groups = make_groups(config, cohorts, info_metrics)
     meter = WaitMeter()
     unrolls = unroll_spec_of(config, groups[0].env.spec)
-    architecture = architecture_of(config, unrolls.env)
+    architecture = architecture_of(config, unrolls.env).acting()
     actor: Actor | None = None
     monitor = context.join(lambda: Heartbeat() if actor is None else actor.heartbeat())
     for group in groups:

@@ -55,7 +55,7 @@ def make_compressor(context: RoleContext) -> Role:
     """
     config = context.config
     assert context.env_spec is not None  # the role needs an environment
-    architecture = architecture_of(config, context.env_spec)
+    architecture = architecture_of(config, context.env_spec).acting()
     chains = make_ladder(config, architecture, agents=context.env_spec.agents)
     compressor = Compressor(
         chains,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -26,16 +27,26 @@ class SavedPolicy:
     Attributes:
         config: of the run.
         spec: of the environment that it was trained in.
-        architecture: of the policy.
-        tensors: all weights, including those of the value.
+        trained: its network, with all critics.
+        weights: of that network.
         checkpoint: their source.
     """
 
     config: Config
     spec: EnvSpec
-    architecture: Architecture
-    tensors: dict[str, NDArray[np.float32]]
+    trained: Architecture
+    weights: dict[str, NDArray[np.float32]]
     checkpoint: Checkpoint
+
+    @cached_property
+    def architecture(self) -> Architecture:
+        """The part of the network that acts."""
+        return self.trained.acting()
+
+    @property
+    def tensors(self) -> dict[str, NDArray[np.float32]]:
+        """The weights of the part that acts."""
+        return {name: self.weights[name] for name in self.architecture.tensor_shapes()}
 
     @property
     def at(self) -> PolicyVersion:

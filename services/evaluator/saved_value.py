@@ -22,8 +22,8 @@ class SavedValue:
     """
 
     def __init__(self, saved: SavedPolicy) -> None:
-        self._network = PolicyNetwork(saved.architecture, seed=0)
-        load_tensors(self._network, saved.tensors)
+        self._network = PolicyNetwork(saved.trained, seed=0)
+        load_tensors(self._network, saved.weights)
         self._network.eval()
 
     def values(self, leaves: Observations) -> NDArray[np.float32]:

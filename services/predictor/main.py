@@ -19,7 +19,7 @@ def make_predictor(context: RoleContext) -> Role:
     """Create one predictor."""
     config, spec = context.config, context.env_spec
     assert spec is not None  # the role needs an environment
-    architecture = architecture_of(config, spec)
+    architecture = architecture_of(config, spec).acting()
     policy = make_policy_client(
         context,
         architecture,

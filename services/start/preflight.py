@@ -78,9 +78,9 @@ def check_run(
         if not resume:
             _tell(warm_start(config, architecture).doubts)
         if config.compressor.rungs:
-            make_ladder(config, architecture)
+            make_ladder(config, architecture.acting())
         if config.resident.chain:
-            acting_chain(config.resident.chain, architecture)
+            acting_chain(config.resident.chain, architecture.acting())
     return spec
 
 
@@ -107,7 +107,7 @@ def check_role(context: RoleContext) -> EnvSpec | None:
     if env_spec is not None:
         architecture = check_policy(context.config, env_spec)
         if "artifacts" in spec.endpoints:
-            make_ladder(context.config, architecture)
+            make_ladder(context.config, architecture.acting())
     return env_spec
 
 
@@ -180,5 +180,5 @@ def check_policy(config: Config, spec: EnvSpec) -> Architecture:
         ConfigError: it does not fit; names the key.
     """
     architecture = architecture_of(config, spec)
-    check_sizes(config, spec, architecture)
+    check_sizes(config, spec, architecture.acting())
     return architecture

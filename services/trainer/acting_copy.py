@@ -29,8 +29,8 @@ class ActingCopy:
     """
 
     def __init__(self, chain: CompressorChain, architecture: Architecture, seed: int) -> None:
-        self.architecture = chain.plan(architecture).architecture
-        self._chain, self._original = chain, architecture
+        self._chain, self._original = chain, architecture.acting()
+        self.architecture = chain.plan(self._original).architecture
         self._context = Context(seed=seed)
 
     def of(self, network: torch.nn.Module, observations: Tensor) -> Mapping[str, Tensor]:
@@ -42,7 +42,7 @@ class ActingCopy:
         """
         visited = observations[-_OBSERVATIONS:].cpu().numpy()
         self._context.visited = Visited({OBSERVATION: visited})
-        policy = Policy.of(self._original, tensors_of(network))
+        policy = Policy.of(self._original, tensors_of(network, self._original.tensor_shapes()))
         self._context.begin(policy)
         for link in self._chain.links:
             policy = link.compress(policy, self._context)

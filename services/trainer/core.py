@@ -164,7 +164,7 @@ class Trainer:
         with self.learner.lock:
             at = PolicyVersion(self.generation, self.counters.policy_version)
             if self.buffer is not None:
-                self.buffer.post(at, self.learner.parameters)
+                self.buffer.post(at, list(self.learner.published.values()))
             self._store.publish(at, self.learner.snapshot())
 
     def learn(self, unrolls: list[Unroll], worker: GradientWorker | None = None) -> None:

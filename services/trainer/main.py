@@ -92,7 +92,7 @@ class TrainerRole:
         self._posted = None
         if not context.inline:
             allocate = allocator_for(config, trainer.device)
-            self._posted = post_weights(allocate, architecture, context.monitor)
+            self._posted = post_weights(allocate, architecture.acting(), context.monitor)
         if self._posted is not None:
             trainer.buffer = self._posted.buffer
         trainer.publish()

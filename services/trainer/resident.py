@@ -113,7 +113,7 @@ class ResidentTrainer(Trainer):
             )
         self._copy, self._chain_id = None, "none"
         if config.resident.chain:
-            chain = acting_chain(config.resident.chain, architecture)
+            chain = acting_chain(config.resident.chain, architecture.acting())
             seed = seeds.number(Use.COMPRESSION)
             self._copy, self._chain_id = ActingCopy(chain, architecture, seed), chain.id
         acting = architecture if self._copy is None else self._copy.architecture

@@ -75,7 +75,7 @@ def post_weights(
 
     Args:
         allocate: allocates memory for a number of floats; None for no buffer.
-        architecture: of the policy.
+        architecture: of the part that acts.
         monitor: its endpoint; the server needs a run whose sockets are files.
     """
     if allocate is None:

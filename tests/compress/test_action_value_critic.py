@@ -1,10 +1,13 @@
-"""Policies with a Q head: what acts of them is what acts of the same policy with a V head."""
+"""Policies with action values: what acts of them is what acts of one with a V head, or alone."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from aclearn.policies import build_architecture
+from aclearn.types import ActionSpec, ObservationSpec
+from aclearn.types.action_spec import ActionPart
 from compress import (
     ArtifactRuntime,
     ChainError,
@@ -71,3 +74,17 @@ def test_the_uncompressed_policy_acts_as_that_with_a_v_head(small, architecture,
 def test_distillation_refuses_a_q_head_by_name(small) -> None:
     with pytest.raises(ChainError, match=r"distill: .* Q head; .* set policy\.critic: v"):
         parse_chain(["distill", "onnx"]).plan(altered(small.flat, critic="q"))
+
+
+def test_a_policy_that_acts_without_its_critic_of_actions_is_distilled_and_pruned() -> None:
+    box = ActionPart(shape=(2,), dtype="float32", low=(-1.0,) * 2, high=(1.0,) * 2)
+    architecture = build_architecture(
+        "own",
+        ObservationSpec.plain((3,), "float32"),
+        ActionSpec.of((box,), squash=True),
+        hidden=(16, 16),
+        critic="actions",
+        std_from_observations=True,
+    ).acting()
+    for item in ({"distill": {"student": "mlp", "hidden": [4]}}, "distill", {"prune": 0.5}):
+        check_compressor(parse_chain([item]).links[0], architecture)

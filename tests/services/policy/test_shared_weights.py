@@ -282,6 +282,6 @@ def test_a_learner_posts_its_weights_in_the_order_of_the_buffer(sharing, tools) 
         device=torch.device("cpu"),
         seed=11,
     )
-    sharing.posted.buffer.post(PolicyVersion(0, 1), learner.parameters)
+    sharing.posted.buffer.post(PolicyVersion(0, 1), list(learner.published.values()))
     sharing.poll()
     assert sharing.acts_on(11)
