@@ -234,7 +234,7 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
 
         if architecture.values_actions:
             critics = _ActionCritics(architecture)
-            weights = dict(self.named_parameters())
+            weights: dict[str, Tensor] = dict(self.named_parameters())
             self._critic_weights = {name: weights[name] for name, _ in critics.named_parameters()}
             self._critics = partial(functional_call, critics)
 
