@@ -6,10 +6,10 @@ BIN    := $(VENV)/bin
 # Newer than what it was installed from, or installed again.
 STAMP  := $(VENV)/.installed
 
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=50
 
 .DEFAULT_GOAL := help
-.PHONY: help train check test unit system lint docs docs-site clean
+.PHONY: help train check test unit system nightly lint docs docs-site clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' Makefile
@@ -26,6 +26,9 @@ unit: $(STAMP)  ## unit tests, on every core
 
 system: $(STAMP)  ## tests that start whole runs, two at a time; tests/compose needs a Docker engine
 	$(PYTEST) -n 2 --dist=loadgroup tests/compose tests/system
+
+nightly: $(STAMP)  ## the tests that take long and protect what changes seldom
+	$(PYTEST) -m nightly
 
 lint: $(STAMP)  ## ruff, mypy, the direction of imports
 	$(BIN)/ruff check

@@ -10,8 +10,7 @@ import sys
 
 import ale_py
 import gymnasium
-
-from services.papers.accerl import (
+from accerl_names import (
     ONNX,
     Actor,
     AtariCNN,

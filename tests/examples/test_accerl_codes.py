@@ -11,7 +11,7 @@ import pytest
 
 from aclearn.config import load_config
 from aclearn.errors import AclearnError, ConfigError
-from services.papers.accerl import (
+from examples.accerl_names import (
     ONNX,
     Actor,
     AtariCNN,
@@ -59,7 +59,12 @@ _SMALL = (
 
 
 @pytest.mark.parametrize(
-    ("number", "printed"), [(1, _CODE_1), (2, _CODE_1 + _CODE_2), (3, _CODE_1 + _CODE_2 + _CODE_3)]
+    ("number", "printed"),
+    [
+        pytest.param(1, _CODE_1, marks=pytest.mark.nightly),
+        pytest.param(2, _CODE_1 + _CODE_2, marks=pytest.mark.nightly),
+        (3, _CODE_1 + _CODE_2 + _CODE_3),
+    ],
 )
 def test_a_code_has_the_papers_lines_and_trains(number: int, printed: str, tmp_path: Path) -> None:
     example = _EXAMPLES / f"accerl_code{number}.py"

@@ -88,6 +88,7 @@ def _can_compile() -> bool:
 
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own parts
+@pytest.mark.nightly  # torch.compile takes a quarter of a minute
 def test_a_compiled_worker_gives_the_gradient_of_an_eager_one(make) -> None:
     if not _can_compile():
         pytest.skip("torch.compile needs a C++ compiler")

@@ -247,6 +247,7 @@ def test_a_chain_is_compared_on_other_observations_than_it_was_fitted_on(run, mo
     assert row.artifact.fidelity.kl_mean == pytest.approx(expected.kl_mean, rel=1e-3)
 
 
+@pytest.mark.nightly
 def test_a_run_of_a_residual_network_repeats_itself_and_is_exported_and_played(tmp_path) -> None:
     run, again = (_run_of("impala-resnet", tmp_path / name) for name in ("a", "b"))
     saved, other = load_policy(run), load_policy(again)

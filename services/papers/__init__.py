@@ -1,1 +1,0 @@
-"""The code that papers print, over our services."""
