@@ -73,6 +73,10 @@ class Batch:
         frozen: the correction that all updates from this batch share; None where each has its own.
         new: `[T, B]` bool, the steps of no earlier batch; None: all.
         all_valid: known to have valid steps only, so that nothing need be masked.
+        discounts: `[T, B]` float32, factor of the value behind each step, 0 where it terminated;
+            None: γ.
+        weights: `[T, B]` float32, factor of each step's loss (prioritised replay); None: 1.
+        places: `[T, B]` int64, each step's place in a replay memory.
     """
 
     observations: dict[str, Tensor]
@@ -90,6 +94,9 @@ class Batch:
     frozen: FrozenCorrection | None = None
     new: Tensor | None = None
     all_valid: bool = False
+    discounts: Tensor | None = None
+    weights: Tensor | None = None
+    places: Tensor | None = None
 
     @property
     def width(self) -> int:

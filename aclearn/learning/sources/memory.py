@@ -1,0 +1,352 @@
+"""A replay memory: many environments' newest steps, and random transitions of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aclearn.learning.batch import Batch
+from aclearn.learning.sources.sum_tree import SumTree
+from aclearn.types import LeafSpec, UnrollSpec
+
+#: Added to an error, so that every step can be drawn (Schaul et al. 2016, section 3.3).
+_LEAST_ERROR = 1e-6
+_INTEGERS = torch.int64
+#: What is kept as batches have it, where a run has it at all.
+_OF_BATCH = (
+    "actions",
+    "behaviour_log_prob",
+    "behaviour_parameters",
+    "rewards",
+    "terminated",
+    "truncated",
+    "valid",
+    "masks",
+)
+
+
+class ReplayMemory:
+    """Keeps columns, T steps of one environment each, and forgets the oldest ones.
+
+    A column has each frame once: T + 1, and the older ones of its first stack. A transition never
+    leaves its column: its last steps look ahead less far than `n_steps`. All is in the memory of
+    `device`, which allocates it at once; a CPU's grows as it is written.
+
+    Args:
+        spec: of the unrolls.
+        device: of the batches, both ways.
+        size: steps that are kept at most, and not fewer than a batch that is added has.
+        max_bytes: of the columns; the smaller of both bounds holds. The older frames of the first
+            stack of each episode that begins within a column come on top.
+        n_steps: rewards of a transition.
+        discount: γ.
+        priority: exponent α of the errors; 0: every step is as likely, and nothing is weighted.
+        importance: exponent β of the weights against the priorities' bias.
+        seed: of the draws.
+
+    Attributes:
+        columns: that are kept at most.
+        steps: valid ones that are there.
+        nbytes: of the columns.
+
+    Raises:
+        ValueError: not even one column fits.
+    """
+
+    def __init__(
+        self,
+        spec: UnrollSpec,
+        device: torch.device,
+        *,
+        size: int,
+        max_bytes: int,
+        n_steps: int = 1,
+        discount: float = 0.99,
+        priority: float = 0.0,
+        importance: float = 0.4,
+        seed: int = 0,
+    ) -> None:
+        self._length, self._leaves = spec.length, dict(spec.env.observation.items())
+        self._n_steps, self._discount = n_steps, discount
+        self._priority, self._importance = priority, importance
+        shapes = _shapes(spec)
+        column_bytes = sum(
+            prod(shape) * torch.empty((), dtype=dtype).element_size()
+            for shape, dtype in shapes.values()
+        )
+        self.columns = min(size // spec.length, max_bytes // column_bytes)
+        if self.columns < 1:
+            raise ValueError(
+                f"replay: expected room for an unroll of {spec.length} steps and {column_bytes} "
+                f"bytes, got size {size} and max_bytes {max_bytes}"
+            )
+        self.nbytes = self.columns * column_bytes
+        self._kept = {
+            name: torch.zeros(self.columns, *shape, dtype=dtype, device=device)
+            for name, (shape, dtype) in shapes.items()
+        }
+        # an older frame of a stack that begins an episode within a column is not in the column
+        self._older: dict[str, dict[int, Tensor]] = {
+            name: {} for name, leaf in self._leaves.items() if leaf.frame_stack > 1
+        }
+        self._tree = SumTree(self.columns * spec.length, device)
+        self._highest = torch.ones((), dtype=torch.float64, device=device)
+        self._random = torch.Generator(device).manual_seed(seed)
+        self._written = 0  # columns since the beginning; number k is in slot k % columns
+        self.steps = 0
+
+    def add(self, batch: Batch) -> int:
+        """Append a batch `[T, B]`, each column as likely as the likeliest step so far.
+
+        Returns:
+            The steps that it overwrote before they were ever drawn.
+
+        Raises:
+            ValueError: it has more columns than the memory.
+        """
+        if batch.width > self.columns:
+            raise ValueError(
+                f"replay: a batch has {batch.width * self._length} steps, and the memory only "
+                f"{self.columns * self._length}; raise replay.size or replay.max_bytes"
+            )
+        slots = self._written + torch.arange(batch.width, device=batch.rewards.device)
+        slots %= self.columns
+        kept = self._kept
+        never_drawn = (kept["valid"][slots] & ~kept["drawn"][slots]).sum()
+        forgotten = kept["valid"][slots].sum()
+        for name, values in self._columns_of(batch).items():
+            kept[name][slots] = values
+        for name, leaf in self._leaves.items():
+            self._add_frames(name, leaf, batch, slots)
+        numbers = slots.unsqueeze(1) * self._length + torch.arange(
+            self._length, device=slots.device
+        )
+        weights = kept["valid"][slots] * self._highest
+        self._tree.set(numbers.flatten(), weights.flatten())
+        self._written += batch.width
+        lost, gone, more = torch.stack([never_drawn, forgotten, batch.valid.sum()]).tolist()
+        self.steps += more - gone
+        return int(lost)
+
+    def sample(self, count: int) -> Batch:
+        """`count` transitions, `[1, count]`: observations `[2, count]`, of a step and where it led.
+
+        The rewards are discounted sums of at most `n_steps` steps. They end before the end of an
+        episode or column, and `discounts` is the factor of the value behind them: γ to the number
+        of steps, or 0 behind a terminated one.
+
+        Raises:
+            RuntimeError: no valid step is there.
+        """
+        if self.steps == 0:
+            raise RuntimeError("replay: no step is there")
+        kept, device = self._kept, self._tree.weights.device
+        uniform = torch.rand(count, dtype=torch.float64, device=device, generator=self._random)
+        first = self._tree.draw(uniform)
+        slots, t = first // self._length, first % self._length
+        rewards, lengths = self._returns(first, t)
+        last = first + lengths - 1
+        terminated = kept["terminated"].view(-1)[last]
+        new = ~kept["drawn"].view(-1)[first]
+        new[1:] &= first[1:] != first[:-1]  # ascending: a repeated step is a neighbour
+        kept["drawn"].view(-1)[first] = True
+        writes = slots + (self._written - 1 - slots) // self.columns * self.columns
+
+        def of(name: str) -> Tensor:
+            return kept[name].flatten(0, 1).index_select(0, first).unsqueeze(0)
+
+        def ends(name: str) -> Tensor:
+            return kept[name].view(-1)[last].unsqueeze(0)
+
+        rows, parameters = torch.stack([t, t + lengths]), "behaviour_parameters"
+        versions: NDArray[np.int64] = of("versions").cpu().numpy()
+        valid = torch.ones_like(terminated).unsqueeze(0)
+        return Batch(
+            observations={
+                name: self._stacks(name, leaf, slots.expand_as(rows), rows)
+                for name, leaf in self._leaves.items()
+            },
+            actions=of("actions"),
+            behaviour_log_prob=of("behaviour_log_prob"),
+            rewards=rewards.unsqueeze(0),
+            terminated=ends("terminated"),
+            truncated=ends("truncated"),
+            valid=valid,
+            versions=versions,
+            valid_on_host=np.ones(versions.shape, np.bool_),
+            behaviour_parameters=of(parameters) if parameters in kept else None,
+            masks=kept["masks"][slots, rows] if "masks" in kept else None,
+            new=new.unsqueeze(0),
+            all_valid=True,
+            discounts=(self._discount**lengths * ~terminated).float().unsqueeze(0),
+            weights=self._weights(first).unsqueeze(0) if self._priority else None,
+            places=(writes * self._length + t).unsqueeze(0),
+        )
+
+    def learned(self, places: Tensor, errors: Tensor) -> None:
+        """Set priorities by the errors of a sample; steps that were overwritten are left out.
+
+        Args:
+            places: of the sample.
+            errors: of its steps, in any sign; one that is not finite changes nothing.
+        """
+        places, errors = places.flatten(), errors.detach().flatten().double()
+        leaves = places % len(self._tree.weights)
+        there = (places // self._length >= self._written - self.columns) & errors.isfinite()
+        weights = (errors.abs() + _LEAST_ERROR) ** self._priority
+        weights = torch.where(there, weights, self._tree.weights[leaves])
+        self._highest = torch.maximum(self._highest, weights.max())
+        self._tree.set(leaves, weights)
+
+    @property
+    def never_drawn(self) -> int:
+        """Valid steps that are there and have not been drawn."""
+        return int((self._kept["valid"] & ~self._kept["drawn"]).sum())
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that `load_state` needs, by name; a copy."""
+        there = min(self._written, self.columns)
+        tensors = {name: tensor[:there] for name, tensor in self._kept.items()}
+        tensors["priorities"] = self._tree.weights[: there * self._length]
+        tensors["highest"], tensors["random"] = self._highest, self._random.get_state()
+        for name, histories in self._older.items():
+            tensors[f"older_rows.{name}"] = torch.tensor(list(histories), dtype=_INTEGERS)
+            older = [*histories.values()]
+            tensors[f"older.{name}"] = torch.stack(older) if older else torch.zeros(0)
+        saved = {name: tensor.cpu().numpy().copy() for name, tensor in tensors.items()}
+        return saved | {"written": np.array(self._written)}
+
+    def load_state(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a `state`; none of its steps is new any more.
+
+        Raises:
+            KeyError, ValueError, RuntimeError: it is of a memory of another size or kind.
+        """
+        written = int(saved["written"])
+        there = min(written, self.columns)
+        tensors = {name: torch.from_numpy(np.array(array)) for name, array in saved.items()}
+        if len(tensors["valid"]) != there:
+            raise ValueError(
+                f"replay: expected {there} saved columns, got {len(tensors['valid'])}: replay.size "
+                "was another one"
+            )
+        for name, kept in self._kept.items():
+            kept[:there] = tensors[name].to(kept.device)
+        self._kept["drawn"].fill_(True)
+        weights = tensors["priorities"].to(self._tree.weights.device)
+        self._tree.set(torch.arange(len(weights), device=weights.device), weights)
+        self._highest.copy_(tensors["highest"])
+        self._random.set_state(tensors["random"])
+        for name in self._older:
+            older = tensors[f"older.{name}"].to(weights.device)
+            rows = tensors[f"older_rows.{name}"].tolist()
+            self._older[name] = dict(zip(rows, older, strict=True))
+        self._written = written
+        self.steps = int(self._kept["valid"].sum())
+
+    def _columns_of(self, batch: Batch) -> dict[str, Tensor]:
+        """What is kept of a batch's steps, `[B, T, …]`."""
+        values = {name: getattr(batch, name) for name in self._kept if name in _OF_BATCH}
+        values["versions"] = torch.from_numpy(np.array(batch.versions)).to(batch.rewards.device)
+        values["drawn"] = torch.zeros_like(batch.valid)
+        values["stops"] = batch.terminated | batch.truncated
+        values["stops"][-1] = True
+        values["stops"][:-1] |= ~batch.valid[1:]
+        return {name: value.transpose(0, 1) for name, value in values.items()}
+
+    def _returns(self, first: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Discounted sums of the next rewards, float32, and of how many steps."""
+        offsets = torch.arange(self._n_steps, device=first.device)
+        ahead = torch.minimum(offsets, (self._length - 1 - t).unsqueeze(1))
+        steps = first.unsqueeze(1) + ahead
+        goes_on = ~self._kept["stops"].view(-1)[steps[:, :-1]]
+        there = torch.ones_like(steps, dtype=torch.bool)
+        there[:, 1:] = goes_on.cumprod(1).bool()
+        rewards = self._kept["rewards"].view(-1)[steps] * self._discount**offsets
+        return rewards.masked_fill(~there, 0.0).sum(1), there.sum(1)
+
+    def _weights(self, leaves: Tensor) -> Tensor:
+        """Importance weights (N P)^−β, the largest of them 1 (Schaul et al. 2016, algorithm 1)."""
+        weights = self._tree.weights[leaves] ** -self._importance
+        return (weights / weights.max()).float()
+
+    def _add_frames(self, name: str, leaf: LeafSpec, batch: Batch, slots: Tensor) -> None:
+        """Keep the newest frame of each observation, and the older ones of first observations."""
+        kept, seen, older = (
+            self._kept[_frames(name)],
+            batch.observations[name],
+            leaf.frame_stack - 1,
+        )
+        if not older:
+            kept[slots] = seen.transpose(0, 1)
+            return
+        stacks = seen.view(*seen.shape[:2], older + 1, -1, *seen.shape[3:]).transpose(0, 1)
+        kept[slots, :older] = stacks[:, 0, :-1]
+        kept[slots, older:] = stacks[:, :, -1]
+        histories, rows = self._older[name], self._length + 1
+        written = set(slots.tolist())
+        for row in [row for row in histories if row // rows in written]:
+            del histories[row]
+        for t, b in (~batch.valid[:-1] & batch.valid[1:]).nonzero().tolist():
+            histories[int(slots[b]) * rows + t + 1] = stacks[b, t + 1, :-1].clone()
+
+    def _stacks(self, name: str, leaf: LeafSpec, slots: Tensor, rows: Tensor) -> Tensor:
+        """A leaf's observations at these rows, `[2, N, *shape]`; images in channels-last memory."""
+        kept, older = self._kept[_frames(name)], leaf.frame_stack - 1
+        first = (slots * kept.shape[1] + rows).unsqueeze(-1)
+        places = first + torch.arange(older + 1, device=rows.device)
+        # many times as fast as an index of several tensors
+        frames = kept.flatten(0, 1).index_select(0, places.flatten())
+        frames = frames.view(*places.shape, *kept.shape[2:])  # [2, N, S, *frame]
+        if older and self._older[name]:
+            self._correct(name, frames, slots, rows)
+        stacks = frames.flatten(2, 3)
+        if not leaf.is_image:
+            return stacks
+        return stacks.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+
+    def _correct(self, name: str, frames: Tensor, slots: Tensor, rows: Tensor) -> None:
+        """Write the older frames of observations soon after the beginning of an episode."""
+        older = frames.shape[2] - 1
+        valid = self._kept["valid"]
+        for age in range(older - 1, -1, -1):  # of two beginnings the nearer one wins
+            begun = rows - age
+            inside = (begun > 0) & (begun < self._length)
+            step = begun.clamp(1, self._length - 1)
+            begins = inside & valid[slots, step] & ~valid[slots, step - 1]
+            for i, j in begins.nonzero().tolist():
+                place = int(slots[i, j]) * (self._length + 1) + int(begun[i, j])
+                frames[i, j, : older - age] = self._older[name][place][age:]
+
+
+def _frames(leaf: str) -> str:
+    return f"frames.{leaf}"
+
+
+def _shapes(spec: UnrollSpec) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    """Name of what is kept → shape and dtype of one column."""
+    steps, action = spec.length, spec.env.action
+    whole = torch.float32 if action.numbers else _INTEGERS
+    shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+        "actions": ((steps, *action.shape), whole),
+        "behaviour_log_prob": ((steps,), torch.float32),
+        "rewards": ((steps,), torch.float32),
+        "versions": ((steps,), _INTEGERS),
+    }
+    for name in ("terminated", "truncated", "valid", "drawn", "stops"):
+        shapes[name] = ((steps,), torch.bool)
+    if spec.parameters:
+        shapes["behaviour_parameters"] = ((steps, spec.parameters), torch.float32)
+    if spec.env.masked:
+        shapes["masks"] = ((steps + 1, action.mask_width), torch.bool)
+    for name, leaf in spec.env.observation.items():
+        frame = (leaf.shape[0] // leaf.frame_stack, *leaf.shape[1:])
+        dtype = torch.uint8 if leaf.dtype == "uint8" else torch.float32
+        shapes[_frames(name)] = ((leaf.frame_stack + steps, *frame), dtype)
+    return shapes
