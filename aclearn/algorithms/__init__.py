@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from aclearn.algorithms.algorithm import Algorithm, Loss, LossSums, Outputs, TargetNetworkConfig
+from aclearn.algorithms.algorithm import (
+    Algorithm,
+    Loss,
+    LossSums,
+    NoiseConfig,
+    Outputs,
+    TargetNetworkConfig,
+)
 
 #: `loss.kind` → the class, whose `config_model` is the model of the section `loss`.
 ALGORITHMS = {
@@ -13,4 +20,12 @@ ALGORITHMS = {
     "ddpg": "aclearn.algorithms.ddpg:DDPG",
 }
 
-__all__ = ["ALGORITHMS", "Algorithm", "Loss", "LossSums", "Outputs", "TargetNetworkConfig"]
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "Loss",
+    "LossSums",
+    "NoiseConfig",
+    "Outputs",
+    "TargetNetworkConfig",
+]

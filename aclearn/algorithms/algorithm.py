@@ -69,6 +69,26 @@ class TargetNetworkConfig(LossConfig):
             )
 
 
+class NoiseConfig(LossConfig):
+    """Keys of a deterministic policy, whose actors add Ornstein–Uhlenbeck noise to its actions."""
+
+    acting = "noise"
+
+    noise_std: float = Field(
+        default=0.2,
+        ge=0.0,
+        le=10.0,
+        description="exploration: deviation of the random change of the noise in a step, where an "
+        "action's bounds are -1 and 1",
+    )
+    noise_damping: float = Field(
+        default=0.15,
+        gt=0.0,
+        le=1.0,
+        description="exploration: share of the noise that a step takes away; 1: independent noise",
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Outputs:
     """Outputs of the target policy π for a batch's T steps; tensors are `[T, B]` float32.

@@ -11,6 +11,7 @@ from aclearn.algorithms.algorithm import (
     MAX_COST,
     Loss,
     LossSums,
+    NoiseConfig,
     Outputs,
     TargetNetworkConfig,
 )
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _RETURNS = ("n_step", "no_correction")
 
 
-class DDPGConfig(TargetNetworkConfig):
+class DDPGConfig(TargetNetworkConfig, NoiseConfig):
     """HDDPG: a deterministic policy for Box actions, and a critic of its actions."""
 
     usual_correctors = ("n_step",)
@@ -38,7 +39,6 @@ class DDPGConfig(TargetNetworkConfig):
     }
 
     critic = "action"
-    acting = "noise"
     source = "fifo"
 
     kind: str = loss_kind("ddpg")
@@ -65,19 +65,6 @@ class DDPGConfig(TargetNetworkConfig):
         ge=1,
         le=1024,
         description="newest unrolls of each environment that every update learns from",
-    )
-    noise_std: float = Field(
-        default=0.2,
-        ge=0.0,
-        le=10.0,
-        description="exploration: deviation of the random change of the noise in a step, where an "
-        "action's bounds are -1 and 1",
-    )
-    noise_damping: float = Field(
-        default=0.15,
-        gt=0.0,
-        le=1.0,
-        description="exploration: share of the noise that a step takes away; 1: independent noise",
     )
 
     def learned_together(self, config: Config) -> int:

@@ -165,7 +165,7 @@ def build_architecture(
             add("policy_mean", "part", POLICY, units=action_spec.numbers)
         add(ACTION, "tanh", "policy_mean")
         if critic == "actions" and (convolutions or sections):
-            body = encode_all("value:")
+            body = encode_all("value_hidden.")
         pair = add("state_action", "concat", body, ACTION)
         for_value = tower("value_hidden", pair)
         if critic == "actions":

@@ -1,4 +1,4 @@
-"""Exploration of a deterministic policy: Ornstein–Uhlenbeck noise of each environment."""
+"""The noise of `aclearn.rollout.noise` in the kernel of resident environments."""
 
 from typing import Any
 
@@ -8,18 +8,14 @@ from torch import Tensor
 from aclearn.resident.engine import ResidentEnvs
 from aclearn.resident.kernels import Chooser
 from aclearn.resident.warp_setup import wp
-
-#: Bound of an action before it is converted to a sampled number, whose tanh it is.
-MOST = 1.0 - 1e-6
+from aclearn.rollout.noise import LARGEST_NOISY
 
 
 class OrnsteinUhlenbeckNoise:
-    """Adds to actions noise x that forgets slowly: x ← (1 − damping) · x + std · N(0, 1).
+    """Adds Ornstein–Uhlenbeck noise to the policy's modes.
 
-    Far from an episode's begin its variance is std² / (1 − (1 − damping)²), its autocorrelation
-    over k steps (1 − damping)^k (Uhlenbeck & Ornstein 1930, in steps of 1). It begins each episode
-    at 0. It is drawn by the environments' generator, so it is the same on every device and for any
-    number of environments.
+    It is drawn by the environments' generator, so it is the same on every device and for any number
+    of environments.
 
     Args:
         envs: whose actions are numbers, squashed by tanh; one step a launch.
@@ -64,7 +60,7 @@ class OrnsteinUhlenbeckNoise:
                     noise[n] = 0.0
                 else:
                     noise[n] = source.kept * noise[n] + source.std * wp.randn(rng)
-                a = wp.clamp(wp.tanh(mean[n]) + noise[n], -MOST, MOST)
+                a = wp.clamp(wp.tanh(mean[n]) + noise[n], -LARGEST_NOISY, LARGEST_NOISY)
                 action[n] = 0.5 * wp.log((1.0 + a) / (1.0 - a))
             source.noise[i] = noise
             return action, wp.float32(0.0)

@@ -6,6 +6,7 @@ from aclearn.rollout.acting import Executable, PolicySnapshot, act, act_in_parts
 from aclearn.rollout.episode_cohorts import EpisodeCohorts
 from aclearn.rollout.episode_statistics import EpisodeTracker, FinishedEpisode
 from aclearn.rollout.info_metrics import InfoMetrics, figure_name
+from aclearn.rollout.noise import OrnsteinUhlenbeckNoise
 from aclearn.rollout.unroll_builder import UnrollBuilder
 from aclearn.rollout.unroll_counter import UnrollCounter
 
@@ -15,6 +16,7 @@ __all__ = [
     "Executable",
     "FinishedEpisode",
     "InfoMetrics",
+    "OrnsteinUhlenbeckNoise",
     "PolicySnapshot",
     "UnrollBuilder",
     "UnrollCounter",

@@ -125,6 +125,8 @@ class Actor:
             group.choice = self._actions.take(index, timeout_s)
             if group.choice is None:
                 return False
+            if group.noise is not None:
+                group.choice = group.noise.explore(group.choice)
             with self._meter.waiting("emulator"):
                 group.env.send(group.choice.actions)
             self._count_clipped(group)
@@ -133,6 +135,8 @@ class Actor:
             step = group.env.recv()
         choice, group.choice = group.choice, None
         original = group.mix.advance(step.reset) if group.mix else None
+        if group.noise is not None:
+            group.noise.begin(step.reset)
         state = zeroed(choice.next_state, step.reset)
         self._actions.request(index, step.observations, state, original, group.env.masks)
         with self._meter.part("encode"):

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aclearn.algorithms import NoiseConfig
 from aclearn.config import Config
 from aclearn.envs import VectorEnv, make_vector_env
-from aclearn.rollout import EpisodeCohorts, EpisodeTracker, InfoMetrics, UnrollBuilder
+from aclearn.rollout import (
+    EpisodeCohorts,
+    EpisodeTracker,
+    InfoMetrics,
+    OrnsteinUhlenbeckNoise,
+    UnrollBuilder,
+)
 from aclearn.types import ActionBatch
 from services.actor.policy_mix import PolicyMix
 from services.policy.factory import unroll_spec_of
@@ -20,6 +27,7 @@ class Group:
 
     Attributes:
         seed: of the first reset.
+        noise: on the policy's actions, where it is deterministic.
     """
 
     env: VectorEnv
@@ -27,6 +35,7 @@ class Group:
     episodes: EpisodeTracker
     mix: PolicyMix | None = None
     seed: int | None = None
+    noise: OrnsteinUhlenbeckNoise | None = None
     choice: ActionBatch | None = None
 
 
@@ -74,4 +83,12 @@ def seed_groups(groups: Sequence[Group], config: Config, seeds: Seeds) -> None:
             rng = seeds.generator(Use.POLICY_MIX, g)
             group.mix = PolicyMix(
                 group.env.num_envs, actors.unroll_length, actors.original_share, rng
+            )
+        if isinstance(config.loss, NoiseConfig):
+            group.noise = OrnsteinUhlenbeckNoise(
+                group.env.num_envs,
+                group.env.spec.action.numbers,
+                std=config.loss.noise_std,
+                damping=config.loss.noise_damping,
+                rng=seeds.generator(Use.NOISE, g),
             )

@@ -64,7 +64,7 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
                 f"deviations ({spec.action}); remove it"
             )
     critic = config.loss.critic or config.policy.critic
-    if critic == "action" and spec.action.kind != "box":
+    if critic in ("action", "actions") and spec.action.kind != "box":
         raise ConfigError(
             f"loss.kind: {config.loss.kind} has a critic of Box actions, and the environment has "
             f"{spec.action}; take ppo or actor_critic"

@@ -22,6 +22,7 @@ class Use(IntEnum):
     RESIDENT = 4
     COMPRESSION = 5
     OBSERVATIONS = 6
+    NOISE = 7
 
 
 @dataclass(frozen=True)

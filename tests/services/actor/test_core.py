@@ -169,6 +169,19 @@ def test_an_unroll_that_waits_for_room_is_sent_once_and_the_environments_wait_me
     assert (first.env_steps_before, second.env_steps_before) == (0, T * B)
 
 
+def test_noise_is_on_what_the_environments_take_and_begins_with_each_episode() -> None:
+    scripted, started = Scripted(ends={0: {1}}), []
+    scripted.groups[0].noise = SimpleNamespace(
+        explore=lambda choice: choice._replace(actions=choice.actions + 50),
+        begin=lambda rows: started.append(rows.tolist()),
+    )
+    taken = [each[2:] for _ in range(2 * T) for each in scripted.steps(1) if each[0] == "act"]
+    assert taken == [(51, 51), (52, 52), (53, 53)]
+    [unroll] = scripted.sent
+    np.testing.assert_array_equal(unroll.actions, taken)
+    assert started == [[False, False], [True, False], [False, False]]
+
+
 def test_steps_and_episodes_are_counted_when_they_are_taken_and_told_once() -> None:
     scripted = Scripted(ends={0: {2, 7}})
     scripted.room = False

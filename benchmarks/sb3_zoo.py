@@ -1,9 +1,10 @@
-"""Stable-Baselines3's PPO on the environments of aclearn's PPO configurations.
+"""Stable-Baselines3's PPO and SAC on the environments of aclearn's configurations.
 
-    PEERS/bin/python benchmarks/sb3_ppo.py [--only cartpole_ppo acrobot] [--seeds 3] > FILE.csv
+    PEERS/bin/python benchmarks/sb3_zoo.py [--only cartpole_ppo acrobot] [--seeds 3] > FILE.csv
 
 PEERS is a virtual environment with `stable-baselines3` and `gymnasium[box2d,mujoco]`; aclearn is
-not imported. Settings are those of its zoo (rl-baselines3-zoo, hyperparams/ppo.yml).
+not imported. Settings are those of its zoo (rl-baselines3-zoo, hyperparams/ppo.yml and sac.yml);
+SAC has twice its 20 000 steps on Pendulum, which are only 100 episodes.
 
 One CSV row a run: agent steps and seconds, imports left out, until the mean return of the last 100
 episodes reached the bound of aclearn's configuration of that name; empty if the zoo's number of
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from stable_baselines3 import PPO
+from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
@@ -56,6 +57,10 @@ ZOO: dict[str, tuple[str, float, int, dict[str, Any]]] = {
             **{"n_envs": 4, "n_steps": 1024, "gae_lambda": 0.95, "gamma": 0.9, "n_epochs": 10},
             **{"learning_rate": 1e-3, "use_sde": True, "sde_sample_freq": 4},
         },
+    ),
+    "pendulum_sac": (
+        *("Pendulum-v1", -200, 40_000),
+        {"algorithm": SAC, "n_envs": 1, "learning_rate": 1e-3},
     ),
     "lunarlander": ("LunarLander-v3", 200, 1_000_000, _LANDER),
     "lunarlander_continuous": ("LunarLanderContinuous-v3", 200, 1_000_000, _LANDER),
@@ -98,7 +103,8 @@ def run(name: str, seed: int) -> dict[str, Any]:
     if settings.pop("normalise", False):
         env = VecNormalize(env, gamma=settings["gamma"])
     started = time.monotonic()
-    model = PPO("MlpPolicy", env, seed=seed, device="cpu", **settings)
+    algorithm = settings.pop("algorithm", PPO)
+    model = algorithm("MlpPolicy", env, seed=seed, device="cpu", **settings)
     callback = _UntilBound(bound)
     model.learn(steps, callback=callback)
     took_s = time.monotonic() - started
