@@ -2,7 +2,7 @@
 
 Roles that never load torch need the shapes of its weights and its ONNX graph. `aclearn train` lets
 another process make it before the run and passes the result to its roles; a role started by hand
-asks for itself. That process is `python -m services.policy.users_network`.
+asks for itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
 import sys
 from functools import lru_cache
 from typing import Any
@@ -19,10 +18,9 @@ from aclearn.config import Config
 from aclearn.distributions import distribution_of
 from aclearn.errors import ConfigError
 from aclearn.extensions import search_modules_in
-from aclearn.launch import describe_exit
-from aclearn.launch.main_guard import mark_own_process
 from aclearn.policies import ModuleSpec
 from aclearn.types import EnvSpec, ObservationSpec
+from services.role import isolated
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -78,7 +76,11 @@ def _request(config: Config, spec: EnvSpec) -> str:
 @lru_cache(maxsize=4)
 def _described(request: str) -> ModuleSpec:
     # a process that has not loaded torch, seconds and 200 MB, does not load it for this
-    answer = _answer(request) if "torch" in sys.modules else _answer_of_a_process(request)
+    answer: dict[str, Any] = {}
+    if "torch" in sys.modules:
+        describe(answer.update, request)
+    else:
+        answer = _answer_of_a_process(request)
     if "failure" in answer:
         raise ConfigError(answer["failure"])
     for warning in answer["warnings"]:
@@ -86,7 +88,20 @@ def _described(request: str) -> ModuleSpec:
     return ModuleSpec.from_dict(answer["module"])
 
 
-def _answer(request: str) -> dict[str, Any]:
+def _answer_of_a_process(request: str) -> dict[str, Any]:
+    where = f"policy.architecture {json.loads(request)['name']!r}"
+    answer = isolated.call(
+        "services.policy.users_network:describe", {"request": request}, within_s=_WITHIN_S
+    )
+    if answer.said:
+        return answer.said
+    if answer.late:
+        raise ConfigError(f"{where}: the network was not made within {_WITHIN_S:g} s")
+    raise ConfigError(f"{where}: {answer.ended()}")
+
+
+def describe(say: isolated.Say, request: str) -> None:
+    """Make the network; says the module's description and warnings, or a failure."""
     from aclearn.policies.users_description import describe_module
 
     asked = json.loads(request)
@@ -95,44 +110,6 @@ def _answer(request: str) -> dict[str, Any]:
     try:
         module, warnings = describe_module(**asked, observation=observation)
     except ConfigError as error:
-        return {"failure": str(error)}
-    return {"module": module.to_dict(), "warnings": warnings}
-
-
-def _answer_of_a_process(request: str) -> dict[str, Any]:
-    name = json.loads(request)["name"]
-    try:
-        asked = subprocess.run(
-            # -P: a folder named services in the current directory must not shadow ours
-            [sys.executable, "-P", "-m", "services.policy.users_network"],
-            input=request,
-            capture_output=True,
-            text=True,
-            timeout=_WITHIN_S,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ConfigError(
-            f"policy.architecture {name!r}: the network was not made within {_WITHIN_S:g} s"
-        ) from error
-    if not asked.stdout:
-        words = asked.stderr.strip().rpartition("\n")[-1]
-        raise ConfigError(
-            f"policy.architecture {name!r}: its process ended ({describe_exit(asked.returncode)})"
-            f"{f': {words}' if words else ''}"
-        )
-    answer: dict[str, Any] = json.loads(asked.stdout)
-    return answer
-
-
-def main() -> None:
-    """Read a request from standard input and answer on standard output, in JSON."""
-    # the user's module prints to standard error
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    mark_own_process()
-    os.write(answer, json.dumps(_answer(sys.stdin.read())).encode())
-    os._exit(0)  # the module may have left threads running
-
-
-if __name__ == "__main__":
-    main()
+        say(failure=str(error))
+    else:
+        say(module=module.to_dict(), warnings=warnings)

@@ -6,23 +6,17 @@ roles makes them in another process.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from aclearn.config import Config, config_from_yaml
 from aclearn.errors import AclearnError, ConfigError
 from aclearn.extensions import search_modules_in
-from aclearn.launch import EXIT_GIVE_UP
-from aclearn.launch.main_guard import mark_own_process
+from services.role import isolated
 from services.roles import PREDICTOR
 
 if TYPE_CHECKING:
     import torch
 
-#: Argument with which the other process says what `trainer.amp: auto` stands for.
-_AMP = "amp"
 #: Seconds for loading torch and the user's modules, and for finding the GPUs.
 _WITHIN_S = 120.0
 #: Environments of gymnasium that we have as resident ones: not checked, which saves seconds.
@@ -55,26 +49,20 @@ def check_learning(config: Config) -> None:
 
 def amp_elsewhere(config: Config) -> str | None:
     """What `trainer.amp: auto` stands for with large images; None if the answer takes too long."""
-    try:
-        asked = subprocess.run(
-            [sys.executable, "-P", "-m", "services.role.torch_checks", _AMP],
-            input=config.to_yaml(),
-            capture_output=True,
-            text=True,
-            timeout=_WITHIN_S,
-        )
-    except subprocess.TimeoutExpired:
-        return None
-    return asked.stdout if asked.returncode == 0 else None
+    answer = isolated.call(
+        "services.role.torch_checks:say_amp", {"yaml": config.to_yaml()}, within_s=_WITHIN_S
+    )
+    return answer.said.get("amp")
 
 
-def _amp_of(config: Config) -> str:
+def say_amp(say: isolated.Say, yaml: str) -> None:
+    """Say what `trainer.amp: auto` stands for on the trainer's device."""
     import torch
 
     from aclearn.policies.devices import choose_amp
 
     names = {None: "off", torch.bfloat16: "bf16", torch.float16: "fp16"}
-    return names[choose_amp("auto", _trainer_device(config))]
+    say(amp=names[choose_amp("auto", _trainer_device(config_from_yaml(yaml)))])
 
 
 def _trainer_device(config: Config) -> torch.device:
@@ -111,18 +99,23 @@ def check_with_torch_elsewhere(config: Config) -> None:
     named |= any(":" in name for name in names)
     if not named and not _may_not_be_resident(config):
         return
+    answer = isolated.call(
+        "services.role.torch_checks:say_refusal", {"yaml": config.to_yaml()}, within_s=_WITHIN_S
+    )
+    # a slow driver or module says nothing: the roles have more time
+    if "refusal" in answer.said:
+        raise ConfigError(answer.said["refusal"])
+
+
+def say_refusal(say: isolated.Say, yaml: str) -> None:
+    """Say why the trainer or the predictors cannot learn or compute here, if so."""
+    config = config_from_yaml(yaml)
+    search_modules_in(config.run.pythonpath)
     try:
-        asked = subprocess.run(
-            [sys.executable, "-P", "-m", "services.role.torch_checks"],
-            input=config.to_yaml(),
-            capture_output=True,
-            text=True,
-            timeout=_WITHIN_S,
-        )
-    except subprocess.TimeoutExpired:
-        return  # a slow driver or module: the roles have more time
-    if asked.returncode == EXIT_GIVE_UP:
-        raise ConfigError(asked.stdout.strip())
+        check_learning(config)
+        check_predictor_device(config)
+    except AclearnError as error:
+        say(refusal=str(error))
 
 
 def _may_not_be_resident(config: Config) -> bool:
@@ -136,30 +129,3 @@ def predictor_computes_in_torch(config: Config) -> bool:
     """Whether there are predictors that run the uncompressed policy in torch."""
     asked = PREDICTOR.processes(config) > 0 and not config.compressor.rungs
     return asked and PREDICTOR.imports_torch(config)
-
-
-def main() -> int:
-    """Check the configuration on standard input; returns the exit status and prints the reason.
-
-    With the argument `amp`, print what `trainer.amp: auto` stands for instead.
-    """
-    # the user's modules print to standard error
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    config = config_from_yaml(sys.stdin.read())
-    search_modules_in(config.run.pythonpath)
-    try:
-        if sys.argv[1:] == [_AMP]:
-            os.write(answer, _amp_of(config).encode())
-            return 0
-        check_learning(config)
-        check_predictor_device(config)
-    except AclearnError as error:
-        os.write(answer, str(error).encode())
-        return EXIT_GIVE_UP
-    return 0
-
-
-if __name__ == "__main__":
-    mark_own_process()
-    sys.exit(main())

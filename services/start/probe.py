@@ -1,21 +1,14 @@
 """Tries an environment in its own process: before a run begins, and for `aclearn check-env`.
 
 The user's code may hang, crash, print, change the directory or end the interpreter; the process
-isolates the caller from all that. It is `python -m services.start.probe`, which never loads
-torch.
+isolates the caller from all that, and never loads torch.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
-import os
-import selectors
-import signal
-import subprocess
-import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -33,20 +26,14 @@ from aclearn.envs.sync_vector_env import SyncVectorEnv
 from aclearn.errors import EnvironmentFailure, words_of
 from aclearn.extensions import search_modules_in, users_line
 from aclearn.hidden_packages import hidden_by_ours
-from aclearn.launch import PARENT_PID_VARIABLE, StopFlag, describe_exit, die_with_parent
-from aclearn.launch.main_guard import mark_own_process
+from aclearn.launch import StopFlag
 from aclearn.types import EnvSpec
+from services.role import isolated
 
 _LOGGER = logging.getLogger(__name__)
 
 #: Additional seconds for the start of the process.
 _START_WITHIN_S = 30.0
-#: Longest wait before the clock and the signals are checked, in seconds.
-_LOOK_EVERY_S = 0.02
-#: Bytes that a pipe holds without a reader, at least; the answer is shorter.
-_PIPE_BYTES = 65_536
-#: Newest bytes kept of the environment's output.
-_PRINTED_BYTES = 4096
 #: The module of the program that the user started.
 _MAIN = "__main__"
 #: Of a check: seconds of random actions; environments in a group, and faults that it survives.
@@ -71,7 +58,7 @@ def probe_environment(
     if config.env.id.startswith(f"{_MAIN}:") and config.run.deterministic:
         return read_spec(config.env)  # no other process has it
     within_s = within_s or _START_WITHIN_S + 3 * config.actors.step_timeout_s
-    said = _ask(config, "first steps", within_s, stop)
+    said = _ask(config, "first_steps", within_s, stop)
     if said is None:
         return None
     spec = EnvSpec.from_dict(said["spec"])
@@ -94,47 +81,27 @@ def check_environment(config: Config) -> tuple[EnvSpec, EnvReport]:
 
 
 def _ask(
-    config: Config, what: str, within_s: float, stop: StopFlag | None
+    config: Config, function: str, within_s: float, stop: StopFlag | None
 ) -> dict[str, Any] | None:
-    """What the process says; None if `stop` was set meanwhile."""
+    """Fields that the process says; None if `stop` was set meanwhile."""
     _check_modules(config)
-    process = subprocess.Popen(
-        # -P: a folder named services in the current directory must not shadow ours
-        [sys.executable, "-P", "-m", "services.start.probe", what],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1", PARENT_PID_VARIABLE: str(os.getpid())},
-        start_new_session=True,
+    answer = isolated.call(
+        f"services.start.probe:{function}", {"yaml": config.to_yaml()}, within_s=within_s, stop=stop
     )
-    answer, printed = bytearray(), bytearray()
-    try:
-        _send(process, config.to_yaml().encode())
-        in_time = _listen(process, answer, printed, time.monotonic() + within_s, stop)
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # and all processes that the environment started
-        with process:
-            pass  # closes the pipes, reaps
-    said: dict[str, Any] = {"phase": "made"}
-    for line in answer.decode().splitlines():
-        said |= json.loads(line)
+    said = {"phase": "made"} | answer.said
     if "spec" in said:
         return said
     if stop:
         return None
     if "failure" in said:
         raise EnvironmentFailure(said["failure"])
-    if not in_time:
+    if answer.late:
         raise EnvironmentFailure(
             f"environment {config.env.id}: no answer within {within_s:g} s while it was "
             f"{said['phase']} for the first time; raise actors.step_timeout_s if it needs more time"
         )
-    words = printed.decode(errors="replace").strip().rpartition("\n")[-1]
-    raise EnvironmentFailure(
-        f"environment {config.env.id}: its process ended ({describe_exit(process.returncode)}) "
-        f"while it was {said['phase']} for the first time{f': {words}' if words else ''}"
-    )
+    ended = answer.ended(f" while it was {said['phase']} for the first time")
+    raise EnvironmentFailure(f"environment {config.env.id}: {ended}")
 
 
 def _check_modules(config: Config) -> None:
@@ -162,58 +129,42 @@ def _warn_once(words: str) -> None:
     _LOGGER.warning(words)
 
 
-def _send(process: subprocess.Popen[bytes], text: bytes) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # its end is reported below
-        process.stdin.write(text)
-        process.stdin.close()
+def first_steps(say: isolated.Say, yaml: str) -> None:
+    """Make the environment, reset it, step it once; says each phase, then the spec or an error."""
+
+    def steps(config: Config, env: VectorEnv, enter: Callable[[str], None]) -> None:
+        enter("reset")
+        env.reset()
+        enter("stepped")
+        _step(env, np.random.default_rng(0))
+        say(spec=env.spec.to_dict())
+
+    _in_phases(say, yaml, steps)
 
 
-def _listen(
-    process: subprocess.Popen[bytes],
-    answer: bytearray,
-    printed: bytearray,
-    deadline: float,
-    stop: StopFlag | None,
-) -> bool:
-    """Collect the process's output until it ends; False if it is late or `stop` was set."""
-    with selectors.DefaultSelector() as selector:
-        for pipe, kept in ((process.stdout, answer), (process.stderr, printed)):
-            assert pipe is not None
-            selector.register(pipe, selectors.EVENT_READ, kept)
-        while True:
-            # not until both pipes are closed: processes of the environment may hold them
-            ended = process.poll() is not None
-            for key, _ in selector.select(0.0 if ended else _LOOK_EVERY_S):
-                read = os.read(key.fd, _PIPE_BYTES)
-                key.data.extend(read)
-                if not read:
-                    selector.unregister(key.fileobj)
-            del printed[:-_PRINTED_BYTES]
-            if ended:
-                return True
-            if stop or time.monotonic() > deadline:
-                return False
+def check(say: isolated.Say, yaml: str) -> None:
+    """Make the environment and check it; says the spec and the report, or an error."""
+
+    def checks(config: Config, env: VectorEnv, enter: Callable[[str], None]) -> None:
+        enter("checked")
+        report = _checked(config, env)
+        say(spec=env.spec.to_dict(), report=asdict(report))
+
+    _in_phases(say, yaml, checks)
 
 
-def main() -> None:
-    """Read a configuration from standard input and answer on standard output, in lines of JSON.
-
-    Each line has the phase that begins, the environment's spec, or the error.
-    """
-    # the environment prints to standard error, and its processes do not inherit the answer's pipe
-    answer = os.dup(1)
-    os.dup2(2, 1)
-
-    def say(**fields: Any) -> None:
-        os.write(answer, json.dumps(fields).encode() + b"\n")
-
-    die_with_parent()
-    mark_own_process()
-    config = config_from_yaml(sys.stdin.read())
+def _in_phases(
+    say: isolated.Say,
+    yaml: str,
+    use: Callable[[Config, VectorEnv, Callable[[str], None]], None],
+) -> None:
+    config, phase = config_from_yaml(yaml), "made"
     search_modules_in(config.run.pythonpath)
-    env: VectorEnv | None = None
-    phase = "made"
+
+    def enter(name: str) -> None:
+        nonlocal phase
+        say(phase=(phase := name))
+
     try:
         env = make_vector_env(
             config.env,
@@ -222,20 +173,10 @@ def main() -> None:
             step_timeout_s=config.actors.step_timeout_s,
             max_faults=0,
         )
-        if sys.argv[1:] == ["check"]:
-            say(phase=(phase := "checked"))
-            report = _checked(config, env)
-            say(spec=env.spec.to_dict(), report=asdict(report))
-        else:
-            say(phase=(phase := "reset"))
-            env.reset()
-            say(phase=(phase := "stepped"))
-            _step(env, np.random.default_rng(0))
-            say(spec=env.spec.to_dict())
+        use(config, env, enter)
         env.close()
     except BaseException as error:  # SystemExit included
         say(failure=_in_one_line(error, config.env.id, phase))
-    os._exit(0)  # the environment may have left threads running
 
 
 def _step(env: VectorEnv, rng: np.random.Generator) -> None:
@@ -302,7 +243,3 @@ def _in_one_line(error: BaseException, name: str, phase: str) -> str:
         text = f"environment {name} fails when it is {phase} for the first time: {words_of(cause)}"
     place = users_line(cause)
     return " ".join(f"{text}{place if place not in text else ''}".split())
-
-
-if __name__ == "__main__":
-    main()
