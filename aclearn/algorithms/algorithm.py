@@ -42,24 +42,35 @@ def value_cost(default: float) -> Any:
     )
 
 
-class TargetNetworkConfig(LossConfig):
-    """Keys of a loss whose targets come from a target network."""
-
-    target_update_every: Whole = Field(
-        default=32,
+def target_update_every(default: int) -> Any:
+    """The key `loss.target_update_every`."""
+    return Field(
+        default=default,
         ge=1,
         le=1_000_000,
         description="updates from one change of the target network to the next",
     )
-    target_update_rate: float = Field(
-        default=1.0,
+
+
+def target_update_rate(default: float) -> Any:
+    """The key `loss.target_update_rate`."""
+    return Field(
+        default=default,
         gt=0.0,
         le=1.0,
-        description="share of the way to the newest weights that it then goes; 1 copies them",
+        description="τ: share of the way to the newest weights that it then goes; 1 copies them",
     )
+
+
+class TargetNetworkConfig(LossConfig):
+    """Keys of a loss whose targets come from a target network."""
+
+    target_update_every: Whole = target_update_every(32)
+    target_update_rate: float = target_update_rate(1.0)
 
     def contradictions(self, config: Config) -> Iterator[str]:
         """A slow copy of weights that belong to other statistics."""
+        yield from super().contradictions(config)
         normalised = self.normalise_returns or config.policy.normalise_observations
         if self.target_update_rate < 1.0 and normalised:
             yield (
@@ -67,6 +78,30 @@ class TargetNetworkConfig(LossConfig):
                 "other ones; set it to 1, or loss.normalise_returns and "
                 "policy.normalise_observations to false"
             )
+
+
+class ActionCriticConfig(LossConfig):
+    """An algorithm whose critics value the numbers that the policy squashes by tanh."""
+
+    def contradictions(self, config: Config) -> Iterator[str]:
+        """Keys of other critics and of other actions."""
+        yield from super().contradictions(config)
+        kind, policy = self.kind, config.policy
+        if not config.env.squash_actions:
+            yield f"env.squash_actions: the policy of {kind} ends with tanh; set it to true"
+        if policy.is_users:
+            yield (
+                f"policy.architecture: {kind} adds a critic of actions to a network of aclearn, "
+                f"and {policy.architecture} is yours; set it to mlp"
+            )
+        for where, key, value, why in (
+            (policy, "critic", "v", f"{kind} has a critic of its own"),
+            (policy, "separate_value", None, f"the critic of {kind} has hidden layers of its own"),
+            (self, "normalise_advantages", False, f"{kind} has no advantages"),
+            (self, "normalise_returns", False, f"{kind} learns returns as they are"),
+        ):
+            if getattr(where, key) != value:
+                yield f"{'loss' if where is self else 'policy'}.{key}: {why}; remove it"
 
 
 class NoiseConfig(LossConfig):

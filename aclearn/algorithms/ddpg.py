@@ -9,11 +9,14 @@ from pydantic import Field
 
 from aclearn.algorithms.algorithm import (
     MAX_COST,
+    ActionCriticConfig,
     Loss,
     LossSums,
     NoiseConfig,
     Outputs,
     TargetNetworkConfig,
+    target_update_every,
+    target_update_rate,
 )
 from aclearn.config import Config, Whole
 from aclearn.config.loss import loss_kind
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 _RETURNS = ("n_step", "no_correction")
 
 
-class DDPGConfig(TargetNetworkConfig, NoiseConfig):
+class DDPGConfig(ActionCriticConfig, NoiseConfig, TargetNetworkConfig):
     """HDDPG: a deterministic policy for Box actions, and a critic of its actions."""
 
     usual_correctors = ("n_step",)
@@ -42,18 +45,8 @@ class DDPGConfig(TargetNetworkConfig, NoiseConfig):
     source = "fifo"
 
     kind: str = loss_kind("ddpg")
-    target_update_every: Whole = Field(
-        default=1,
-        ge=1,
-        le=1_000_000,
-        description="updates from one change of the target network to the next",
-    )
-    target_update_rate: float = Field(
-        default=0.05,
-        gt=0.0,
-        le=1.0,
-        description="τ: share of the way to the newest weights that it then goes; 1 copies them",
-    )
+    target_update_every: Whole = target_update_every(1)
+    target_update_rate: float = target_update_rate(0.05)
     reward_scale: float = Field(
         default=1.0,
         gt=0.0,
@@ -72,31 +65,19 @@ class DDPGConfig(TargetNetworkConfig, NoiseConfig):
         return config.actors.unroll_length * self.buffer_unrolls
 
     def contradictions(self, config: Config) -> Iterator[str]:
-        """Keys of a stochastic policy, of another critic, and of other places of environments."""
+        """Keys of a stochastic policy, of other data, and of other places of environments."""
         yield from super().contradictions(config)
-        policy = config.policy
         if config.resident.envs is None:
             yield (
                 "loss.kind: ddpg learns from environments on the trainer's device; set "
                 "resident.envs (docs/resident.md), or take ppo or actor_critic"
             )
-        if not config.env.squash_actions:
-            yield "env.squash_actions: the policy of ddpg ends with tanh; set it to true"
-        if policy.is_users:
-            yield (
-                "policy.architecture: ddpg adds a critic of actions to a network of aclearn, and "
-                f"{policy.architecture} is yours; set it to mlp"
-            )
-        for where, key, value, why in (
-            (policy, "critic", "v", "ddpg has a critic of its own"),
-            (policy, "separate_value", None, "the critic of ddpg has hidden layers of its own"),
-            (policy, "std_from_observations", False, "the policy of ddpg is deterministic"),
-            (policy, "initial_std", 1.0, "the policy of ddpg is deterministic; see loss.noise_std"),
-            (self, "normalise_advantages", False, "ddpg has no advantages"),
-            (self, "normalise_returns", False, "ddpg has loss.reward_scale instead"),
+        for key, value, more in (
+            ("std_from_observations", False, ""),
+            ("initial_std", 1.0, "; see loss.noise_std"),
         ):
-            if getattr(where, key) != value:
-                yield f"{'loss' if where is self else 'policy'}.{key}: {why}; remove it"
+            if getattr(config.policy, key) != value:
+                yield f"policy.{key}: the policy of ddpg is deterministic{more}; remove it"
         for index, corrector in enumerate(config.correctors):
             if ":" not in corrector.name and corrector.name not in _RETURNS:
                 yield (

@@ -65,6 +65,12 @@ class TorchGaussian:
         """Unchanged: Box actions have no mask."""
         return parameters
 
+    def sample(self, rng: torch.Generator) -> Tensor:
+        """Samples `[…, n]`, through which the gradient reaches the parameters."""
+        means = self._means
+        normal = torch.randn(means.shape, generator=rng, device=means.device)
+        return means + self._log_stds.exp() * normal
+
     def log_prob(self, actions: Tensor) -> Tensor:
         """Log-densities `[…]` of samples `[…, n]`."""
         distance = (actions - self._means) * (-self._log_stds).exp()

@@ -69,7 +69,7 @@ def refusal(text: str) -> str:
         (
             "env: {id: a, squash_actions: true}\nresident: {envs: 8}\n"
             "loss: {kind: ddpg, normalise_returns: true, target_update_rate: 1.0}",
-            "loss.normalise_returns: ddpg has loss.reward_scale instead; remove it",
+            "loss.normalise_returns: ddpg learns returns as they are; remove it",
         ),
         (
             "env: {id: 'resident:CartPole', frame_stack: 4}",
