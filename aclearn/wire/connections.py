@@ -23,8 +23,12 @@ _LOG = logging.getLogger(__name__)
 # Without NO_DETAIL, which also occurs when a peer just disconnects.
 _NO_KEYS = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _WATCHED = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _NO_KEYS | zmq.EVENT_MONITOR_STOPPED
+#: Events of a socket that libzmq keeps for a guard, so that a flood may be as many connections
+#: ahead of it: 1000, which cannot be set, and those of the guard's own end.
+_MOST_BEHIND = 1_001
 #: Listening sockets of a process, at most, and its file descriptors that no connection may take.
-_MOST_SERVERS, _SPARE_FILES = 2, 256
+_MOST_SERVERS, _OTHER_FILES = 2, 256
+_SPARE_FILES = _OTHER_FILES + _MOST_SERVERS * _MOST_BEHIND
 
 
 def most_connections() -> int:
@@ -39,7 +43,8 @@ class ConnectionGuard:
     """Counts a listening socket's connections; ends the newest ones beyond a bound.
 
     A thread reads the socket's events and ends with the socket. libzmq waits for it when it is a
-    thousand events behind, so that no flood outruns it. Connected peers are left alone.
+    thousand events behind, for which the bound leaves room: no flood outruns it, where the limit
+    of open files is 4516 or more. Connected peers are left alone.
 
     Args:
         socket: bound.
@@ -59,6 +64,7 @@ class ConnectionGuard:
         address = f"inproc://connections-{uuid.uuid4().hex}"
         socket.monitor(address, _WATCHED)
         events = own_socket(socket.context, zmq.PAIR)
+        events.rcvhwm = 1
         events.connect(address)
         threading.Thread(
             target=self._read, args=(events,), name="aclearn-connections", daemon=True

@@ -278,12 +278,12 @@ class System:
         self._commands.append(command)
         return command
 
-    def train(self, config: Path, *arguments: str) -> Run:
-        """Start `aclearn train`."""
+    def train(self, config: Path, *arguments: str, within: Sequence[str] = ()) -> Run:
+        """Start `aclearn train`, by the command `within` if there is one."""
         values = yaml.safe_load(config.read_text())["run"]
         values |= dict(a.removeprefix("run.").split("=", 1) for a in arguments if "run." in a)
         folder = Path(values["dir"]) / str(values["name"])
-        return self._run(["train", str(config), *arguments], folder)
+        return self._run(["train", str(config), *arguments], folder, within)
 
     def role(
         self, role: str, config: Path, monitor: str, *arguments: str, within: Sequence[str] = ()
