@@ -42,9 +42,10 @@ _LAST_SHARE = 0.25
 def learned(name: str, envs: int, n_step: int, seed: int, cpu_s: float) -> Iterator[list[Any]]:
     """Rows of one run, FIELDS without its settings: a row each CPU second."""
     from aclearn.config import load_config
+    from aclearn.learning.sources import SourceAround
     from aclearn.resident import resident_env_of
-    from services.policy.factory import architecture_of
-    from services.trainer.resident_role import trainer_of
+    from aclearn.resident.source import ResidentSource
+    from services.trainer.build import make_trainer
 
     by_hddpg = RUNS[name][0].endswith("hddpg")
     correctors = f"[{{n_step: {{steps: {n_step}}}}}]" if by_hddpg else N_STEPS[n_step]
@@ -59,18 +60,21 @@ def learned(name: str, envs: int, n_step: int, seed: int, cpu_s: float) -> Itera
         ],
     )
     spec = resident_env_of(config).spec(squash=config.env.squash_actions)
-    architecture = architecture_of(config, spec)
-    trainer = trainer_of(config.loss)(
-        config, spec, architecture, incarnation="benchmark", threads=1
-    )
+    trainer = make_trainer(config, spec, threads=1)
+    trainer.publish()
+    worker = trainer.make_worker()
+    playing = trainer.source
+    if isinstance(playing, SourceAround):
+        playing = playing.inner
+    assert isinstance(playing, ResidentSource)
     began, marked = time.process_time(), 0.0
     while (used := time.process_time() - began) < cpu_s:
-        trainer.play_and_learn()
+        trainer.step(0.0, worker)
         if used - marked >= 1.0:
             marked = used
-            ended, returns = trainer.envs.last_returns()
+            ended, returns = playing.envs.last_returns()
             mean = float(returns[ended > 0].mean()) if ended.any() else None
-            steps, updates = trainer.admission.learned_steps, trainer.counters.updates
+            steps, updates = trainer.account.learned_steps, trainer.counters.updates
             yield [f"{used:.2f}", steps, updates, "" if mean is None else f"{mean:.2f}"]
     trainer.close()
 

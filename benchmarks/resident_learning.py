@@ -12,8 +12,7 @@ from whole_run import START_WITHIN_S, start_run
 
 from aclearn.config import load_config
 from aclearn.resident import find_env
-from services.policy.factory import architecture_of
-from services.trainer.resident import ResidentTrainer
+from services.trainer.build import make_trainer
 
 #: Environments of the other program: its default, and more.
 _PEERS = (16, 256)
@@ -48,19 +47,20 @@ def learning_rows(
     on_device = [f"resident.envs={envs}", f"resident.device={device}"]
     config = load_config("cartpole", [*_A2C, *on_device])
     spec = find_env("CartPole").spec()
-    trainer = ResidentTrainer(
-        config, spec, architecture_of(config, spec), incarnation="benchmark", threads=threads
-    )
+    trainer = make_trainer(config, spec, threads=threads)
+    trainer.publish()
+    worker = trainer.make_worker()
 
     def work() -> int:
-        before = trainer.admission.learned_steps
-        trainer.play_and_learn()
-        if trainer.device.type == "cuda":
-            torch.cuda.synchronize(trainer.device)
-        return trainer.admission.learned_steps - before
+        before = trainer.account.learned_steps
+        trainer.step(0.0, worker)
+        if trainer.learner.device.type == "cuda":
+            torch.cuda.synchronize(trainer.learner.device)
+        return trainer.account.learned_steps - before
 
     yield row(envs, "resident", **rate(work, seconds))
     trainer.close()
+    worker.close()
     for by, count, overrides in _QUEUED:
         rates = _rates_of_run([*_A2C, *overrides], seconds)
         yield row(count, f"actors and queues, {by}", **rates)

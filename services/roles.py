@@ -136,7 +136,7 @@ MONITOR: RoleSpec = RoleSpec(
 )
 TRAINER: RoleSpec = RoleSpec(
     "trainer",
-    "services.trainer.main:make_trainer",
+    "services.trainer.main:TrainerRole",
     endpoints=("unrolls", "weights", "shared_weights"),
     needs_folder=True,
     check="services.start.preflight:check_trainer",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aclearn.learning.account import AccountError, StepAccount
 from aclearn.learning.batch import Batch, assemble_batch
 from aclearn.learning.device_updates import DeviceReport, DeviceUpdates
 from aclearn.learning.frame_stack import chosen_observations, rebuild_observations
@@ -12,30 +13,33 @@ from aclearn.learning.objective import Objective, make_objective
 from aclearn.learning.observation_buffer import RecentObservations
 from aclearn.learning.optimiser import make_optimiser
 from aclearn.learning.parameter_store import ParameterStore, PublishedWeights
+from aclearn.learning.sources import BatchSource, Fifo, QueueSource
 from aclearn.learning.staging import PinnedStaging, Staging
-from aclearn.learning.step_ledger import LedgerError, StepLedger
 from aclearn.learning.stop_check import BatchStopped, StopCheck
 from aclearn.learning.training_queue import TrainingQueue
-from aclearn.learning.unroll_check import check_unroll, largest_unroll_bytes
+from aclearn.learning.unroll_check import check_unroll, largest_unroll_bytes, too_old
 from aclearn.learning.update_report import GradientSums, UpdateReport
 
 __all__ = [
+    "AccountError",
     "Batch",
+    "BatchSource",
     "BatchStopped",
     "DeviceReport",
     "DeviceUpdates",
+    "Fifo",
     "GradientSums",
     "GradientWorker",
     "Learner",
-    "LedgerError",
     "Minibatches",
     "Objective",
     "ParameterStore",
     "PinnedStaging",
     "PublishedWeights",
+    "QueueSource",
     "RecentObservations",
     "Staging",
-    "StepLedger",
+    "StepAccount",
     "StopCheck",
     "TrainingQueue",
     "UpdateReport",
@@ -46,4 +50,5 @@ __all__ = [
     "make_objective",
     "make_optimiser",
     "rebuild_observations",
+    "too_old",
 ]

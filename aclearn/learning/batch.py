@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -77,6 +77,8 @@ class Batch:
             None: γ.
         weights: `[T, B]` float32, factor of each step's loss (prioritised replay); None: 1.
         places: `[T, B]` int64, each step's place in a replay memory.
+        chain_steps: the new steps by the chain of the policy that chose their actions; {}: not
+            known.
     """
 
     observations: dict[str, Tensor]
@@ -97,6 +99,7 @@ class Batch:
     discounts: Tensor | None = None
     weights: Tensor | None = None
     places: Tensor | None = None
+    chain_steps: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def width(self) -> int:

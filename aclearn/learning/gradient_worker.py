@@ -52,6 +52,7 @@ class GradientWorker:
         in_place: as given.
         network: the copy, with the gradients of the last batch.
         loss_scale: factor in those gradients (fp16's; else 1).
+        check: called before each chunk; an exception of it ends the work.
     """
 
     def __init__(
@@ -86,11 +87,14 @@ class GradientWorker:
                 parameter.record_stream(self._stream)
         self._advantage_scale: float | Tensor = 1.0
         self.loss_scale = 1.0
-        self._check: Callable[[], None] = lambda: None
+        self.check: Callable[[], None] = lambda: None
 
     def watch(self, check: Callable[[], None]) -> None:
-        """Call `check` before each chunk; an exception of it ends the work."""
-        self._check = check
+        """Set `check`, in every thread."""
+        self.check = check
+
+    def close(self) -> None:
+        """End the worker's own threads, if any."""
 
     def refresh(
         self,
@@ -185,7 +189,7 @@ class GradientWorker:
         samples = batch.actions.shape[0] * batch.width
         count = -(-samples // self._chunk_samples) if self._device.type == "cpu" else 1
         for chunk in batch.cut(count):
-            self._check()
+            self.check()
             yield chunk
 
     def _differentiate_chunk(self, chunk: Batch, steps: int | Tensor) -> tuple[list[str], Tensor]:

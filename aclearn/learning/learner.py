@@ -71,7 +71,7 @@ class Learner:
     ) -> None:
         self.architecture = architecture
         self._objective, self._optimiser_config = objective, optimiser
-        self._device, self._amp_dtype, self._chunk_samples = device, amp_dtype, chunk_samples
+        self.device, self._amp_dtype, self._chunk_samples = device, amp_dtype, chunk_samples
         self._channels_last, self._compiled = channels_last, compiled
         self.network = place(PolicyNetwork(architecture, seed=seed), device, channels_last)
         named = dict(self.network.named_parameters())
@@ -101,7 +101,7 @@ class Learner:
         """A worker for one thread, as `GradientWorker`; on the CPU it may have several."""
         settings: dict[str, Any] = {
             "objective": self._objective,
-            "device": self._device,
+            "device": self.device,
             "amp_dtype": self._amp_dtype,
             "channels_last": self._channels_last,
             "compiled": self._compiled,
@@ -153,9 +153,9 @@ class Learner:
     def observed(self, batch: Batch) -> dict[str, Moments]:
         """The moments of the observations of learned steps, for `note_learned`."""
         observed = self._state.normalisers.moments_of(batch)
-        if observed and self._device.type == "cuda":
+        if observed and self.device.type == "cuda":
             # another stream's next batch may be in the same memory
-            torch.cuda.current_stream(self._device).synchronize()
+            torch.cuda.current_stream(self.device).synchronize()
         return observed
 
     def note_learned(self, observed: Iterable[Mapping[str, Moments]]) -> None:
@@ -205,7 +205,7 @@ class Learner:
                 parameter.grad = gradient
                 if gradient is not None and gradient.is_cuda:
                     # The worker's next batch must not reuse this memory before this update ends.
-                    gradient.record_stream(torch.cuda.current_stream(self._device))
+                    gradient.record_stream(torch.cuda.current_stream(self.device))
             self._unscale(worker.loss_scale)
             norm = float(clip_gradients(state.parameters, self._optimiser_config.max_grad_norm))
             finite = math.isfinite(norm)
@@ -273,7 +273,7 @@ class Learner:
     def snapshot(self) -> Mapping[str, NDArray[np.float32]]:
         """The weights to publish; from a GPU they are copied to the host on the first read."""
         with self.lock:
-            if self._device.type == "cpu":
+            if self.device.type == "cpu":
                 return tensors_of(self.network, self.published)
             return DeviceSnapshot(self.published)
 

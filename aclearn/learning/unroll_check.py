@@ -8,7 +8,7 @@ from typing import NoReturn
 import numpy as np
 
 from aclearn.errors import WireError
-from aclearn.types import Unroll, UnrollSpec
+from aclearn.types import PolicyVersion, Unroll, UnrollSpec
 from aclearn.types.bounds import LARGEST_NUMBER
 
 #: Rounding error of a log-probability in float32.
@@ -34,6 +34,17 @@ def check_unroll(unroll: Unroll, spec: UnrollSpec) -> None:
         _refuse(f"chains: expected 1 to {T}, got {len(unroll.chains)}")
     _check_arrays(unroll, spec)
     _check_values(unroll, spec)
+
+
+def too_old(unroll: Unroll, newest: PolicyVersion, *, max_lag_versions: int) -> str | None:
+    """Why an unroll's actions are too old to be learned, "old_generation" or "lag"; None if not.
+
+    The lag counts from the oldest step. `actors.wait_for_weights` prevents most of these drops.
+    """
+    if unroll.generation != newest.generation:
+        return "old_generation"
+    oldest = int(unroll.versions.min())
+    return "lag" if newest.version - oldest > max_lag_versions else None
 
 
 def _check_arrays(unroll: Unroll, spec: UnrollSpec) -> None:

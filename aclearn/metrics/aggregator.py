@@ -43,7 +43,7 @@ class _Process:
 class MetricsAggregator:
     """Aggregates the roles' heartbeats. Pure: time is an argument.
 
-    Counters read: of the trainer `StepLedger.heartbeat_counters()`, `updates`, `batches` (if a
+    Counters read: of the trainer `StepAccount.counters()`, `updates`, `batches` (if a
     batch is used more than once), `generation`, `policy_version`; of the actors `env_steps`,
     `episodes`; of actors with local inference and of predictors `predictions`. Waits before a
     trainer's first batch are no part of `wait_share`: then all roles wait for the start.

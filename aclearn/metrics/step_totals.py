@@ -41,7 +41,7 @@ class StepTotals:
     def observe_trainer(
         self, incarnation: str, counters: Mapping[str, int], dropped: Mapping[str, int]
     ) -> None:
-        """Set a trainer's account: counters named as by `StepLedger.heartbeat_counters`."""
+        """Set a trainer's account: counters named as by `StepAccount.counters`."""
         seen = {
             name.removeprefix(_SEEN): value
             for name, value in counters.items()

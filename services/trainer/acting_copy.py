@@ -26,9 +26,11 @@ class ActingCopy:
 
     Attributes:
         architecture: of the copies.
+        chain_id: of the chain.
     """
 
     def __init__(self, chain: CompressorChain, architecture: Architecture, seed: int) -> None:
+        self.chain_id = chain.id
         self._chain, self._original = chain, architecture.acting()
         self.architecture = chain.plan(self._original).architecture
         self._context = Context(seed=seed)

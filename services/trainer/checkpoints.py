@@ -12,7 +12,7 @@ from aclearn.errors import CheckpointError
 from aclearn.runs import RunFolder, load_best, load_newest, save_checkpoint
 from services.start.warm_start import WarmStart
 from services.trainer.checkpoint_record import CheckpointRecord
-from services.trainer.core import Snapshot, Trainer
+from services.trainer.trainer import Snapshot, Trainer
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class TrainerCheckpoints:
             CheckpointError: there are checkpoints or signs of some, but none can be used, or a disk
                 error.
         """
-        digest = self._trainer.architecture.digest()
+        digest = self._trainer.learner.architecture.digest()
         checkpoint = load_newest(self._dir, expect_architecture=digest)
         if checkpoint is None:
             self._folder.check_resumable()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aclearn.learning import UpdateReport
 from aclearn.metrics import CHAIN_STEPS
-from aclearn.types import Unroll, is_compressed
+from aclearn.types import is_compressed
 
 _MOST_CHAINS = 16
 
@@ -59,14 +59,6 @@ class ChainSteps:
         if steps.keys() <= {"none"}:
             return {}
         return {f"{CHAIN_STEPS}.{chain}": count for chain, count in steps.items()}
-
-
-def steps_by_chain(unrolls: Sequence[Unroll]) -> Counter[str]:
-    """Chain → number of the unrolls' valid steps whose actions it chose."""
-    steps: Counter[str] = Counter()
-    for unroll in unrolls:
-        steps.update(unroll.steps_by_chain())
-    return steps
 
 
 def compressed_share(steps: Mapping[str, int]) -> float:

@@ -11,11 +11,21 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from aclearn import wire
 from aclearn.errors import WireError
-from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
+from aclearn.learning import (
+    ParameterStore,
+    RecentObservations,
+    StepAccount,
+    TrainingQueue,
+    check_unroll,
+    largest_unroll_bytes,
+    too_old,
+)
 from aclearn.telemetry import WaitMeter
-from aclearn.types import PolicyVersion, Unroll
+from aclearn.types import PolicyVersion, Unroll, UnrollSpec
 from aclearn.wire import (
     Envelope,
     Heartbeat,
@@ -29,7 +39,6 @@ from services.policy.shared_weights import SHARED_WEIGHTS
 from services.role.context import RoleContext
 from services.role.metrics import RoleMetrics
 from services.role.worker_pool import WantedWorkers
-from services.trainer.admission import UnrollAdmission
 
 #: Most observations in a reply: about 14 MB of 84 × 84 × 4 images.
 _MOST_OBSERVATIONS = 512
@@ -48,9 +57,10 @@ class TrainerServer:
 
     Args:
         context: of the trainer.
-        admission: counts unrolls.
+        spec: of the unrolls that fit the run.
+        account: of the unrolls' steps.
         queue: of the admitted unrolls.
-        store: of the published weights.
+        published: the newest weights.
         recent: recent observations, for compressors.
         generation: of the trainer.
         heartbeat_fields: called by `step`.
@@ -65,22 +75,25 @@ class TrainerServer:
         self,
         context: RoleContext,
         *,
-        admission: UnrollAdmission,
+        spec: UnrollSpec,
+        account: StepAccount,
         queue: TrainingQueue[Unroll],
-        store: ParameterStore,
+        published: ParameterStore,
         recent: RecentObservations,
         generation: int = 0,
         heartbeat_fields: Callable[[], dict[str, Any]],
         workers: WantedWorkers,
         buffer: str | None = None,
     ) -> None:
-        self._admission, self._queue, self._store = admission, queue, store
+        self._spec = spec
+        self._max_lag = context.config.trainer.max_lag_versions
+        self._account, self._queue, self._published = account, queue, published
         self._recent, self._heartbeat_fields = recent, heartbeat_fields
         self._workers = workers
         # bound here, so that a bad address fails the start
         ports = context.config.network.ports
         self._unrolls, unrolls = context.serve(
-            (Unroll,), ports.unrolls, array_bytes=admission.most_bytes
+            (Unroll,), ports.unrolls, array_bytes=largest_unroll_bytes(self._spec)
         )
         asked = (WeightsRequest, ObservationsRequest)
         self._weights, weights = context.serve(asked, ports.weights)
@@ -178,7 +191,7 @@ class TrainerServer:
             return
         assert isinstance(request, WeightsRequest)  # the server accepts no other
         known = PolicyVersion(request.generation, request.version)
-        newer = self._store.newer_than(known)
+        newer = self._published.newer_than(known)
         if newer is None:
             self._weights.send(routing_id, NoNewerWeights())
         else:
@@ -188,27 +201,28 @@ class TrainerServer:
     def _take_unroll(self, routing_id: bytes, envelope: Envelope) -> None:
         unroll = envelope.message
         assert isinstance(unroll, Unroll)  # the server accepts no other
+        steps = int(np.count_nonzero(unroll.valid))
         try:
-            self._admission.check(unroll, envelope.incarnation)
+            check_unroll(unroll, self._spec)
+            reason = too_old(unroll, self._published.at, max_lag_versions=self._max_lag)
         except WireError as error:
             self._unrolls.refuse(routing_id, error)
-            self._admission.refuse(envelope.incarnation, envelope.sequence, unroll)
-            # acknowledged too: the actor must not wait for it
-            self._reply(routing_id, envelope.sequence, error.reason)
-            return
-        reason = self._admission.admit(
-            envelope.incarnation, envelope.sequence, unroll, self._store.at
+            reason = error.reason
+        reason = self._account.admit(
+            envelope.incarnation,
+            envelope.sequence,
+            unroll.env_steps_before,
+            unroll.env_steps_after,
+            unroll.dropped,
+            steps,
+            reason,
         )
         if reason is None and not self._queue.offer(unroll, unroll.nbytes):
             reason = "shutdown"
-            self._admission.dropped(reason, int(unroll.valid.sum()))
+            self._account.dropped(reason, steps)
         if reason is None:
             self._recent.add(unroll)
-        if self._admission.reached is not None:
-            return  # without an acknowledgement the actor waits for the end and acts no more
-        self._reply(routing_id, envelope.sequence, reason)
-
-    def _reply(self, routing_id: bytes, sequence: int, reason: str | None) -> None:
-        self._unrolls.send(
-            routing_id, UnrollReply(sequence, reason is None, reason or "", self._admission.last)
-        )
+        if self._account.reached is None:  # else the actor waits for the end and acts no more
+            # a refused one too: the actor must not wait for it
+            reply = UnrollReply(envelope.sequence, reason is None, reason or "", self._account.last)
+            self._unrolls.send(routing_id, reply)

@@ -7,10 +7,8 @@ from typing import Any
 
 from aclearn.config import Config
 from aclearn.envs import read_spec
-from aclearn.learning import ParameterStore
 from aclearn.runs import RunFolder, save_checkpoint
-from services.policy.factory import architecture_of
-from services.trainer.core import Trainer
+from services.trainer.build import make_trainer
 
 
 def save_run(folder: Path, env: dict[str, Any], **groups: Any) -> Path:
@@ -22,8 +20,7 @@ def save_run(folder: Path, env: dict[str, Any], **groups: Any) -> Path:
         trainer={"device": "cpu", "amp": "off"},
         **groups,
     )
-    spec = read_spec(config.env)
-    trainer = Trainer(config, spec, architecture_of(config, spec), ParameterStore())
+    trainer = make_trainer(config, read_spec(config.env))
     run = RunFolder.create(folder, "r", config.to_yaml())
     made = trainer.snapshot()
     save_checkpoint(run.checkpoints_dir, tensors=made.tensors, state=made.state, label=0, keep=1)

@@ -1,14 +1,15 @@
-"""The buffer of the newest steps."""
+"""Batches of the newest steps."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
-from aclearn.learning.fifo import FifoBuffer
+from aclearn.learning import BatchSource, Fifo
 from aclearn.types import OBSERVATION
 
 T, B = 3, 4
@@ -29,12 +30,26 @@ def numbered(make, first: int):
     )
 
 
+class Given(BatchSource):
+    """Gives these batches, then none."""
+
+    def __init__(self, batches) -> None:
+        self.batches = list(batches)
+
+    def next(self, timeout_s, worker):
+        return self.batches.pop(0) if self.batches else None
+
+
+def take(fifo: Fifo, *, in_place: bool = False):
+    return fifo.next(0.0, SimpleNamespace(in_place=in_place))
+
+
 def test_the_newest_steps_stay_in_order(make) -> None:
     batches = [numbered(make, first) for first in range(0, 12, T)]
-    buffer = FifoBuffer(batches[0], unrolls=2)
-    assert buffer.push(batches[0]).steps == batches[0].steps, "empty steps are not valid"
+    fifo = Fifo(Given(batches), unrolls=2)
+    assert take(fifo).steps == batches[0].steps, "empty steps are not valid"
     for before, batch in pairwise(batches):
-        held = buffer.push(batch)
+        held = take(fifo)
         both = [before, batch]
         for name in ("actions", "rewards", "terminated", "truncated", "valid"):
             expected = torch.cat([getattr(each, name) for each in both])
@@ -50,18 +65,33 @@ def test_the_newest_steps_stay_in_order(make) -> None:
         batch.rewards.fill_(99.0)  # the environments' next steps overwrite it
         assert not (held.rewards == 99.0).any()
         batch.rewards.copy_(held.rewards[T:])
+    assert take(fifo) is None
 
 
-def test_a_saved_buffer_continues(make) -> None:
+def test_a_worker_in_place_is_told_all_steps_that_are_there_and_memory_stays(make) -> None:
+    fifo = Fifo(Given(numbered(make, first) for first in range(0, 9, T)), unrolls=2)
+    first, second = (take(fifo, in_place=True) for _ in range(2))
+    assert second.valid_on_host.all() and first.valid.data_ptr() == second.valid.data_ptr()
+    assert (
+        not take(Fifo(Given([numbered(make, 0)]), unrolls=2), in_place=True).valid_on_host[:T].any()
+    )
+
+
+def test_a_saved_buffer_continues_and_another_shape_begins_empty(make) -> None:
     batches = [numbered(make, first) for first in range(0, 12, T)]
-    buffer, other = (FifoBuffer(batches[0], unrolls=3) for _ in range(2))
-    for batch in batches[:2]:
-        buffer.push(batch)
-    other.load_state(buffer.state())
-    one, two = buffer.push(batches[2]), other.push(batches[2])
+    fifo = Fifo(Given(batches), unrolls=3)
+    for _ in batches[:2]:
+        take(fifo)
+    other, shorter = Fifo(Given(batches[2:]), unrolls=3), Fifo(Given(batches[2:]), unrolls=2)
+    for later in (other, shorter):
+        later.restore(fifo.state())
+    # also if it was saved again before its first batch
+    assert other.state().keys() == fifo.state().keys()
+    one, two = take(fifo), take(other)
     for name, value in vars(one).items():
         if isinstance(value, torch.Tensor):
             assert torch.equal(value, getattr(two, name)), name
     assert torch.equal(one.observations[OBSERVATION], two.observations[OBSERVATION])
     np.testing.assert_array_equal(one.versions, two.versions)
     np.testing.assert_array_equal(one.valid_on_host, two.valid_on_host)
+    assert take(shorter).steps == batches[2].steps

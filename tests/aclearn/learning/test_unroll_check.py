@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 
 from aclearn.errors import WireError
-from aclearn.learning import check_unroll, largest_unroll_bytes
-from aclearn.types import ActionSpec, EnvSpec, LeafSpec, ObservationSpec, UnrollSpec
+from aclearn.learning import check_unroll, largest_unroll_bytes, too_old
+from aclearn.types import (
+    ActionSpec,
+    EnvSpec,
+    LeafSpec,
+    ObservationSpec,
+    PolicyVersion,
+    UnrollSpec,
+)
 from aclearn.types.action_spec import ActionPart
 from tests.support.messages import small_unroll
 
@@ -346,3 +353,12 @@ def test_actions_have_the_dtype_and_the_numbers_of_their_parts(flat_unroll):
     fewer = dataclasses.replace(unroll, actions=unroll.actions[:, :, :2])
     assert refusal(fewer, spec) == "actions: expected shape (3, 2, 3), got (3, 2, 2)"
     assert refusal(flat_unroll, spec) == "actions: expected float32, got int32"
+
+
+@pytest.mark.parametrize(("oldest", "reason"), [(20, None), (19, "lag"), (0, "lag"), (30, None)])
+def test_lag_counts_from_the_oldest_step_up_to_the_bound(unroll, oldest, reason) -> None:
+    unroll = dataclasses.replace(unroll, generation=2, versions=np.array([30, oldest, 30]))
+    assert too_old(unroll, PolicyVersion(2, 30), max_lag_versions=10) == reason
+    for generation in (1, 3):
+        newest = PolicyVersion(generation, 30)
+        assert too_old(unroll, newest, max_lag_versions=10) == "old_generation"

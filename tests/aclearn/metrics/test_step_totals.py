@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from aclearn.learning import StepLedger
+from aclearn.learning import StepAccount
 from aclearn.metrics import MetricsAggregator
 from tests.support.heartbeats import Heartbeat, actor_heartbeat, identity_holds, trainer_heartbeat
 
@@ -129,9 +129,9 @@ class WholeRun(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.view = MetricsAggregator(0.0)
-        self.ledger = StepLedger()
+        self.account = StepAccount()
         self.trainer = 0
-        self.saved = self.ledger.state()
+        self.saved = self.account.state()
         self.steps: dict[str, int] = {}
         self.sequence: dict[str, int] = {}
         self.dead: set[str] = set()
@@ -157,13 +157,13 @@ class WholeRun(RuleBasedStateMachine):
             self.steps[name] += steps
             if arrives:
                 sequence = self.sequence[name]
-                answer = self.ledger.admit(name, sequence, before, before + steps, {}, steps)
+                answer = self.account.admit(name, sequence, before, before + steps, {}, steps)
                 assert answer is None
             self.sequence[name] += 1
 
     @rule(share=st.floats(0, 1))
     def learn(self, share: float) -> None:
-        self.ledger.learned(int(share * self.ledger.in_flight_steps))
+        self.account.learned(int(share * self.account.in_flight_steps))
 
     @rule(index=st.integers(0, 9))
     def actor_heartbeats(self, index: int) -> None:
@@ -176,8 +176,8 @@ class WholeRun(RuleBasedStateMachine):
     @rule()
     def trainer_heartbeats(self) -> None:
         self.now += 0.25
-        counters = self.ledger.heartbeat_counters()
-        heartbeat = Heartbeat(counters, dropped=self.ledger.dropped_steps)
+        counters, dropped = self.account.counters()
+        heartbeat = Heartbeat(counters, dropped=dropped)
         self.view.observe_heartbeat("trainer", f"trainer{self.trainer}", heartbeat, self.now)
         self.trainer_said = {
             name.removeprefix("seen."): value
@@ -193,19 +193,20 @@ class WholeRun(RuleBasedStateMachine):
         if name is not None:
             self.dead.add(name)
             self.view.role_gone(name)
-            self.ledger.close(name, self.said.get(name, 0) if told else None)
+            self.account.close(name, self.said.get(name, 0) if told else None)
 
     @rule()
     def save(self) -> None:
-        self.saved = self.ledger.state()
+        self.saved = self.account.state()
 
     @rule()
     def trainer_restarts(self) -> None:
         self.view.role_gone(f"trainer{self.trainer}")
         self.trainer += 1
-        self.ledger = StepLedger.from_state(self.saved)
+        self.account = StepAccount()
+        self.account.restore(self.saved)
         for name in self.dead:
-            self.ledger.close(name)
+            self.account.close(name)
 
     @precondition(lambda self: self.steps)
     @invariant()

@@ -1,4 +1,4 @@
-"""Random episodes through builder, counter, wire checks and ledger: every step has one fate."""
+"""Random episodes through builder, counter, wire checks and account: every step has one fate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aclearn.learning import StepLedger, check_unroll
+from aclearn.learning import StepAccount, check_unroll
 from aclearn.rollout import UnrollBuilder, UnrollCounter
 from aclearn.types import ActionBatch, PolicyVersion, UnrollSpec
 
@@ -56,7 +56,7 @@ def test_every_step_is_learned_or_dropped_exactly_once(scripted_envs, data) -> N
         for _ in range(groups)
     ]
     models = [[_Model() for _ in range(B)] for _ in range(groups)]
-    counter, ledger = UnrollCounter(), StepLedger()
+    counter, account = UnrollCounter(), StepAccount()
     for envs, builder in zip(all_envs, builders, strict=True):
         builder.begin(envs.reset())
     taken = {"valid": 0, "dropped": 0}
@@ -79,7 +79,7 @@ def test_every_step_is_learned_or_dropped_exactly_once(scripted_envs, data) -> N
             expected = np.array(fates_by_env).T == "valid"
             np.testing.assert_array_equal(unroll.valid, expected)
             steps = int(unroll.valid.sum())
-            refusal = ledger.admit(
+            refusal = account.admit(
                 "incarnation",
                 counter.sequence,
                 unroll.env_steps_before,
@@ -88,11 +88,11 @@ def test_every_step_is_learned_or_dropped_exactly_once(scripted_envs, data) -> N
                 steps,
             )
             assert refusal is None
-            ledger.check()
+            account.check()
             for fate in taken:
                 taken[fate] += sum(fates.count(fate) for fates in fates_by_env)
             assert counter.env_steps == taken["valid"] + taken["dropped"]
-    assert ledger.env_steps == counter.env_steps
-    assert ledger.in_flight_steps == taken["valid"]
-    assert sum(ledger.dropped_steps.values()) == taken["dropped"]
-    assert set(ledger.dropped_steps) <= {"env_fault"}
+    assert account.env_steps == counter.env_steps
+    assert account.in_flight_steps == taken["valid"]
+    assert sum(account.dropped_steps.values()) == taken["dropped"]
+    assert set(account.dropped_steps) <= {"env_fault"}

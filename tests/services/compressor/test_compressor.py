@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from aclearn.config import CompressorConfig, Config, EnvConfig, RunConfig
+from aclearn.learning.sources.queue import steps_by_chain
 from aclearn.types import PolicyId, PolicyVersion
 from aclearn.wire import (
     decode,
@@ -17,7 +18,7 @@ from compress import ONNX, CompressorChain, Context, Policy, RefusedArtifact
 from services.compressor.core import Compressor
 from services.policy.artifact_messages import artifact_of, reply_of
 from services.policy.factory import make_ladder
-from services.trainer.gauges import compressed_share, steps_by_chain
+from services.trainer.gauges import compressed_share
 from tests.support.compressors import (
     Moody,
     Pulling,

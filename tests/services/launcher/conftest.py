@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from aclearn.learning import TrainingQueue
 from aclearn.types import Unroll
-from services.trainer.core import Trainer
 from tests.support.whole_run import WholeRun
 
 
@@ -32,13 +32,14 @@ def start(tmp_path: Path) -> Iterator[Callable[..., WholeRun]]:
 def learned(monkeypatch: pytest.MonkeyPatch) -> list[list[Unroll]]:
     """The learned batches, each with its unrolls."""
     batches: list[list[Unroll]] = []
-    learn = Trainer.learn
+    take = TrainingQueue.take
 
-    def recording(trainer, unrolls, worker=None):
-        batches.append(unrolls)
-        learn(trainer, unrolls, worker)
+    def recording(queue, count, *, timeout_s):
+        if taken := take(queue, count, timeout_s=timeout_s):
+            batches.append(taken)
+        return taken
 
-    monkeypatch.setattr(Trainer, "learn", recording)
+    monkeypatch.setattr(TrainingQueue, "take", recording)
     return batches
 
 

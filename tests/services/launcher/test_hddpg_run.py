@@ -18,10 +18,10 @@ from services.commands.compress import compress_run
 from services.commands.export import export_run
 from services.evaluator.evaluate import evaluate
 from services.policy.factory import architecture_of
+from services.trainer.build import make_trainer
 from tests.support.whole_run import WholeRun
 
 find_env = pytest.importorskip("aclearn.resident").find_env
-from services.trainer.hddpg import HDDPGTrainer  # noqa: E402
 
 _HDDPG: dict[str, Any] = {
     "env": {"id": "Pendulum-v1", "squash_actions": True},
@@ -74,9 +74,11 @@ def test_a_resumed_run_of_hddpg_ends_with_the_bits_of_an_unbroken_one(tmp_path: 
 def test_the_buffer_counts_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_from_yaml(yaml.safe_dump(_HDDPG | {"policy": {"architecture": "mlp"}}))
     spec = find_env("Pendulum").spec(squash=True)
-    architecture = architecture_of(config, spec)
-    trainer = HDDPGTrainer(config, spec, architecture, incarnation="a")
-    held = sum(array.nbytes for array in trainer._fifo.state().values()) / 16
+    trainer = make_trainer(config, spec, threads=1)
+    trainer.publish()
+    trainer.step(0.0, trainer.make_worker())
+    state = trainer.source.state()
+    held = sum(array.nbytes for name, array in state.items() if name.startswith("fifo/")) / 16
     trainer.close()
     # 150 steps of 27 bytes and their copy; 26 bytes of the account
     buffer, account = 2 * 150 * 27, 150 * 26
@@ -88,12 +90,12 @@ def test_the_buffer_counts_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=available))
     words = r"16 environments need .*, loss.buffer_unrolls 0.0, .*; at most 10 fit"
     with pytest.raises(ConfigError, match=words):
-        HDDPGTrainer(config, spec, architecture, incarnation="a")
+        make_trainer(config, spec)
 
 
 def test_actions_that_are_choices_are_refused() -> None:
     config = config_from_yaml(
         yaml.safe_dump(_HDDPG | {"policy": {"architecture": "mlp"}, "env": _HDDPG["env"]})
     )
-    with pytest.raises(ConfigError, match=r"loss\.kind: ddpg has a deterministic policy for Box"):
+    with pytest.raises(ConfigError, match=r"loss\.kind: ddpg has a critic of Box actions"):
         architecture_of(config, find_env("CartPole").spec())

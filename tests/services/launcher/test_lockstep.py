@@ -13,7 +13,7 @@ from aclearn.launch import StopFlag
 from aclearn.metrics import MetricsAggregator
 from aclearn.runs import RunFolder, load_newest
 from services.launcher.local_run import train
-from services.trainer.core import Trainer
+from services.trainer.trainer import Trainer
 
 _YAML = """
 run: {{name: r, dir: {dir}, deterministic: true, max_updates: {updates}, checkpoint_every_s: 1000}}

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from aclearn.distributions import distribution_of
-from aclearn.learning import GradientWorker, ParameterStore
+from aclearn.learning import Batch, GradientWorker, ParameterStore
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import PolicyVersion, Unroll
 from aclearn.wire import decode
 from compress.methods.quantizer import Quantizer
 from services.evaluator.saved_policy import load_policy
-from services.trainer.core import Trainer
+from services.trainer.trainer import Trainer
 from tests.support.whole_run import WholeRun
 
 _INT8 = {"chain": ["int8", "onnx"], "every_s": 0.0625, "max_kl": None}
@@ -60,10 +60,9 @@ def test_every_step_was_acted_with_the_statistics_of_its_version(
         published[at] = dict(tensors)
         publish(store, at, tensors)
 
-    def take(trainer: Trainer, unrolls: list[Unroll], *args: Any) -> None:
-        for unroll in unrolls:
-            learned.append(unroll.observations["observation"][:-1][unroll.valid])
-        learn(trainer, unrolls, *args)
+    def take(trainer: Trainer, batch: Batch, worker: GradientWorker) -> None:
+        learned.append(batch.observations["observation"][:-1][batch.valid].numpy().copy())
+        learn(trainer, batch, worker)
         # the policy that the next batch starts from is the published one, statistics included
         newest = published[max(published)]
         for name, tensor in trainer.learner.tensors().items():

@@ -10,12 +10,10 @@ import torch
 import yaml
 
 from aclearn.config import config_from_yaml
-from services.policy.factory import architecture_of
-from services.trainer.core import Snapshot
+from services.trainer.build import make_trainer
+from services.trainer.trainer import Snapshot, Trainer
 
 find_env = pytest.importorskip("aclearn.resident").find_env
-from services.trainer.resident import ResidentTrainer  # noqa: E402
-from services.trainer.resident_role import trainer_of  # noqa: E402
 
 _RUNS: dict[str, dict[str, Any]] = {
     "actor_critic": {
@@ -46,7 +44,7 @@ def _trained(
     batches: int = 1000,
     in_one_piece: bool | None = None,
     start: Snapshot | None = None,
-) -> ResidentTrainer:
+) -> Trainer:
     """A trainer after so many updates or batches, of at most four updates.
 
     Minibatches of single steps have another order on a GPU.
@@ -60,24 +58,22 @@ def _trained(
     config = config_from_yaml(yaml.safe_dump(settings))
     env = find_env(config.env.id.removesuffix("-v1"))
     spec = env.spec(squash=config.env.squash_actions)
-    trainer = trainer_of(config.loss)(
-        config,
-        spec,
-        architecture_of(config, spec),
-        incarnation="a" if start is None else "b",
-        threads=1,
-        in_one_piece=in_one_piece,
+    incarnation = "a" if start is None else "b"
+    trainer = make_trainer(
+        config, spec, incarnation=incarnation, threads=1, in_one_piece=in_one_piece
     )
+    worker = trainer.make_worker()
     if start is not None:
         trainer.restore(start)
+    trainer.publish()
     for _ in range(batches):
         if not trainer.over:
-            trainer.play_and_learn()
+            trainer.step(0.0, worker)
     trainer.close()
     return trainer
 
 
-def _assert_trained_alike(one: ResidentTrainer, other: ResidentTrainer) -> None:
+def _assert_trained_alike(one: Trainer, other: Trainer) -> None:
     fields, expected = other.heartbeat_fields(), one.heartbeat_fields()
     assert fields["counters"] == expected["counters"] and fields["dropped"] == expected["dropped"]
     # a ratio is clipped above 1, which it is but for rounding
@@ -86,7 +82,6 @@ def _assert_trained_alike(one: ResidentTrainer, other: ResidentTrainer) -> None:
         for of in (expected, fields)
     )
     assert others == pytest.approx(gauges, rel=1e-2, abs=1e-4)
-    assert other.episodes == one.episodes
     weights = one.learner.tensors()
     for name, values in other.learner.tensors().items():
         np.testing.assert_allclose(values, weights[name], rtol=1e-3, atol=1e-4, err_msg=name)

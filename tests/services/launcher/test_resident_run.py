@@ -14,6 +14,7 @@ import yaml
 
 from aclearn.config import config_from_yaml
 from aclearn.errors import AclearnError, ConfigError
+from aclearn.learning import StopCheck
 from aclearn.runs import read_metrics
 from compress import ChainError
 from services.api import export, load, open_run
@@ -21,13 +22,12 @@ from services.evaluator.evaluate import evaluate
 from services.policy.factory import acting_chain, architecture_of
 from services.role import torch_checks
 from services.role.torch_checks import check_with_torch_elsewhere
-from services.trainer.main import TrainerRole
+from services.trainer.build import make_trainer
 from tests.support.cli import aclearn
 from tests.support.whole_run import WholeRun
 
 resident = pytest.importorskip("aclearn.resident")
 find_env = resident.find_env
-from services.trainer.resident import ResidentTrainer  # noqa: E402
 
 _RESIDENT: dict[str, Any] = {
     "resident": {"envs": 64, "device": "cpu"},
@@ -42,7 +42,6 @@ def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one(loss: str, tmp_path
     groups = _RESIDENT | {"loss": {"kind": loss, "normalise_advantages": True}}
     whole = WholeRun(tmp_path / "whole", **groups, run={"max_updates": 48})
     assert set(whole.roles) == {"monitor-0", "trainer-0"}
-    assert not isinstance(whole.roles["trainer-0"], TrainerRole)
     summary = whole.run()
     # 12 batches of 64 × 8 steps, less one invalid step after each end
     assert summary["updates"] == 48
@@ -108,11 +107,12 @@ def test_a_pruned_copy_acts_and_the_correctors_see_the_difference(tmp_path: Path
     trainer = whole.roles["trainer-0"]._trainer
     summary = whole.run()
     assert summary["updates"] == 24 and summary["learned_steps"] > 2500
-    acted = dict(trainer._rollout._network.named_parameters())
+    acted = dict(trainer.source._rollout._network.named_parameters())
     assert acted["hidden.0.weight"].shape == (8, 4)  # a quarter of 32 units
     # the recorded log-probabilities are the copy's, whose last weights the rollout still has
-    buffers = trainer.envs.buffers
-    outputs = trainer._rollout._network.outputs(buffers.observations[:-1].flatten(0, 1))["policy"]
+    buffers = trainer.source.envs.buffers
+    network = trainer.source._rollout._network
+    outputs = network.outputs(buffers.observations[:-1].flatten(0, 1))["policy"]
     taken = outputs.log_softmax(-1).gather(1, buffers.actions.flatten()[:, None])
     np.testing.assert_allclose(taken[:, 0], buffers.log_probs.flatten(), atol=1e-5)
     [last] = read_metrics(whole.path / "metrics.jsonl")[-1:]
@@ -158,14 +158,9 @@ def _trainer(*, in_one_piece: bool | None = None, threads: int = 1, **groups: An
     }
     config = config_from_yaml(yaml.safe_dump(_RESIDENT | settings | groups))
     spec = find_env("CartPole").spec()
-    return ResidentTrainer(
-        config,
-        spec,
-        architecture_of(config, spec),
-        incarnation="a",
-        threads=threads,
-        in_one_piece=in_one_piece,
-    )
+    trainer = make_trainer(config, spec, threads=threads, in_one_piece=in_one_piece)
+    trainer.publish()
+    return trainer
 
 
 @pytest.mark.parametrize(
@@ -193,16 +188,18 @@ def test_a_batch_ends_where_the_run_does(loss: str, after: int) -> None:
     # 4000 environments: two threads, and minibatches of two chunks each
     groups = {"resident": {"envs": 4000, "device": "cpu"}, "loss": {"kind": loss}}
     trainer = _trainer(threads=2, **groups)
-    trainer.play_and_learn()
+    worker = trainer.make_worker()
+    trainer.step(0.0, worker)
     before, told = trainer.heartbeat_fields()["counters"], []
     assert before["updates"] == 4 and trainer.take_episodes()["episode_returns"]
 
     def goes_on() -> bool:
         told.append((trainer.heartbeat_fields()["counters"], trainer.take_episodes()))
-        produced = trainer.admission.counters()[0]["env_steps"]
+        produced = trainer.account.counters()[0]["env_steps"]
         return produced == before["env_steps"] or trainer.counters.updates < 4 + after
 
-    trainer.play_and_learn(goes_on)
+    worker.watch(StopCheck(goes_on))
+    trainer.step(0.0, worker)
     # meanwhile the monitor is told of the batch before
     assert len(told) > 8 and all(fields == (before, {}) for fields in told)
     fields = trainer.heartbeat_fields()
@@ -218,11 +215,13 @@ def test_a_batch_ends_where_the_run_does(loss: str, after: int) -> None:
 
     # stopped before, a batch leaves no trace
     state = {n: t.copy() for n, t in trainer.snapshot().tensors.items()}
-    trainer.play_and_learn(lambda: False)
+    worker.watch(StopCheck(lambda: False))
+    assert not trainer.step(0.0, worker)
     assert trainer.heartbeat_fields() == fields
     for name, array in trainer.snapshot().tensors.items():
         np.testing.assert_array_equal(array, state[name], err_msg=name)
     trainer.close()
+    worker.close()
 
 
 @pytest.mark.parametrize(
@@ -268,4 +267,4 @@ def test_an_environment_that_does_not_fit(changes: dict[str, Any], words: str) -
     config = config_from_yaml(yaml.safe_dump(settings | _RESIDENT | changes))
     spec = find_env("CartPole").spec()
     with pytest.raises(AclearnError, match=words):
-        ResidentTrainer(config, spec, architecture_of(config, spec), incarnation="a")
+        make_trainer(config, spec)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from services.trainer.gauges import ChainSteps, steps_by_chain
+from aclearn.learning.sources.queue import steps_by_chain
+from services.trainer.gauges import ChainSteps
 
 
 def test_steps_are_counted_by_chain_and_chains_that_no_ladder_has_are_one(tools) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aclearn import wire
-from aclearn.learning import ParameterStore, RecentObservations, StepLedger, TrainingQueue
+from aclearn.learning import ParameterStore, RecentObservations, StepAccount, TrainingQueue
 from aclearn.types import OBSERVATION, PolicyVersion
 from aclearn.wire import (
     DirectiveAck,
@@ -24,7 +24,6 @@ from aclearn.wire import (
     WeightsRequest,
 )
 from services.role.worker_pool import WantedWorkers, WorkerPool
-from services.trainer.admission import UnrollAdmission
 from services.trainer.server import TrainerServer
 
 
@@ -34,22 +33,18 @@ class Front:
     def __init__(self, roles, tools, *, room: int) -> None:
         self.tools = tools
         self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Heartbeat, DirectiveAck))
-        self.ledger, self.store = StepLedger(), ParameterStore()
+        self.account, self.store = StepAccount(), ParameterStore()
         self.queue = TrainingQueue(max_bytes=1 << 20, max_items=room)
-        self.admission = UnrollAdmission(
-            self.ledger,
-            spec=tools.flat_unrolls,
-            max_lag_versions=5,
-        )
         self.store.publish(PolicyVersion(0, 1), {"a": np.ones(2, np.float32)})
         self.wishes: list[int | None] = []
         workers = WantedWorkers(WorkerPool(lambda: lambda meter: False, name="trainer"))
         workers.follow = self.wishes.append
         self.front = TrainerServer(
             roles("trainer-0"),
-            admission=self.admission,
+            spec=tools.flat_unrolls,
+            account=self.account,
             queue=self.queue,
-            store=self.store,
+            published=self.store,
             recent=RecentObservations(tools.flat_unrolls.env.observation),
             heartbeat_fields=lambda: {"counters": {}, "gauges": {}},
             workers=workers,
@@ -88,7 +83,7 @@ def front(roles, tools):
 
 
 def _numbers(front) -> tuple[int, int, int]:
-    counters, dropped = front.admission.counters()
+    counters, dropped = front.account.counters()
     return counters["env_steps"], sum(dropped.values()), counters["in_flight_steps"]
 
 
@@ -111,7 +106,7 @@ def test_a_malformed_unroll_is_counted_answered_and_not_admitted(front, tools) -
     heartbeat = front.front.heartbeat()
     assert heartbeat.counters["refused.bad_unroll"] == 1 == heartbeat.gauges["refused_messages"]
     assert (len(front.queue), _numbers(front)) == (0, (6, 6, 0))
-    assert front.admission.counters()[1] == {"bad_unroll": 6}
+    assert front.account.counters()[1] == {"bad_unroll": 6}
     # and the next valid one is admitted
     front.ship(tools.make_unroll(env_steps_before=6, env_steps_after=12))
     assert front.answers(1)[0].accepted
@@ -140,10 +135,10 @@ def test_an_unroll_waits_unacknowledged_until_the_queue_has_room(front, tools) -
 
 
 def test_at_a_bound_of_the_run_unrolls_are_counted_and_the_actor_waits(front, tools) -> None:
-    front.admission.reached = "max_updates"
+    front.account.reached = "max_updates"
     front.ship(tools.make_unroll())
     tools.wait_until(
-        lambda: front.admission.counters()[1] == {"max_updates": 6}, "the unroll is dropped"
+        lambda: front.account.counters()[1] == {"max_updates": 6}, "the unroll is dropped"
     )
     assert front.unrolls.receive(0.1) is None
     assert isinstance(front.ask(WeightsRequest(-1, -1)), Weights)

@@ -12,15 +12,15 @@ import torch
 
 from aclearn.config import Config, EnvConfig, RunConfig, TrainerConfig
 from aclearn.envs import read_spec
-from aclearn.learning import ParameterStore, TrainingQueue
+from aclearn.learning import GradientWorker, TrainingQueue
 from aclearn.runs import RunFolder, load_best, load_newest
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion, Unroll
-from services.policy.factory import architecture_of
 from services.role.worker_pool import WorkerPool
+from services.trainer import build
 from services.trainer.checkpoints import TrainerCheckpoints
-from services.trainer.core import Trainer
-from services.trainer.main import make_step
+from services.trainer.loops import make_step
+from services.trainer.trainer import Trainer
 from tests.support.waiting import DEADLINE_S
 
 T, B = 5, 4
@@ -32,6 +32,7 @@ def make_trainer(
     max_updates: int | None = None,
     loss: dict[str, Any] | None = None,
     policy: dict[str, Any] | None = None,
+    queue: TrainingQueue[Unroll] | None = None,
     **trainer,
 ) -> Trainer:
     trainer = {"device": "cpu", **trainer}
@@ -43,8 +44,7 @@ def make_trainer(
         trainer=TrainerConfig(amp="off", **trainer),
         **({} if loss is None else {"loss": loss}),
     )
-    spec = read_spec(config.env)
-    trainer = Trainer(config, spec, architecture_of(config, spec), ParameterStore())
+    trainer = build.make_trainer(config, read_spec(config.env), queue=queue)
     trainer.publish()
     return trainer
 
@@ -75,12 +75,19 @@ def make_unroll(number: int) -> Unroll:
 
 def admit(trainer: Trainer, number: int) -> Unroll:
     unroll = make_unroll(number)
-    assert trainer.admission.admit("actor", number, unroll, PolicyVersion(0, 0)) is None
+    before, after = unroll.env_steps_before, unroll.env_steps_after
+    assert trainer.account.admit("actor", number, before, after, {}, T * B) is None
     return unroll
 
 
+def learn(trainer: Trainer, *unrolls: Unroll, worker: GradientWorker | None = None) -> None:
+    worker = worker or trainer.learner.own_worker
+    observation = trainer.learner.architecture.observation
+    trainer.learn(worker.assemble(unrolls, observation), worker)
+
+
 def check_account(trainer: Trainer, *, admitted: int, dropped: dict[str, int]) -> None:
-    counters, reasons = trainer.admission.counters()
+    counters, reasons = trainer.account.counters()
     assert counters["env_steps"] == admitted * T * B
     assert reasons == dropped
     in_flight = counters["in_flight_steps"]
@@ -89,17 +96,17 @@ def check_account(trainer: Trainer, *, admitted: int, dropped: dict[str, int]) -
 
 
 def test_four_workers_learn_every_batch_once_and_publish_rising_versions(tools) -> None:
-    trainer = make_trainer()
+    queue = TrainingQueue[Unroll](max_bytes=1 << 26, max_items=8)
+    trainer = make_trainer(queue=queue, unrolls_per_batch=2)
     versions: list[PolicyVersion] = []
-    publish = trainer._store.publish
+    publish = trainer.published.publish
 
     def watched(at: PolicyVersion, tensors) -> None:
         versions.append(at)
         publish(at, tensors)
 
-    trainer._store.publish = watched
-    queue = TrainingQueue[Unroll](max_bytes=1 << 26, max_items=8)
-    pool = WorkerPool(lambda: make_step(trainer, queue, 2), name="trainer")
+    trainer.published.publish = watched
+    pool = WorkerPool(lambda: make_step(trainer), name="trainer")
     try:
         for number in range(240):
             pool.resize((1, 4, 2, 3)[number // 10 % 4])
@@ -113,15 +120,16 @@ def test_four_workers_learn_every_batch_once_and_publish_rising_versions(tools) 
     assert trainer.counters.updates == 120
     check_account(trainer, admitted=240, dropped={})
     assert versions == sorted(set(versions))
-    assert versions[-1] == trainer._store.at == PolicyVersion(0, 120)
-    newest = trainer._store.newer_than(PolicyVersion())
+    assert versions[-1] == trainer.published.at == PolicyVersion(0, 120)
+    newest = trainer.published.newer_than(PolicyVersion())
     for name, array in trainer.learner.tensors().items():
         np.testing.assert_array_equal(newest.tensors[name], array)
 
 
 def test_a_worker_s_step_tells_whether_there_was_a_batch() -> None:
-    trainer, queue = make_trainer(), TrainingQueue[Unroll](max_bytes=1 << 26, max_items=8)
-    step = make_step(trainer, queue, 2)
+    queue = TrainingQueue[Unroll](max_bytes=1 << 26, max_items=8)
+    trainer = make_trainer(queue=queue, unrolls_per_batch=2)
+    step = make_step(trainer)
     for number in range(2):
         queue.offer(admit(trainer, number), 1)
     assert step(WaitMeter()) is True
@@ -131,7 +139,8 @@ def test_a_worker_s_step_tells_whether_there_was_a_batch() -> None:
 
 
 def test_a_batch_whose_worker_fails_counts_as_dropped_and_the_next_is_learned(tools) -> None:
-    trainer = make_trainer()
+    queue = TrainingQueue[Unroll](max_bytes=1 << 26, max_items=8)
+    trainer = make_trainer(queue=queue, unrolls_per_batch=2)
     apply, broken = trainer.learner.apply, threading.Event()
 
     def breaks(*arguments, **options):
@@ -141,8 +150,7 @@ def test_a_batch_whose_worker_fails_counts_as_dropped_and_the_next_is_learned(to
         return apply(*arguments, **options)
 
     trainer.learner.apply = breaks
-    queue = TrainingQueue[Unroll](max_bytes=1 << 26, max_items=8)
-    pool = WorkerPool(lambda: make_step(trainer, queue, 2), name="trainer")
+    pool = WorkerPool(lambda: make_step(trainer), name="trainer")
     try:
         pool.resize(2)
         broken.set()
@@ -173,7 +181,7 @@ def test_what_was_learned_before_a_failure_is_not_dropped_too(fails_at) -> None:
 
     trainer.learner.apply = breaks
     with pytest.raises(ValueError, match="on purpose"):
-        trainer.learn([admit(trainer, 0)])
+        learn(trainer, admit(trainer, 0))
     half = T * B // 2
     lost = max(0, 2 - fails_at) * half
     check_account(trainer, admitted=1, dropped={"worker_failed": lost} if lost else {})
@@ -186,7 +194,7 @@ def test_the_loss_may_end_a_batch_after_its_first_pass(kind, stops) -> None:
     loss = {"kind": kind, "target_kl": target_kl}
     trainer = make_trainer(loss=loss, minibatches=2, epochs=5)
     for number in range(3):
-        trainer.learn([admit(trainer, number)])
+        learn(trainer, admit(trainer, number))
     # every step is learned once, and the second minibatch has moved from the first policy
     assert trainer.counters.updates == (3 * 2 if stops else 3 * 2 * 5)
     assert trainer.counters.ended_batches == (3 if stops else 0)
@@ -198,7 +206,7 @@ def test_each_step_of_a_shuffled_batch_enters_the_statistics_of_observations_onc
         loss={"kind": "ppo"}, policy={"normalise_observations": True}, minibatches=3, epochs=4
     )
     unrolls = [admit(trainer, number) for number in range(2)]
-    trainer.learn(unrolls)
+    learn(trainer, *unrolls)
     seen = np.concatenate([u.observations["observation"][:-1] for u in unrolls]).reshape(-1, 4)
     [found] = [a for name, a in trainer.learner.tensors().items() if name.endswith(".mean")]
     np.testing.assert_allclose(found, seen.mean(0), rtol=1e-4, atol=1e-6)
@@ -211,7 +219,7 @@ def test_a_trainer_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(kind) -> N
 
     whole = make()
     for number in range(6):
-        whole.learn([admit(whole, number)])
+        learn(whole, admit(whole, number))
         if number == 2:
             snapshot = whole.snapshot()
     expected = whole.learner.state_tensors()
@@ -219,7 +227,7 @@ def test_a_trainer_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(kind) -> N
     again = make()
     again.restore(snapshot)
     for number in range(3, 6):
-        again.learn([admit(again, number)])
+        learn(again, admit(again, number))
     found = again.learner.state_tensors()
     assert set(found) == set(expected)
     for name in expected:
@@ -232,28 +240,28 @@ def test_it_makes_exactly_the_updates_that_the_run_may_have(most, dropped_halves
     trainer = make_trainer(max_updates=most, minibatches=2, epochs=2)
     unrolls = [admit(trainer, number) for number in range(2)]
     for unroll in unrolls:
-        trainer.learn([unroll])
+        learn(trainer, unroll)
     assert trainer.counters.updates == most
     check_account(trainer, admitted=2, dropped={"max_updates": dropped_halves * T * B // 2})
     # its last batch is published, and no more is admitted
-    assert trainer._store.at == PolicyVersion(0, -(-most // 4))
-    assert trainer.admission.admit("actor", 2, make_unroll(2), trainer._store.at) == "max_updates"
+    assert trainer.published.at == PolicyVersion(0, -(-most // 4))
+    assert trainer.account.admit("actor", 2, 2 * T * B, 3 * T * B, {}, T * B) == "max_updates"
 
 
 def test_several_workers_together_make_exactly_the_updates_that_the_run_may_have() -> None:
     trainer = make_trainer(max_updates=33, minibatches=2, epochs=2)
     unrolls = [admit(trainer, number) for number in range(30)]
 
-    def learn(part: list[Unroll]) -> None:
+    def learn_all(part: list[Unroll]) -> None:
         worker = trainer.learner.make_worker()
         for unroll in part:
-            trainer.learn([unroll], worker)
+            learn(trainer, unroll, worker=worker)
 
     with ThreadPoolExecutor(3) as pool:
-        for future in [pool.submit(learn, unrolls[i::3]) for i in range(3)]:
+        for future in [pool.submit(learn_all, unrolls[i::3]) for i in range(3)]:
             future.result()
     assert trainer.counters.updates == 33
-    counters, dropped = trainer.admission.counters()
+    counters, dropped = trainer.account.counters()
     assert counters["learned_steps"] + dropped["max_updates"] == 30 * T * B
 
 
@@ -262,13 +270,13 @@ def test_a_checkpoint_is_of_one_moment_while_workers_learn(tmp_path) -> None:
     unrolls = [admit(trainer, number) for number in range(200)]
     looked_at = []
 
-    def learn(part: list[Unroll]) -> None:
+    def learn_all(part: list[Unroll]) -> None:
         worker = trainer.learner.make_worker()
         for unroll in part:
-            trainer.learn([unroll], worker)
+            learn(trainer, unroll, worker=worker)
 
     with ThreadPoolExecutor(3) as pool:
-        futures = [pool.submit(learn, unrolls[i::2]) for i in range(2)]
+        futures = [pool.submit(learn_all, unrolls[i::2]) for i in range(2)]
         while not all(future.done() for future in futures):
             with trainer.learner.lock:
                 tensors, state = trainer.learner.state_tensors(), trainer._state()
@@ -289,7 +297,7 @@ def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(t
     checkpoints.restore_or_start()
     weights = {}
     for number, mean in enumerate([20.0, 30.0, 25.0], start=1):
-        trainer.learn([admit(trainer, number)])
+        learn(trainer, admit(trainer, number))
         checkpoints.offer_best(mean)
         weights[number] = trainer.learner.tensors()
     assert checkpoints.heartbeat_fields()["gauges"]["best_return"] == 30.0
@@ -313,11 +321,11 @@ def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(t
 
 
 def test_an_update_that_hangs_fails_a_checkpoint_within_its_deadline(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("services.trainer.core._SNAPSHOT_WITHIN_S", 0.05)
+    monkeypatch.setattr("services.trainer.trainer._SNAPSHOT_WITHIN_S", 0.05)
     trainer = make_trainer()
     checkpoints = TrainerCheckpoints(trainer, RunFolder.create(tmp_path, "r", ""), RunConfig())
     checkpoints.restore_or_start()
-    trainer.learn([admit(trainer, 0)])
+    learn(trainer, admit(trainer, 0))
     hangs, ends = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -361,7 +369,7 @@ def test_four_workers_on_a_gpu_learn_every_batch_once(tools) -> None:
     def work(index: int) -> None:
         worker = trainer.learner.make_worker()
         for batch in batches[index::4]:
-            trainer.learn(batch, worker)
+            learn(trainer, *batch, worker=worker)
 
     with ThreadPoolExecutor(4) as pool:
         for future in [pool.submit(work, index) for index in range(4)]:

@@ -1,4 +1,4 @@
-"""An estimate of the memory that a resident trainer takes for each environment."""
+"""An estimate of the memory that the updates of resident environments take for each of them."""
 
 from __future__ import annotations
 

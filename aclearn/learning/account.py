@@ -1,0 +1,358 @@
+"""The account of every agent step: produced = learned + dropped by reason + in flight."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pydantic import BaseModel, Field, PrivateAttr, field_serializer, field_validator
+
+from aclearn.config import MAX_PROCESSES
+from aclearn.errors import CheckpointError, words_of
+
+_MAX_STEPS: Final = 2**53
+"""Largest count that JSON readers represent exactly; larger claims are refused."""
+_MAX_GAP: Final = 2**40
+"""Most steps that one unroll may add, so that one false claim cannot exhaust the account."""
+_MAX_REASONS: Final = 64
+"""Actors choose reasons: further ones are counted together as "other"."""
+_OPEN_KEPT: Final = MAX_PROCESSES
+"""Open incarnations; one more closes the one that has been silent longest."""
+_CLOSED_KEPT: Final = 4096
+"""Closed incarnations that stay fenced; the oldest is forgotten first."""
+_CLOSED_REPORTED: Final = 256
+"""Closed incarnations in a heartbeat, whose header must stay far below 64 KiB."""
+_MOST_ID_BYTES: Final = 48
+_MOST_REASON_BYTES: Final = 64
+"""Longest names of incarnations, ours having 32 bytes, and of reasons: one heartbeat has all."""
+
+
+class AccountError(AssertionError):
+    """The account does not balance: a bug of the caller, not of a peer."""
+
+
+class _Seen(BaseModel):
+    """The counters of an incarnation's last unroll."""
+
+    sequence: int
+    env_steps: int
+    dropped: dict[str, int]
+
+
+_NOTHING_SEEN: Final = _Seen(sequence=-1, env_steps=0, dropped={})
+
+
+class StepAccount(BaseModel):
+    """The trainer's account of agent steps, by actor incarnation. Thread-safe, without a clock.
+
+    No peer can unbalance it: inconsistent counters are refused with a reason. Invalid calls of our
+    own code (learning more than is in flight) raise `AccountError`.
+
+    Attributes:
+        env_steps: agent steps that the trainer knows to have been taken.
+        learned_steps: agent steps that entered an update.
+        in_flight_steps: agent steps admitted and neither learned nor dropped yet.
+        dropped_steps: agent steps that will never be learned, by reason.
+        opened: incarnations that have sent an unroll and are not closed.
+        closed: agent steps of the closed incarnations, the oldest first.
+        forgotten_steps: agent steps of incarnations that are not kept any more.
+        max_env_steps: agent steps after which further ones are dropped on arrival; not saved.
+        reached: the bound that the run has reached, `max_updates` or `max_env_steps`: the reason
+            for later drops; None before.
+        ahead: unrolls of an actor that may be in flight or being filled; not saved.
+        last: whether so many more unrolls of each actor reach `max_env_steps`.
+    """
+
+    env_steps: int = 0
+    learned_steps: int = 0
+    in_flight_steps: int = 0
+    dropped_steps: dict[str, int] = Field(default_factory=dict)
+    opened: dict[str, _Seen] = Field(default_factory=dict)
+    closed: dict[str, int] = Field(default_factory=dict)
+    forgotten_steps: int = 0
+    max_env_steps: float = Field(default=math.inf, exclude=True)
+    ahead: int = Field(default=2, exclude=True)
+    reached: str | None = Field(default=None, exclude=True)
+    last: bool = Field(default=False, exclude=True)
+    _lock: Any = PrivateAttr(default_factory=threading.RLock)
+
+    @field_validator("closed", mode="before")
+    @classmethod
+    def _of_pairs(cls, closed: Any) -> Any:
+        return dict(closed) if isinstance(closed, list) else closed
+
+    @field_serializer("closed")
+    def _as_pairs(self, closed: dict[str, int]) -> list[tuple[str, int]]:
+        return list(closed.items())  # a mapping would lose its order in a checkpoint
+
+    def admit(
+        self,
+        incarnation: str,
+        unroll_sequence: int,
+        env_steps_before: int,
+        env_steps_after: int,
+        actor_dropped: Mapping[str, int],
+        steps: int,
+        reason: str | None = None,
+    ) -> str | None:
+        """Put the valid steps of an unroll in flight, or drop them, or refuse to count them.
+
+        Steps between the last unroll seen and `env_steps_before` are counted as dropped: under the
+        actor's own reasons as far as `actor_dropped` explains them, the rest as "lost". An unknown
+        incarnation starts at zero, so a restarted trainer counts missed steps the same way. Beyond
+        the largest number of processes, the incarnation that has been silent longest is closed.
+
+        Args:
+            incarnation: the actor's process start.
+            unroll_sequence: number of the unroll within the incarnation, growing.
+            env_steps_before: agent steps of the incarnation before the unroll's first step.
+            env_steps_after: agent steps of the incarnation after its last step.
+            actor_dropped: steps that the actor itself has dropped since its start, by reason.
+            steps: valid steps in the unroll.
+            reason: why they are not to be learned; None if they may be.
+
+        Returns:
+            None if the steps are in flight. "closed_incarnation", "duplicate",
+            "inconsistent_counter" or "long_names" if nothing is counted. Otherwise why they are
+            dropped: the bound that is reached, or `reason`.
+        """
+        counts = env_steps_before, env_steps_after, actor_dropped, steps
+        with self._lock:
+            reason = self.reached or reason
+            refusal = self._enter(incarnation, unroll_sequence, *counts)
+            more = self.ahead * len(self.opened) * (env_steps_after - env_steps_before)
+            self.last = self.env_steps + more >= self.max_env_steps
+            if refusal is None and reason is not None:
+                self.dropped(reason, steps)
+            return refusal or reason
+
+    def produced(self, incarnation: str, sequence: int, steps: int) -> None:
+        """Put steps in flight that this process itself has taken.
+
+        Args:
+            incarnation: of this process.
+            sequence: number of the batch, growing.
+            steps: their number.
+        """
+        with self._lock:
+            before = (self.opened.get(incarnation) or _NOTHING_SEEN).env_steps
+            refusal = self._enter(incarnation, sequence, before, before + steps, {}, steps)
+            assert refusal is None, refusal
+
+    def _enter(
+        self,
+        incarnation: str,
+        unroll_sequence: int,
+        env_steps_before: int,
+        env_steps_after: int,
+        actor_dropped: Mapping[str, int],
+        steps: int,
+    ) -> str | None:
+        """Count an unroll's steps as in flight; a refusal changes nothing."""
+        names = len(incarnation.encode()) <= _MOST_ID_BYTES and all(
+            len(reason.encode()) <= _MOST_REASON_BYTES for reason in actor_dropped
+        )
+        if not names or len(actor_dropped) > _MAX_REASONS:
+            return "long_names"
+        if incarnation in self.closed:
+            return "closed_incarnation"
+        seen = self.opened.get(incarnation) or _NOTHING_SEEN
+        if unroll_sequence <= seen.sequence:
+            return "duplicate"
+        gap = env_steps_before - seen.env_steps
+        in_unroll = env_steps_after - env_steps_before
+        newly_dropped = {
+            reason: actor_dropped.get(reason, 0) - seen.dropped.get(reason, 0)
+            for reason in {**seen.dropped, **actor_dropped}
+        }
+        dropped_in_unroll = in_unroll - steps
+        dropped_in_gap = sum(newly_dropped.values()) - dropped_in_unroll
+        consistent = (
+            steps >= 0
+            and dropped_in_unroll >= 0
+            and all(count >= 0 for count in newly_dropped.values())
+            and 0 <= dropped_in_gap <= gap
+            and gap + in_unroll <= _MAX_GAP
+            and self.env_steps + gap + in_unroll <= _MAX_STEPS
+        )
+        if not consistent:
+            return "inconsistent_counter"
+        # put last: the first is the one that has been silent longest
+        self.opened.pop(incarnation, None)
+        self.opened[incarnation] = _Seen(
+            sequence=unroll_sequence, env_steps=env_steps_after, dropped=dict(actor_dropped)
+        )
+        while len(self.opened) > _OPEN_KEPT:
+            self.close(next(iter(self.opened)))
+        self.env_steps += gap + in_unroll
+        self.in_flight_steps += steps
+        for reason, count in newly_dropped.items():
+            self._count_dropped(reason, count)
+        self._count_dropped("lost", gap - dropped_in_gap)
+        self._look_at_bound()
+        return None
+
+    @contextmanager
+    def batch(self, steps: int) -> Iterator[OpenBatch]:
+        """Account for a batch's new steps, which are in flight.
+
+        Those of which the block tells no fate are dropped at its end, also if it raises.
+        """
+        open_batch = OpenBatch(self, steps)
+        reason = "worker_failed"
+        try:
+            yield open_batch
+            reason = "max_updates" if self.reached == "max_updates" else "shutdown"
+        finally:
+            if open_batch.left > 0:
+                self.dropped(reason, open_batch.left)
+
+    def learned(self, steps: int) -> None:
+        """Move `steps` from in flight to learned; raises `AccountError` if fewer are in flight."""
+        with self._lock:
+            self._leave_flight(steps, "learned")
+            self.learned_steps += steps
+
+    def dropped(self, reason: str, steps: int) -> None:
+        """Move `steps` from in flight to dropped; raises `AccountError` if fewer are in flight."""
+        with self._lock:
+            self._leave_flight(steps, f"dropped as {reason!r}")
+            self._count_dropped(reason, steps)
+
+    def close(self, incarnation: str, env_steps: int | None = None) -> int:
+        """Fence a dead incarnation; returns its steps that never arrived, counted as "actor_lost".
+
+        Steps in flight stay there and may be learned. Closing again changes nothing. `env_steps` is
+        the incarnation's last known count; None where it is unknown.
+        """
+        with self._lock:
+            if incarnation in self.closed:
+                return 0
+            seen = self.opened.pop(incarnation, None) or _NOTHING_SEEN
+            lost = max(0, (env_steps or 0) - seen.env_steps)
+            if self.env_steps + lost > _MAX_STEPS:
+                lost = 0
+            self.closed[incarnation] = seen.env_steps + lost
+            if len(self.closed) > _CLOSED_KEPT:
+                oldest = next(iter(self.closed))
+                self.forgotten_steps += self.closed.pop(oldest)
+            self.env_steps += lost
+            self._count_dropped("actor_lost", lost)
+            return lost
+
+    def close_all(self) -> None:
+        """Close every open incarnation of an earlier process of this trainer's own steps."""
+        for incarnation in list(self.opened):
+            self.close(incarnation)
+
+    def counters(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The counters of a heartbeat and the dropped steps by reason, at the same moment.
+
+        `seen.<incarnation>` is the number of an actor's agent steps in `env_steps`;
+        `MetricsAggregator` adds what the actors tell.
+        """
+        with self._lock:
+            self.check()
+            closed = list(self.closed.items())[-_CLOSED_REPORTED:]
+            seen = {name: seen.env_steps for name, seen in self.opened.items()} | dict(closed)
+            counters = {
+                "env_steps": self.env_steps,
+                "learned_steps": self.learned_steps,
+                "in_flight_steps": self.in_flight_steps,
+                **{f"seen.{incarnation}": env_steps for incarnation, env_steps in seen.items()},
+            }
+            return counters, dict(self.dropped_steps)
+
+    def check(self) -> None:
+        """Raise `AccountError` with all counts unless they balance, in total and by incarnation."""
+        accounted = self.learned_steps + sum(self.dropped_steps.values()) + self.in_flight_steps
+        by_incarnation = (
+            sum(seen.env_steps for seen in self.opened.values())
+            + sum(self.closed.values())
+            + self.forgotten_steps
+        )
+        negative = min(self.in_flight_steps, self.learned_steps, *self.dropped_steps.values(), 0)
+        if self.env_steps != accounted or self.env_steps != by_incarnation or negative < 0:
+            raise AccountError(
+                f"the step account does not balance: env_steps={self.env_steps} "
+                f"learned={self.learned_steps} dropped={self.dropped_steps} "
+                f"in_flight={self.in_flight_steps} (together {accounted}), "
+                f"by incarnation {by_incarnation}: open="
+                f"{ {name: seen.env_steps for name, seen in self.opened.items()} } "
+                f"closed={sum(self.closed.values())} forgotten={self.forgotten_steps}"
+            )
+
+    def state(self) -> dict[str, Any]:
+        """The account as JSON-able values, for a checkpoint."""
+        with self._lock:
+            return self.model_dump()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue the account of an earlier trainer.
+
+        Steps that were in flight are dropped as "trainer_restart". Unrolls after the checkpoint
+        appear as a gap before the actors' next unrolls.
+
+        Raises:
+            CheckpointError: `state` is not a result of `state()`, or does not balance.
+        """
+        saved = {name for name, field in type(self).model_fields.items() if not field.exclude}
+        try:
+            if missing := saved - state.keys():
+                raise KeyError(*sorted(missing))
+            account = StepAccount.model_validate(state, strict=True)
+            account.check()
+        except (KeyError, TypeError, ValueError, AttributeError, AccountError) as error:
+            raise CheckpointError(
+                f"the step account in the checkpoint cannot be used ({words_of(error)}); start "
+                "again from an older checkpoint or under another run.name"
+            ) from error
+        account.dropped("trainer_restart", account.in_flight_steps)
+        with self._lock:
+            for name in saved:
+                setattr(self, name, getattr(account, name))
+            self._look_at_bound()
+
+    def _look_at_bound(self) -> None:
+        if self.reached is None and self.env_steps >= self.max_env_steps:
+            self.reached = "max_env_steps"
+
+    def _leave_flight(self, steps: int, how: str) -> None:
+        if not 0 <= steps <= self.in_flight_steps:
+            raise AccountError(
+                f"{steps} steps cannot be {how}: {self.in_flight_steps} are in flight "
+                f"(env_steps={self.env_steps} learned={self.learned_steps} "
+                f"dropped={self.dropped_steps})"
+            )
+        self.in_flight_steps -= steps
+
+    def _count_dropped(self, reason: str, steps: int) -> None:
+        if steps == 0:
+            return
+        if reason not in self.dropped_steps and len(self.dropped_steps) >= _MAX_REASONS:
+            reason = "other"
+        self.dropped_steps[reason] = self.dropped_steps.get(reason, 0) + steps
+
+
+class OpenBatch:
+    """The new steps of a batch whose fate is not known yet.
+
+    Attributes:
+        left: their number.
+    """
+
+    def __init__(self, account: StepAccount, steps: int) -> None:
+        self._account, self.left = account, steps
+
+    def learned(self, steps: int) -> None:
+        """Count steps that entered an update."""
+        self._account.learned(steps)
+        self.left -= steps
+
+    def dropped(self, reason: str, steps: int) -> None:
+        """Count steps that will not be learned."""
+        self._account.dropped(reason, steps)
+        self.left -= steps

@@ -1,0 +1,67 @@
+"""Batches of actors' unrolls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from typing_extensions import override
+
+from aclearn.learning.account import StepAccount
+from aclearn.learning.batch import Batch
+from aclearn.learning.gradient_worker import GradientWorker
+from aclearn.learning.sources.source import BatchSource
+from aclearn.learning.training_queue import TrainingQueue
+from aclearn.telemetry import part, waiting
+from aclearn.types import ObservationSpec, Unroll
+
+
+class QueueSource(BatchSource):
+    """Assembles the oldest unrolls of a queue; for any number of threads.
+
+    Args:
+        queue: of unrolls whose steps are in flight.
+        account: of these steps.
+        unrolls: of a batch.
+        observation: their leaves.
+    """
+
+    def __init__(
+        self,
+        queue: TrainingQueue[Unroll],
+        account: StepAccount,
+        *,
+        unrolls: int,
+        observation: ObservationSpec,
+    ) -> None:
+        self._queue, self._account = queue, account
+        self._count, self._observation = unrolls, observation
+
+    @override
+    def next(self, timeout_s: float, worker: GradientWorker) -> Batch | None:
+        with waiting("unrolls"):
+            unrolls = self._queue.take(self._count, timeout_s=timeout_s)
+        if not unrolls:
+            return None
+        chain_steps = steps_by_chain(unrolls)
+        try:
+            with part("batch"):
+                batch = worker.assemble(unrolls, self._observation)
+        except BaseException:
+            self._account.dropped("worker_failed", chain_steps.total())
+            raise
+        return replace(batch, chain_steps=chain_steps)
+
+    @override
+    def close(self) -> None:
+        for unroll in self._queue.close():
+            self._account.dropped("shutdown", int(unroll.valid.sum()))
+
+
+def steps_by_chain(unrolls: Sequence[Unroll]) -> Counter[str]:
+    """Chain → number of the unrolls' valid steps whose actions it chose."""
+    steps: Counter[str] = Counter()
+    for unroll in unrolls:
+        steps.update(unroll.steps_by_chain())
+    return steps

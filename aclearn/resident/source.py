@@ -1,0 +1,234 @@
+"""Batches of environments on the learner's own device: rollout and updates in turns.
+
+With an on-policy loss this is the high-throughput A2C of Sha & Lan (2024), algorithm 1.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import override
+
+from aclearn.config import Config
+from aclearn.errors import ConfigError
+from aclearn.learning import (
+    Batch,
+    BatchStopped,
+    GradientWorker,
+    Learner,
+    ParameterStore,
+    StepAccount,
+)
+from aclearn.learning.sources import BatchSource
+from aclearn.metrics import EPISODES_FOR_TARGET
+from aclearn.policies import Architecture
+from aclearn.policies.cuda_stream import CudaStream
+from aclearn.resident import ResidentEnvs, resident_env_of
+from aclearn.resident.memory import learning_bytes
+from aclearn.resident.noise import OrnsteinUhlenbeckNoise
+from aclearn.resident.policy_rollout import PolicyRollout
+from aclearn.telemetry import part
+from aclearn.types import OBSERVATION, EnvSpec, EpisodeCohort, bounded_cohorts
+
+_ENVS, _NOISE = "resident/", "noise"
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+class Copy(Protocol):
+    """A smaller copy of the policy that acts in its place (`resident.chain`)."""
+
+    architecture: Architecture
+    chain_id: str
+
+    def of(self, network: torch.nn.Module, observations: Tensor) -> Mapping[str, Tensor]:
+        """The weights of the copy, by name; `observations` `[N, D]` are visited ones."""
+
+
+class ResidentSource(BatchSource):
+    """Plays T steps of every environment by the newest published policy. One thread.
+
+    Args:
+        config: of the run, with `resident.envs`.
+        spec: of the environments.
+        learner: its network acts.
+        account: gets the steps.
+        published: has the newest version.
+        incarnation: of this process, for the account.
+        seed: of the environments.
+        copy: acts instead of the network; None: the network itself.
+        threads: of the CPU; None: as configured.
+
+    Attributes:
+        envs: the environments.
+        episodes: number that have ended in this process.
+
+    Raises:
+        ConfigError: the environments do not fit `spec`, or do not fit into the memory.
+    """
+
+    plays = True
+
+    def __init__(
+        self,
+        config: Config,
+        spec: EnvSpec,
+        learner: Learner,
+        account: StepAccount,
+        published: ParameterStore,
+        *,
+        incarnation: str,
+        seed: int,
+        copy: Copy | None = None,
+        threads: int | None = None,
+    ) -> None:
+        resident, device = config.resident, learner.device
+        assert resident.envs is not None
+        self._learner, self._account, self._published = learner, account, published
+        self._incarnation, self._batches = incarnation, 0
+        self._clips = config.env.clip_rewards
+        env, on_cpu = resident_env_of(config), device.type == "cpu"
+        self.envs = ResidentEnvs(
+            env,
+            envs=resident.envs,
+            device=str(device),
+            seed=seed,
+            threads=threads or resident.threads,
+            squash=config.env.squash_actions,
+            steps=config.actors.unroll_length,
+            config=config.env.kwargs,
+            more_bytes=learning_bytes(
+                config, env, learner.architecture, freezes=learner.freezes, on_gpu=not on_cpu
+            ),
+        )
+        if self.envs.spec != spec:
+            raise ConfigError(
+                f"resident.env: {env.name} has observations and actions of another kind than "
+                f"env.id {config.env.id}: {self.envs.spec}, expected {spec}"
+            )
+        cores = threads or resident.threads or len(os.sched_getaffinity(0))
+        self.threads, self.stream = (cores, None) if on_cpu else (1, CudaStream(device))
+        self.broken = self.envs.broken
+        loss: Any = config.loss
+        self._reward_scale: float = getattr(loss, "reward_scale", 1.0)
+        self._noise = None
+        if loss.acting == "noise":
+            self._noise = OrnsteinUhlenbeckNoise(
+                self.envs, std=loss.noise_std, damping=loss.noise_damping
+            )
+        self._copy, self._chain_id = copy, "none" if copy is None else copy.chain_id
+        self._rollout = PolicyRollout(
+            self.envs,
+            learner.architecture if copy is None else copy.architecture,
+            dtype=_DTYPES[resident.policy],
+            noise=self._noise,
+            stream=self.stream,
+        )
+        self.envs.reset()
+        self.episodes, self._uncounted = 0, False
+        self._ended, self._ended_return = 0, 0.0  # since the last heartbeat
+        self._cohorts: list[EpisodeCohort] = []
+
+    @override
+    def next(self, timeout_s: float, worker: GradientWorker) -> Batch | None:
+        with part("rollout"):
+            self._rollout.refresh(self._acting_weights())
+            try:
+                self._rollout.run(worker.check)
+            except BatchStopped:
+                return None
+            if self._clips:
+                self.envs.buffers.rewards.clamp_(-1.0, 1.0)
+        return self._batch(None if worker.in_place else self._counted())
+
+    @override
+    def learned(self, batch: Batch) -> None:
+        if self._uncounted:
+            self._counted()
+
+    def _counted(self) -> NDArray[np.bool_]:
+        """Count episodes and steps of the newest batch, once; the valid steps, on the host."""
+        self._uncounted = False
+        sums = self.envs.take_sums()
+        self.episodes += sums.episodes
+        self._ended += sums.episodes
+        self._ended_return += sums.returns
+        self._cohorts = bounded_cohorts([*self._cohorts, *self.envs.take_cohorts()])
+        valid: NDArray[np.bool_] = self.envs.buffers.valid.cpu().numpy()
+        self._account.produced(self._incarnation, self._batches, int(np.count_nonzero(valid)))
+        self._batches += 1
+        return valid
+
+    def _acting_weights(self) -> Mapping[str, Tensor]:
+        """The weights that act next, by name."""
+        network = self._learner.network
+        if self._copy is None:
+            return dict(network.named_parameters())
+        return self._copy.of(network, self.envs.buffers.observations[-1])
+
+    def _batch(self, valid: NDArray[np.bool_] | None) -> Batch:
+        """The buffers, without a copy; all steps count as valid on the host if `valid` is None."""
+        b = self.envs.buffers
+        self._uncounted = valid is None
+        if valid is None:
+            valid = np.broadcast_to(np.True_, tuple(b.valid.shape))
+        rewards = b.rewards if self._reward_scale == 1.0 else b.rewards * self._reward_scale
+        return Batch(
+            observations={OBSERVATION: b.observations},
+            actions=b.actions,
+            behaviour_log_prob=b.log_probs,
+            rewards=rewards,
+            terminated=b.terminated,
+            truncated=b.truncated,
+            valid=b.valid,
+            versions=np.broadcast_to(np.int64(self._published.at.version), valid.shape),
+            valid_on_host=valid,
+            chain_steps={self._chain_id: int(np.count_nonzero(valid))},
+        )
+
+    @override
+    def take_episodes(self) -> dict[str, Any]:
+        """The returns are the mean of those that ended, at most 100 times."""
+        ended, total, cohorts = self._ended, self._ended_return, self._cohorts
+        self._ended, self._ended_return, self._cohorts = 0, 0.0, []
+        returns = [total / max(1, ended)] * min(ended, EPISODES_FOR_TARGET)
+        return {
+            "episode_returns": returns,
+            "cohorts": cohorts,
+            "clock_s": float(self.envs.steps),
+        }
+
+    @override
+    def heartbeat_fields(self) -> dict[str, dict[str, Any]]:
+        return {"counters": {"episodes": self.episodes}}
+
+    @override
+    def state(self) -> dict[str, NDArray[Any]]:
+        saved = {f"{_ENVS}{name}": array for name, array in self.envs.snapshot().items()}
+        if self._noise is not None:
+            saved[_NOISE] = self._noise.noise.cpu().numpy().copy()
+        return saved
+
+    @override
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Another number of environments starts with new episodes."""
+        self._account.close_all()
+        envs = {
+            name.removeprefix(_ENVS): array
+            for name, array in saved.items()
+            if name.startswith(_ENVS)
+        }
+        if len(envs.get("lengths", ())) != self.envs.num_envs:
+            return
+        self.envs.restore(envs)
+        if self._noise is not None and _NOISE in saved:
+            self._noise.noise.copy_(torch.from_numpy(np.array(saved[_NOISE])))
+
+    @override
+    def close(self) -> None:
+        self.envs.close()

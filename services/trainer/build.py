@@ -1,0 +1,135 @@
+"""A trainer's parts, from the configuration."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from aclearn.config import Config
+from aclearn.learning import (
+    BatchSource,
+    Fifo,
+    Learner,
+    ParameterStore,
+    QueueSource,
+    StepAccount,
+    TrainingQueue,
+    make_objective,
+)
+from aclearn.learning.gradient_worker import CHUNK_SAMPLES
+from aclearn.policies import Architecture, halves_pay
+from aclearn.policies.devices import choose_amp, choose_device
+from aclearn.types import EnvSpec, Unroll
+from services.policy.factory import acting_chain, architecture_of
+from services.role.seeds import Seeds, Use
+from services.trainer.acting_copy import ActingCopy
+from services.trainer.trainer import Trainer
+
+#: Samples that are differentiated at a time on a CPU: of flat observations in small networks.
+_CHUNK_SAMPLES_OF_RESIDENT = 8192
+
+
+def make_queue(config: Config) -> TrainingQueue[Unroll]:
+    """The queue between the trainer's sockets and its workers."""
+    trainer = config.trainer
+    return TrainingQueue[Unroll](
+        max_bytes=trainer.queue_bytes,
+        max_items=trainer.queue_batches * trainer.unrolls_per_batch,
+        batch_items=trainer.unrolls_per_batch,
+    )
+
+
+def make_trainer(
+    config: Config,
+    spec: EnvSpec,
+    *,
+    queue: TrainingQueue[Unroll] | None = None,
+    generation: int = 0,
+    incarnation: str = "trainer",
+    threads: int | None = None,
+    in_one_piece: bool | None = None,
+) -> Trainer:
+    """A new trainer, with environments of its own where `resident.envs` says so.
+
+    Args:
+        config: of the run.
+        spec: of the environments.
+        queue: of actors' unrolls; None: a new one.
+        generation: claimed for this trainer.
+        incarnation: of this process, for the account of its own steps.
+        threads: of the CPU for its own environments; None: as configured.
+        in_one_piece: as of `Trainer`.
+    """
+    account = StepAccount(
+        max_env_steps=math.inf if config.run.max_env_steps is None else config.run.max_env_steps,
+        ahead=config.actors.max_in_flight_unrolls + config.actors.groups,
+    )
+    published = ParameterStore()
+    learner = _make_learner(config, architecture_of(config, spec))
+    source: BatchSource
+    if config.resident.envs is None:
+        source = QueueSource(
+            make_queue(config) if queue is None else queue,
+            account,
+            unrolls=config.trainer.unrolls_per_batch,
+            observation=spec.observation,
+        )
+    else:
+        from aclearn.resident.source import ResidentSource  # needs Warp
+
+        seeds, copy = Seeds(config.run.seed, generation), None
+        if config.resident.chain:
+            chain = acting_chain(config.resident.chain, learner.architecture.acting())
+            copy = ActingCopy(chain, learner.architecture, seeds.number(Use.COMPRESSION))
+        source = ResidentSource(
+            config,
+            spec,
+            learner,
+            account,
+            published,
+            incarnation=incarnation,
+            seed=seeds.number(Use.RESIDENT),
+            copy=copy,
+            threads=threads,
+        )
+    loss: Any = config.loss
+    if loss.source == "fifo":
+        source = Fifo(source, unrolls=loss.buffer_unrolls)
+    return Trainer(
+        learner,
+        account,
+        source,
+        config=config,
+        spec=spec,
+        published=published,
+        generation=generation,
+        in_one_piece=in_one_piece,
+    )
+
+
+def _make_learner(config: Config, architecture: Architecture) -> Learner:
+    resident, trainer = config.resident.envs is not None, config.trainer
+    wanted = config.resident.device if resident else trainer.device
+    # bit-reproducible only on the CPU
+    device = choose_device("cpu" if config.run.deterministic else wanted)
+    # each worker is a thread; torch's pool would compete with them
+    torch.set_num_threads(1)
+    torch.manual_seed(config.run.seed)
+    return Learner(
+        architecture,
+        objective=make_objective(
+            config.loss,
+            config.correctors,
+            behaviour_parameters=config.actors.behaviour_parameters,
+            critic=config.policy.critic,
+        ),
+        optimiser=config.optimiser,
+        device=device,
+        amp_dtype=choose_amp(trainer.amp, device, pays=halves_pay(architecture.observation)),
+        channels_last=trainer.channels_last,
+        compiled=trainer.compile,
+        chunk_samples=_CHUNK_SAMPLES_OF_RESIDENT if resident else CHUNK_SAMPLES,
+        seed=config.run.seed,
+    )

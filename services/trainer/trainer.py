@@ -1,0 +1,412 @@
+"""The trainer: learns the batches of a source and publishes weights."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aclearn.config import Config
+from aclearn.errors import CheckpointError
+from aclearn.learning import (
+    Batch,
+    BatchSource,
+    BatchStopped,
+    DeviceReport,
+    DeviceUpdates,
+    GradientWorker,
+    Learner,
+    Minibatches,
+    ParameterStore,
+    StepAccount,
+    UpdateReport,
+)
+from aclearn.learning.account import OpenBatch
+from aclearn.shared_weights import SeqlockBuffer
+from aclearn.telemetry import part
+from aclearn.types import EnvSpec, PolicyVersion
+from services.trainer.gauges import ChainSteps, TrainerCounters, compressed_share, mean_gauges
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Updates in a row with a non-finite gradient after which the trainer fails.
+_MOST_REFUSED_UPDATES = 20
+#: Longest wait of a snapshot for an update to end; most take milliseconds.
+_SNAPSHOT_WITHIN_S = 3.0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The contents of a checkpoint; `return_mean_100` in its state marks the best."""
+
+    tensors: dict[str, NDArray[Any]]
+    state: dict[str, Any]
+
+
+class Trainer:
+    """The policy, its counters, and the effect of a batch on them. No socket, no thread.
+
+    Several worker threads may call `step` at a time, unless the source plays, each with its own
+    worker: they compute gradients in parallel and change the weights under `learner.lock`.
+
+    Args:
+        learner: has the policy.
+        account: of the agent steps.
+        source: of the batches.
+        config: of the run.
+        spec: of the environments.
+        published: gets each version.
+        generation: claimed for this trainer; see `claim_generation`.
+        in_one_piece: make the updates of a batch without a wait for the device, where precision
+            and optimiser allow it; None: where the source has a stream, as one CUDA graph.
+
+    Attributes:
+        buffer: gets published weights too, for roles that can map it; None without such roles.
+    """
+
+    buffer: SeqlockBuffer | None = None
+
+    def __init__(
+        self,
+        learner: Learner,
+        account: StepAccount,
+        source: BatchSource,
+        *,
+        config: Config,
+        spec: EnvSpec,
+        published: ParameterStore,
+        generation: int = 0,
+        in_one_piece: bool | None = None,
+    ) -> None:
+        self.learner, self.account, self.source = learner, account, source
+        self.published, self.generation = published, generation
+        self.counters = TrainerCounters()
+        self._config, self._spec = config, spec
+        self._order = torch.Generator().manual_seed(config.run.seed)  # of minibatches
+        self._refused_in_a_row = 0
+        self._gauges: dict[str, float] = {}
+        self._chain_steps = ChainSteps()
+        self._fields_at_begin: dict[str, Any] | None = None
+        self._updates: DeviceUpdates | None = None
+        self._in_place: GradientWorker | None = None
+        if in_one_piece is None:
+            in_one_piece = source.stream is not None
+        if in_one_piece and (setting := learner.waits_for_each_update):
+            _LOGGER.warning(
+                "event=updates_not_captured setting=%r detail='the trainer waits for the device "
+                "after each update; expected optimiser.kind adam, trainer.amp bf16 or off'",
+                setting,
+            )
+        elif in_one_piece:
+            self._in_place = learner.make_worker(in_place=True)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from a snapshot of an earlier trainer.
+
+        Raises:
+            KeyError, TypeError, ValueError: a part is missing.
+            CheckpointError: it does not fit this trainer.
+        """
+        tensors, state = snapshot.tensors, snapshot.state
+        self.counters = TrainerCounters(**state["counters"])
+        torch.set_rng_state(torch.from_numpy(tensors["random/torch"].copy()))
+        self._order.set_state(torch.from_numpy(tensors["random/minibatches"].copy()))
+        self.learner.load_state_tensors(dict(tensors))
+        self.account.restore(state["ledger"])
+        self.source.restore(tensors)
+        self._updates = None  # the optimiser's memory is another one
+        self._look_at_bound()
+
+    def snapshot(self, return_mean: float | None = None) -> Snapshot:
+        """The present state, for a later trainer.
+
+        Args:
+            return_mean: of 100 episodes, for the best one so far.
+
+        Raises:
+            CheckpointError: an update hangs, so that the weights cannot be read.
+        """
+        # weights and counters of the same moment; workers wait for the copy only
+        lock = self.learner.lock
+        if not lock.acquire(timeout=_SNAPSHOT_WITHIN_S):
+            raise CheckpointError(f"an update has not ended for {_SNAPSHOT_WITHIN_S:g} s")
+        try:
+            tensors, state = self.learner.state_tensors(), self._state()
+        finally:
+            lock.release()
+        tensors |= self.source.state()
+        tensors["random/torch"] = np.array(torch.get_rng_state().numpy())
+        tensors["random/minibatches"] = np.array(self._order.get_state().numpy())
+        return Snapshot(tensors, state | {"return_mean_100": return_mean})
+
+    def publish(self) -> None:
+        """Publish the present weights under `counters.policy_version`."""
+        with self.learner.lock:
+            at = PolicyVersion(self.generation, self.counters.policy_version)
+            if self.buffer is not None:
+                self.buffer.post(at, list(self.learner.published.values()))
+            self.published.publish(at, self.learner.snapshot())
+
+    @property
+    def over(self) -> bool:
+        """Whether a bound is reached, so that nothing more is learned."""
+        return self.account.reached is not None
+
+    def make_worker(self) -> GradientWorker:
+        """A worker for one thread that steps the trainer."""
+        return self.learner.make_worker(self.source.threads)
+
+    def step(self, timeout_s: float, worker: GradientWorker) -> bool:
+        """Learn the source's next batch, then publish; False if there is none.
+
+        Args:
+            timeout_s: of the wait for a batch.
+            worker: of the calling thread. Once its check stops the batch, an unfinished rollout
+                leaves no trace, and steps that were not learned yet are dropped.
+
+        Raises:
+            EnvironmentFailure: a reward or an observation is out of range.
+            FloatingPointError: too many updates in a row were refused.
+        """
+        if self._in_place is not None and self._most_updates_are_left:
+            self._in_place.watch(worker.check)
+            worker = self._in_place
+        if self.source.plays:
+            self._fields_at_begin = self.heartbeat_fields()
+        try:
+            with self._in_stream():
+                batch = self.source.next(timeout_s, worker)
+                if batch is not None:
+                    self.learn(batch, worker)
+        finally:
+            self._fields_at_begin = None
+        return batch is not None
+
+    @contextlib.contextmanager
+    def _in_stream(self) -> Iterator[None]:
+        if (stream := self.source.stream) is None:
+            yield
+            return
+        # others write and read weights and environments in the default stream
+        torch.cuda.synchronize(stream.device)
+        with stream.scope():
+            yield
+        stream.wait()
+
+    def learn(self, batch: Batch, worker: GradientWorker | None = None) -> None:
+        """Learn from a batch of the source, then publish.
+
+        The batch is split into `trainer.minibatches` (see `Minibatches`); `trainer.epochs` passes
+        go over it, fewer if the loss ends them, and each minibatch of each pass is one update, up
+        to `run.max_updates`. Steps that have not entered an update by then, by an error or by a
+        stop of the worker's check, count as dropped.
+
+        Args:
+            batch: its new steps are in flight.
+            worker: of the calling thread; None if there is only one thread.
+        """
+        worker = self.learner.own_worker if worker is None else worker
+        if worker.in_place:
+            self._learn_on_device(batch, worker)
+            return
+        with self.account.batch(batch.new_steps) as open_batch:
+            self._learn_batch(batch, worker, open_batch)
+        self.source.learned(batch)
+
+    def _learn_batch(self, batch: Batch, worker: GradientWorker, open_batch: OpenBatch) -> None:
+        if self._finished:
+            return
+        try:
+            batch = self.learner.prepare(batch, worker)
+        except BatchStopped:
+            return
+        if batch.steps == 0:
+            return
+        lags = self.counters.policy_version - batch.versions[batch.valid_on_host]
+        reports, observed = [], []
+        trainer = self._config.trainer
+        minibatches = Minibatches(
+            batch, count=trainer.minibatches, passes=trainer.epochs, generator=self._order
+        )
+        with suppress(BatchStopped):  # the updates until then stay
+            for index, minibatch in minibatches:
+                report = self._update(minibatch, worker, open_batch if index == 0 else None)
+                if report is None:
+                    break
+                if not report.applied:
+                    minibatches.refuse(minibatch)
+                    self._refuse(report)
+                    continue
+                reports.append(report)
+                if index == 0:
+                    observed.append(self.learner.observed(minibatch))
+                if self.learner.ends_batch(report):
+                    minibatches.end()
+        self.learner.note_learned(observed)
+        self._end_batch(reports, lags, batch.steps, batch.chain_steps, ended=minibatches.ended)
+
+    def _learn_on_device(self, batch: Batch, worker: GradientWorker) -> None:
+        """All updates, then one look at their figures and those of the source."""
+        learner, trainer = self.learner, self._config.trainer
+        if self._updates is None:
+            self._updates = learner.device_updates(
+                batch,
+                worker=worker,
+                count=trainer.minibatches,
+                passes=trainer.epochs,
+                broken=self.source.broken,
+            )
+        updates = self._updates
+        with learner.turn(), part("update"):
+            seed = int(torch.randint(2**62, (), generator=self._order))
+            updates.begin(self.account.learned_steps, seed=seed)
+            updates.run(self.source.stream)
+            reports = updates.results()
+        self.source.learned(batch)
+        learned = [each for each in reports if each.pass_number == 0]
+        if not learned:
+            return
+        there = batch.valid_on_host[:, 0]  # steps of all environments at a time are of one version
+        lags = self.counters.policy_version - batch.versions[there, 0]
+        steps, new = sum(each.steps for each in learned), sum(each.new_steps for each in learned)
+        chain_steps = dict.fromkeys(batch.chain_steps, new)
+        with self.account.batch(new) as open_batch:
+            applied = self._noted(reports, open_batch)
+            self._end_batch(applied, lags, steps, chain_steps, ended=updates.ended)
+
+    def _noted(self, reports: list[DeviceReport], open_batch: OpenBatch) -> list[UpdateReport]:
+        """Count updates that were made; returns those that changed the weights."""
+        applied = []
+        for pass_number, _, steps, report in reports:
+            self._count(report, steps, open_batch if pass_number == 0 else None)
+            if report.applied:
+                applied.append(report)
+            else:
+                self._refuse(report)
+        return applied
+
+    def _end_batch(
+        self,
+        reports: list[UpdateReport],
+        lags: NDArray[np.int64],
+        steps: int,
+        chain_steps: Mapping[str, int],
+        *,
+        ended: bool,
+    ) -> None:
+        """Count a learned batch and publish the new version, if an update changed anything."""
+        with self.learner.turn():
+            self.counters.batches += 1
+            self.counters.ended_batches += ended
+            self._chain_steps.add(chain_steps)
+            if not reports:
+                return
+            self.counters.policy_version += 1
+            with part("publish"):
+                self.publish()
+            self._gauges = {
+                **mean_gauges(reports),
+                "lag_mean": float(lags.mean()),
+                "lag_max": float(lags.max()),
+                "batch_steps": float(steps),
+                "compressed_share": compressed_share(chain_steps),
+            }
+
+    @property
+    def _finished(self) -> bool:
+        """Whether the run has made all its updates."""
+        most = self._config.run.max_updates
+        return most is not None and self.counters.updates >= most
+
+    @property
+    def _most_updates_are_left(self) -> bool:
+        """Whether the run may make all updates of one more batch."""
+        trainer, most = self._config.trainer, self._config.run.max_updates
+        here = trainer.epochs * trainer.minibatches
+        return most is None or self.counters.updates + here <= most
+
+    def _update(
+        self, batch: Batch, worker: GradientWorker, open_batch: OpenBatch | None
+    ) -> UpdateReport | None:
+        """One update; None if the run has made its last one."""
+        learner = self.learner
+        sums = learner.differentiate(batch, worker)
+        with learner.turn(), part("optimiser"):
+            if self._finished:  # meanwhile another worker may have made the last one
+                return None
+            learned_steps = self.account.learned_steps
+            report = learner.apply(worker, sums, learned_steps=learned_steps)
+            self._count(report, batch.new_steps, open_batch)
+        return report
+
+    def _count(self, report: UpdateReport, steps: int, open_batch: OpenBatch | None) -> None:
+        """Count an update, and the fate of its steps in the first pass, whose batch is open."""
+        if report.applied:
+            self._refused_in_a_row = 0
+            self.counters.updates += 1
+            self._look_at_bound()
+        if open_batch is None:
+            return
+        if report.applied:
+            open_batch.learned(steps)
+        else:
+            open_batch.dropped("nonfinite_gradient", steps)
+
+    def _look_at_bound(self) -> None:
+        if self._finished:
+            self.account.reached = "max_updates"
+
+    def _refuse(self, report: UpdateReport) -> None:
+        _LOGGER.error("event=update_refused gradient_norm=%s", report.metrics["gradient_norm"])
+        with self.learner.lock:
+            self.counters.refused_updates += 1
+            self._refused_in_a_row += 1
+        if self._refused_in_a_row >= _MOST_REFUSED_UPDATES:
+            raise FloatingPointError(
+                f"{_MOST_REFUSED_UPDATES} updates in a row had a gradient that is not finite: "
+                "lower optimiser.learning_rate or clip rewards (env.clip_rewards)"
+            )
+
+    def take_episodes(self) -> dict[str, Any]:
+        """Fields of a heartbeat about episodes since the last call; none within a batch."""
+        return self.source.take_episodes() if self._fields_at_begin is None else {}
+
+    def heartbeat_fields(self) -> dict[str, Any]:
+        """Counters, dropped steps and gauges of a heartbeat, at the same moment.
+
+        While a batch is played they are the fields at its start: the monitor must not see a bound
+        before the batch that reaches it is learned, and end the run.
+        """
+        if self._fields_at_begin is not None:
+            return {name: dict(values) for name, values in self._fields_at_begin.items()}
+        # without the lock: a heartbeat must not wait for an update. `updates` may be one ahead.
+        counters, dropped = self.account.counters()
+        counters |= vars(self.counters)
+        counters |= {"generation": self.generation, **self._chain_steps.counters()}
+        gauges = dict(self._gauges)
+        fields: dict[str, Any] = {"counters": counters, "dropped": dropped, "gauges": gauges}
+        for name, more in self.source.heartbeat_fields().items():
+            fields[name] |= more
+        return fields
+
+    def close(self) -> None:
+        """Close the source, whose waiting steps count as dropped."""
+        self.source.close()
+
+    def _state(self) -> dict[str, Any]:
+        architecture = self.learner.architecture
+        return {
+            "architecture": architecture.digest(),
+            "architecture_spec": architecture.to_dict(),
+            "environment": self._spec.of_environment(),
+            "generation": self.generation,
+            "counters": dict(vars(self.counters)),
+            "ledger": self.account.state(),
+        }
