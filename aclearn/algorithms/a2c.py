@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from aclearn.algorithms.actor_critic import ActorCritic, ActorCriticConfig
 from aclearn.algorithms.algorithm import entropy_cost
 from aclearn.config import Config
@@ -25,8 +27,8 @@ class A2CConfig(ActorCriticConfig):
     kind: str = loss_kind("a2c")
     entropy_cost: float = entropy_cost(0.0)
 
+    @override
     def doubts(self, config: Config) -> Iterator[str]:
-        """Several passes over data that count as on-policy."""
         if config.trainer.epochs > 1:
             yield (
                 f"trainer.epochs: a2c learns each of {config.trainer.epochs} passes as if the "

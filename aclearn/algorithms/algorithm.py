@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic import Field
+from typing_extensions import override
 
 from aclearn.config import Config, LossConfig, Whole
 
@@ -68,8 +69,8 @@ class TargetNetworkConfig(LossConfig):
     target_update_every: Whole = target_update_every(32)
     target_update_rate: float = target_update_rate(1.0)
 
+    @override
     def contradictions(self, config: Config) -> Iterator[str]:
-        """A slow copy of weights that belong to other statistics."""
         yield from super().contradictions(config)
         normalised = self.normalise_returns or config.policy.normalise_observations
         if self.target_update_rate < 1.0 and normalised:
@@ -83,8 +84,8 @@ class TargetNetworkConfig(LossConfig):
 class ActionCriticConfig(LossConfig):
     """An algorithm whose critics value the numbers that the policy squashes by tanh."""
 
+    @override
     def contradictions(self, config: Config) -> Iterator[str]:
-        """Keys of other critics and of other actions."""
         yield from super().contradictions(config)
         kind, policy = self.kind, config.policy
         if not config.env.squash_actions:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
+from typing_extensions import override
 
 from aclearn.algorithms.algorithm import (
     MAX_COST,
@@ -64,8 +65,8 @@ class DDPGConfig(ActionCriticConfig, NoiseConfig, TargetNetworkConfig):
         """Steps of the buffer."""
         return config.actors.unroll_length * self.buffer_unrolls
 
+    @override
     def contradictions(self, config: Config) -> Iterator[str]:
-        """Keys of a stochastic policy, of other data, and of other places of environments."""
         yield from super().contradictions(config)
         if config.resident.envs is None:
             yield (

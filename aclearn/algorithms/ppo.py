@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
+from typing_extensions import override
 
 from aclearn.algorithms.algorithm import Loss, LossSums, Outputs, entropy_cost, value_cost
 from aclearn.config import Config, LossConfig
@@ -60,8 +61,8 @@ class PPOConfig(LossConfig):
         """Whether every ratio is 1, since the clip's centre is the policy before each update."""
         return config.trainer.epochs * config.trainer.minibatches == 1
 
+    @override
     def doubts(self, config: Config) -> Iterator[str]:
-        """A clip that never acts, and an early end of nothing."""
         if self.never_clips(config):
             yield (
                 "trainer.epochs: with one update a batch (trainer.minibatches: 1) every ratio to "

@@ -6,6 +6,8 @@ from aclearn.config._check import validated
 from aclearn.config._explain import got
 from aclearn.config._fields import Group, Whole
 from aclearn.config._yaml import YamlError, canonical_yaml, inline_yaml, parse_yaml
+from aclearn.config.actors import MAX_PROCESSES, ActorsConfig
+from aclearn.config.compressor import CompressorConfig
 from aclearn.config.correctors import CorrectorConfig
 from aclearn.config.describe import (
     ConfigKey,
@@ -13,7 +15,6 @@ from aclearn.config.describe import (
     describe_config,
     settings_table,
 )
-from aclearn.config.doubts import doubts
 from aclearn.config.env import AtariConfig, EnvConfig
 from aclearn.config.learning import OptimiserConfig, TrainerConfig
 from aclearn.config.load import (
@@ -24,18 +25,12 @@ from aclearn.config.load import (
     with_overrides,
 )
 from aclearn.config.loss import LossConfig
-from aclearn.config.model import Config, RunConfig
+from aclearn.config.model import Config, RunConfig, doubts
 from aclearn.config.monitor import MetricsConfig, MonitorConfig, TunerConfig
+from aclearn.config.network import NetworkConfig, SupervisorConfig
 from aclearn.config.policy import PolicyConfig
-from aclearn.config.roles import (
-    MAX_PROCESSES,
-    ActorsConfig,
-    CompressorConfig,
-    NetworkConfig,
-    PredictorConfig,
-    ResidentConfig,
-    SupervisorConfig,
-)
+from aclearn.config.predictor import PredictorConfig
+from aclearn.config.resident import ResidentConfig
 from aclearn.config.shipped import find_config, shipped_config, shipped_configs, summary_of
 
 __all__ = [

@@ -71,3 +71,10 @@ class Group(BaseModel):
     def doubts(self, config: Any) -> Iterator[str]:
         """One such sentence for each value that has no effect, or an unexpected one."""
         return iter(())
+
+    def changed(self, *keys: str) -> Iterator[str]:
+        """Those of the keys whose value is not the default."""
+        for key in keys:
+            field = type(self).model_fields[key]
+            if getattr(self, key) != field.get_default(call_default_factory=True):
+                yield key

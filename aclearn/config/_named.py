@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict, SerializeAsAny, model_serializer, model_validator
+from typing_extensions import override
 
 from aclearn.config._check import check
 from aclearn.config._explain import got
@@ -49,6 +50,10 @@ class NamedArguments(Group):
         if made is None:
             raise ValueError("; ".join(key + sentence for key, sentence in mistakes))
         return {"name": name, "arguments": made}
+
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        return self.arguments.contradictions(config)
 
     @model_serializer
     def _to_yaml(self) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
+from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
 from aclearn.config._named import NamedArguments
@@ -88,6 +90,14 @@ class KLFilterConfig(Group):
         description="largest KL(π‖μ) of a state that is learned, in nats",
     )
 
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        if not config.actors.behaviour_parameters:
+            yield (
+                f"actors.behaviour_parameters: {_entry(self, config)[1]}, which correctors lists, "
+                "compares π with the parameters that actions were sampled from; set this to true"
+            )
+
 
 class NStepConfig(Group):
     """n-step returns, as if the data were on-policy."""
@@ -96,6 +106,16 @@ class NStepConfig(Group):
         default=5, ge=1, le=65_536, description="n: rewards of a return before it bootstraps"
     )
 
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        learned = config.loss.learned_together(config)
+        if self.steps > learned:
+            yield (
+                f"correctors[{_entry(self, config)[0]}].n_step.steps: no return has {self.steps} "
+                f"steps where {learned} are learned together (actors.unroll_length); set it to "
+                f"{learned} or less, or that to more"
+            )
+
 
 class LambdaConfig(Group):
     """A corrector whose one argument is λ."""
@@ -103,8 +123,17 @@ class LambdaConfig(Group):
     lambda_: float = _lambda()
 
 
-Q_CORRECTORS = ("retrace", "tree_backup", "q_lambda", "q_importance_sampling")
-"""Our correctors of action values, which need `policy.critic: q`."""
+class ActionValueConfig(LambdaConfig):
+    """A corrector of action values."""
+
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        if config.policy.critic != "q":
+            yield (
+                f"policy.critic: {_entry(self, config)[1]}, which correctors lists, corrects the "
+                "values of actions; set this to q"
+            )
+
 
 CORRECTORS: dict[str, type[Group]] = {
     "vtrace": VTraceConfig,
@@ -113,7 +142,10 @@ CORRECTORS: dict[str, type[Group]] = {
     "kl_filter": KLFilterConfig,
     "no_correction": LambdaConfig,
     "n_step": NStepConfig,
-    **dict.fromkeys(Q_CORRECTORS, LambdaConfig),
+    "retrace": ActionValueConfig,
+    "tree_backup": ActionValueConfig,
+    "q_lambda": ActionValueConfig,
+    "q_importance_sampling": ActionValueConfig,
 }
 """The models of our correctors by their names."""
 
@@ -122,3 +154,12 @@ class CorrectorConfig(NamedArguments):
     """One corrector of the chain; in YAML `name` or `name: {arguments}`."""
 
     table = CORRECTORS
+
+
+def _entry(arguments: Group, config: Any) -> tuple[int, str]:
+    """Place in `config.correctors` and name of the corrector that has these arguments."""
+    return next(
+        (place, corrector.name)
+        for place, corrector in enumerate(config.correctors)
+        if corrector.arguments is arguments
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict, field_validator
+from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
 from aclearn.types.atari_ids import current_id
@@ -143,3 +145,28 @@ class EnvConfig(Group):
     def is_atari(self) -> bool:
         """Whether the emulator's own vector environment plays this id."""
         return self.id.startswith("ALE/")
+
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        if self.id.startswith("resident:"):
+            for key in self.changed("frame_stack", "channels", "ignore", "action_mask"):
+                yield f"env.{key}: resident environments have no such setting; remove it"
+        if not self.is_atari:
+            not_one = f"{self.id} is not an Atari game (their ids start with ALE/)"
+            if self.life_loss_ends:
+                yield f"env.life_loss_ends: {not_one}, and only those tell of lives; remove it"
+            if self.atari != AtariConfig():
+                yield f"env.atari: {not_one}, so these keys would have no effect; remove them"
+            return
+        if self.frame_stack != 1:
+            yield (
+                f"env.frame_stack: {self.id} stacks its frames in the emulator; leave this at 1 "
+                f"and set env.atari.frame_stack to {self.frame_stack}"
+            )
+        for key in self.changed("squash_actions", "action_mask"):
+            yield (
+                f"env.{key}: {self.id} is played with discrete actions that are all allowed; "
+                "remove it"
+            )
+        for key in self.changed("channels", "ignore"):
+            yield f"env.{key}: {self.id} shows one stack of grey images; remove it"

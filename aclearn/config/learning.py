@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
 
@@ -78,6 +80,11 @@ class TrainerConfig(Group):
         "older unrolls are dropped and counted",
     )
 
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        if self.amp == "fp16" and self.device == "cpu":
+            yield "trainer.amp: fp16 needs a GPU, and trainer.device is cpu; use bf16, auto or off"
+
 
 class OptimiserConfig(Group):
     """The gradient step."""
@@ -140,3 +147,26 @@ class OptimiserConfig(Group):
         if self.schedule == "constant" or self.schedule_steps is None:
             return self.learning_rate
         return self.learning_rate * max(0.0, 1.0 - learned_steps / self.schedule_steps)
+
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        if self.schedule == "linear" and self.schedule_steps is None:
+            yield (
+                "optimiser.schedule_steps: a linear schedule needs its length in learned agent "
+                "steps, for instance 10_000_000; or set optimiser.schedule to constant"
+            )
+
+    @override
+    def doubts(self, config: Any) -> Iterator[str]:
+        most = config.run.max_env_steps
+        if self.schedule == "linear" and most and most > (self.schedule_steps or most):
+            yield (
+                f"optimiser.schedule_steps: the rate is 0 after {self.schedule_steps} of "
+                f"run.max_env_steps: {most}, so that nothing is learned of the rest; set it to "
+                f"{most}"
+            )
+        if self.schedule == "constant" and self.schedule_steps is not None:
+            yield (
+                "optimiser.schedule_steps: it has no effect while optimiser.schedule is constant; "
+                "set that to linear, or this to null"
+            )

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, Strict, model_validator
+from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
 from aclearn.config._plain import not_plain
 from aclearn.config._yaml import dump_yaml, with_tuples
-from aclearn.config.checks import contradictions
+from aclearn.config.actors import ActorsConfig
+from aclearn.config.compressor import CompressorConfig
 from aclearn.config.correctors import CorrectorConfig
 from aclearn.config.env import EnvConfig
 from aclearn.config.learning import OptimiserConfig, TrainerConfig
 from aclearn.config.loss import AnyLoss, LossConfig, default_correctors
 from aclearn.config.monitor import MetricsConfig, MonitorConfig, TunerConfig
+from aclearn.config.network import NetworkConfig, SupervisorConfig
 from aclearn.config.policy import PolicyConfig
-from aclearn.config.roles import (
-    ActorsConfig,
-    CompressorConfig,
-    NetworkConfig,
-    PredictorConfig,
-    ResidentConfig,
-    SupervisorConfig,
-)
+from aclearn.config.predictor import PredictorConfig
+from aclearn.config.resident import ResidentConfig
 
 
 class RunConfig(Group):
@@ -98,6 +95,22 @@ class RunConfig(Group):
         description="time between two lines of metrics.jsonl, in seconds",
     )
 
+    @override
+    def contradictions(self, config: Config) -> Iterator[str]:
+        if not self.deterministic:
+            return
+        for key in ("trainer", "predictor", "resident"):
+            if (device := getattr(config, key).device) not in ("auto", "cpu"):
+                yield (
+                    f"{key}.device: run.deterministic is bit-reproducible on the CPU only; "
+                    f"set it to cpu or auto instead of {device}"
+                )
+        if config.trainer.workers != 1:
+            yield (
+                "trainer.workers: run.deterministic has one worker at a time; set it to 1 instead "
+                f"of {config.trainer.workers}"
+            )
+
     def bounds(self) -> dict[str, float | None]:
         """The target and the bounds of the run, by key; None if not set."""
         return {
@@ -157,7 +170,8 @@ class Config(Group):
 
     @model_validator(mode="after")
     def _groups_agree(self) -> Config:
-        found = [*contradictions(self), *not_plain(self.model_dump(by_alias=True), "")]
+        found = [sentence for group in _groups(self) for sentence in group.contradictions(self)]
+        found += not_plain(self.model_dump(by_alias=True), "")
         if found:
             raise ValueError("\n".join(found))
         return self
@@ -192,6 +206,21 @@ class Config(Group):
         values: dict[str, Any] = self.model_dump(by_alias=True)
         values["env"]["kwargs"] = with_tuples(self.env.kwargs)
         return dump_yaml(values)
+
+
+def doubts(config: Config) -> Iterator[str]:
+    """One sentence for each setting that has no effect, or an unexpected one.
+
+    It begins with the dotted key to change and says how to mend it.
+    """
+    for group in _groups(config):
+        yield from group.doubts(config)
+
+
+def _groups(config: Config) -> Iterator[Group]:
+    for key in type(config).model_fields:
+        group = getattr(config, key)
+        yield from group if isinstance(group, tuple) else (group,)
 
 
 def plain_name(text: str) -> str:

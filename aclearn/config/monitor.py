@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, Strict
+from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
 from aclearn.config._named import NamedArguments
@@ -67,6 +69,27 @@ class MonitorConfig(Group):
         description="window of return_slope_per_s, return_slope_per_step and reward_gap, in "
         "seconds; longer while it holds few episodes",
     )
+
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        step_s = config.actors.step_timeout_s
+        if self.silent_after_s < 2 * self.heartbeat_every_s:
+            yield (
+                f"monitor.silent_after_s: {self.silent_after_s:g} s would count a role as dead "
+                f"after one late heartbeat; set it to {2 * self.heartbeat_every_s:g} s or more, "
+                "twice monitor.heartbeat_every_s"
+            )
+        elif self.silent_after_s <= step_s:
+            yield (
+                f"monitor.silent_after_s: {self.silent_after_s:g} s would kill an actor during a "
+                f"step, which may take actors.step_timeout_s = {step_s:g} s; set it to more, "
+                f"or that to {self.silent_after_s / 2:g} s"
+            )
+        if self.strategies and config.run.deterministic:
+            yield (
+                "monitor.strategies: strategies decide by the clock, so run.deterministic cannot "
+                "hold; set that to false, or remove them"
+            )
 
 
 class MetricsConfig(Group):
@@ -162,3 +185,41 @@ class TunerConfig(Group):
     def longest_gap_s(self) -> float:
         """Longest valid time between two heartbeats of the trainer in a window, in seconds."""
         return max(2.0, self.every_s / 2)
+
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        if not self.enabled:
+            return
+        if config.run.deterministic:
+            yield (
+                "tuner.enabled: a tuner decides by the clock, so run.deterministic cannot hold; "
+                "set one of them to false"
+            )
+        if not self.counts:
+            yield (
+                "tuner.counts: there is nothing to change; set it to [predictors, trainers], or "
+                "tuner.enabled to false"
+            )
+        heartbeat_s = config.monitor.heartbeat_every_s
+        if 2 * heartbeat_s > self.longest_gap_s:
+            yield (
+                f"monitor.heartbeat_every_s: {heartbeat_s:g} s is too slow for windows of "
+                f"tuner.every_s = {self.every_s:g} s, since one late heartbeat discards a window; "
+                f"lower it to {self.longest_gap_s / 2:g} s or less, "
+                f"or raise tuner.every_s to {4 * heartbeat_s:g} s or more"
+            )
+        for count, section, number in (
+            ("predictors", "predictor", "workers"),
+            ("trainers", "trainer", "workers"),
+            ("actors", "actors", "processes"),
+        ):
+            if count not in self.counts or (
+                count == "predictors" and config.actors.inference == "local"
+            ):
+                continue
+            given, most = getattr(getattr(config, section), number), getattr(self, f"max_{count}")
+            if given > most:
+                yield (
+                    f"{section}.{number}: {given} is above tuner.max_{count}, which is {most}; "
+                    f"raise that to {given} or more, or lower this to {most}"
+                )

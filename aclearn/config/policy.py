@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, Strict, field_validator
+from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
 from aclearn.config._named import known
@@ -79,3 +81,31 @@ class PolicyConfig(Group):
         if ":" not in name and (refusal := refuse_recurrence(name)) is not None:
             raise ValueError(refusal)
         return known(name, {AUTO: None, **ARCHITECTURES})
+
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        if config.env.is_atari:
+            for key in self.changed("std_from_observations", "initial_std"):
+                yield (
+                    f"policy.{key}: {config.env.id} is played with discrete actions, which have no "
+                    "standard deviations; remove it"
+                )
+        if self.std_from_observations and self.initial_std != 1.0:
+            yield (
+                "policy.initial_std: with policy.std_from_observations the network gives the "
+                "deviations; remove one of them"
+            )
+        if not self.is_users:
+            if self.arguments:
+                yield (
+                    f"policy.arguments: {self.architecture} is a network of aclearn; remove it, or "
+                    "name a module:Class in policy.architecture"
+                )
+            return
+        for key in self.changed(
+            "hidden", "activation", "separate_value", "std_from_observations", "initial_std"
+        ):
+            yield (
+                f"policy.{key}: {self.architecture} is a network of yours, which this does not "
+                "change; remove it, or give it in policy.arguments"
+            )

@@ -1,0 +1,284 @@
+"""Values that are valid alone and contradict each other, or have no effect together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from aclearn.config import config_of_keys, doubts, inline_yaml, load_config, shipped_configs
+from aclearn.errors import ConfigError
+
+#: Keys; below them the key that the sentence names => its ways out, of which each alone must do.
+#: "remove" takes the named key away, "remove KEY" another one. The value of a key with "<" is left
+#: to the reader; the sentence names all others.
+_CASES = """
+env.id: ALE/Pong-v5, env.frame_stack: 4
+  env.frame_stack => env.frame_stack: 1, env.atari.frame_stack: 4
+env.id: ALE/Pong-v5, env.squash_actions: true
+  env.squash_actions => remove
+env.id: ALE/Pong-v5, env.action_mask: info
+  env.action_mask => remove
+env.id: ALE/Pong-v5, env.channels: first
+  env.channels => remove
+env.id: ALE/Pong-v5, env.ignore: [a]
+  env.ignore => remove
+env.id: resident:CartPole, env.frame_stack: 4
+  env.frame_stack => remove
+env.id: resident:CartPole, env.action_mask: info
+  env.action_mask => remove
+env.life_loss_ends: true
+  env.life_loss_ends => remove
+env.atari.frame_skip: 2
+  env.atari => remove env.atari.frame_skip
+env.id: ALE/Pong-v5, policy.initial_std: 0.5
+  policy.initial_std => remove
+env.id: ALE/Pong-v5, policy.std_from_observations: true
+  policy.std_from_observations => remove
+policy.std_from_observations: true, policy.initial_std: 0.1
+  policy.initial_std => remove | remove policy.std_from_observations
+policy.arguments: {a: 1}
+  policy.arguments => remove | policy.architecture<: m:Net
+policy.architecture: m:Net, policy.hidden: [8]
+  policy.hidden => remove
+actors.processes: 500, actors.inference: predictor, predictor.processes: 12
+  actors.processes => actors.processes: 499
+tuner.enabled: true, tuner.counts: [actors], tuner.max_actors: 400, actors.inference: predictor,
+    predictor.processes: 64, compressor.chain: [onnx], compressor.processes: 64
+  tuner.max_actors => tuner.max_actors: 383
+actors.original_share: 0.1
+  actors.original_share => compressor.chain<: [onnx] | actors.original_share: 0
+actors.original_share: 0.1, actors.inference: predictor, compressor.chain: [onnx]
+  actors.original_share => actors.inference: local | actors.original_share: 0
+actors.wait_for_weights: true, actors.inference: predictor
+  actors.wait_for_weights => actors.inference: local | actors.wait_for_weights: false
+actors.wait_for_weights: true, actors.groups: 2
+  actors.wait_for_weights => actors.groups: 1
+actors.wait_for_weights: true, tuner.enabled: true, tuner.counts: [actors, trainers]
+  actors.wait_for_weights => tuner.counts<: [trainers] | actors.wait_for_weights: false
+resident.device: cpu
+  resident.device => resident.envs<: 8
+resident.envs: 8, trainer.workers: 2
+  trainer.workers => trainer.workers: 1
+resident.envs: 8, trainer.device: cuda
+  trainer.device => resident.device<: cuda, trainer.device: auto
+resident.envs: 8, actors.processes: 3
+  actors.processes => remove | actors.processes: 2
+resident.envs: 8, trainer.unrolls_per_batch: 3
+  trainer.unrolls_per_batch => trainer.unrolls_per_batch: 2
+resident.envs: 8, compressor.chain: [onnx]
+  compressor.chain => compressor.chain<: []
+resident.envs: 8, env.action_mask: info
+  env.action_mask => env.action_mask: null
+resident.envs: 8, env.info_metrics: [a]
+  env.info_metrics => env.info_metrics: []
+resident.envs: 8, tuner.enabled: true
+  tuner.enabled => tuner.enabled: false
+actors.inference: predictor, actors.envs_per_group: 17, predictor.max_batch: 16
+  predictor.max_batch => predictor.max_batch: 17
+predictor.min_batch: 200
+  predictor.min_batch => predictor.min_batch: 128
+predictor.device: cuda:1
+  predictor.device => predictor.runtime: torch | predictor.runtime: torch-amp
+predictor.runtime: torch, predictor.device: cuda, compressor.chain: [onnx]
+  predictor.device => predictor.device: cpu | predictor.device: auto | compressor.chain<: []
+compressor.max_kl: 0.1, compressor.fidelity_observations: 0
+  compressor.max_kl => compressor.fidelity_observations: 32 | compressor.max_kl: null
+compressor.ladder: [[int8, onnx]]
+  compressor.ladder => compressor.ladder<: [[int8, onnx], []]
+compressor.ladder: [[int8, onnx], []], compressor.chain: [onnx]
+  compressor.ladder => remove | remove compressor.chain
+compressor.ladder: [[int8, onnx], [onnx], [int8, onnx]]
+  compressor.ladder => compressor.ladder<: [[int8, onnx], [onnx]]
+compressor.ladder: [[int8, onnx], [], [onnx]]
+  compressor.ladder => compressor.ladder<: [[int8, onnx], [onnx], []]
+trainer.amp: fp16, trainer.device: cpu
+  trainer.amp => trainer.amp: bf16 | trainer.amp: auto | trainer.amp: 'off'
+run.deterministic: true, trainer.device: cuda:0
+  trainer.device => trainer.device: cpu | trainer.device: auto
+run.deterministic: true, predictor.device: cuda:0, predictor.runtime: torch
+  predictor.device => predictor.device: cpu | predictor.device: auto
+run.deterministic: true, resident.device: cuda:0, resident.envs: 8
+  resident.device => resident.device: cpu | resident.device: auto
+run.deterministic: true, trainer.workers: 2
+  trainer.workers => trainer.workers: 1
+run.deterministic: true, tuner.enabled: true
+  tuner.enabled => tuner.enabled: false | run.deterministic: false
+run.deterministic: true, monitor.strategies: [threshold]
+  monitor.strategies => run.deterministic: false | remove
+tuner.enabled: true, tuner.counts: []
+  tuner.counts => tuner.counts: [predictors]
+tuner.enabled: true, tuner.every_s: 10, monitor.heartbeat_every_s: 4
+  monitor.heartbeat_every_s => monitor.heartbeat_every_s: 2.5 | tuner.every_s: 16
+tuner.enabled: true, tuner.every_s: 1, monitor.heartbeat_every_s: 1.5
+  monitor.heartbeat_every_s => monitor.heartbeat_every_s: 1 | tuner.every_s: 6
+tuner.enabled: true, tuner.max_trainers: 2, trainer.workers: 3
+  trainer.workers => tuner.max_trainers: 3 | trainer.workers: 2
+monitor.heartbeat_every_s: 2, monitor.silent_after_s: 3, actors.step_timeout_s: 1
+  monitor.silent_after_s => monitor.silent_after_s: 4
+monitor.silent_after_s: 20, actors.step_timeout_s: 20
+  monitor.silent_after_s => monitor.silent_after_s<: 21 | actors.step_timeout_s: 10
+optimiser.schedule: linear
+  optimiser.schedule_steps => optimiser.schedule_steps<: 10_000_000 | optimiser.schedule: constant
+supervisor.backoff_first_s: 3, supervisor.backoff_max_s: 2
+  supervisor.backoff_max_s => supervisor.backoff_max_s: 3
+network.bind_host: 0.0.0.0
+  network.bind_host => network.keys_dir<: keys | network.bind_host: 127.0.0.1
+network.announce_host: 0.0.0.0
+  network.announce_host => network.announce_host<: here
+network.ports.unrolls: 7000, network.ports.weights: 7000
+  network.ports.weights => network.ports.weights<: 7001 | network.ports.weights: null
+monitor.port: 7000, network.ports.predictions: 7000
+  network.ports.predictions => network.ports.predictions: null
+monitor.port: 7000, network.ports.artifacts: 7001, compressor.processes: 2
+  network.ports.artifacts => network.ports.artifacts: null
+correctors: [{retrace: {lambda: 0.9}}]
+  policy.critic => policy.critic: q
+correctors: [{tree_backup: {lambda: 0.9}}]
+  policy.critic => policy.critic: q
+correctors: [{q_lambda: {lambda: 0.9}}]
+  policy.critic => policy.critic: q
+correctors: [{q_importance_sampling: {lambda: 0.9}}]
+  policy.critic => policy.critic: q
+correctors: [vtrace, {kl_filter: {bound: 1}}]
+  actors.behaviour_parameters => actors.behaviour_parameters: true
+correctors: [n_step], actors.unroll_length: 2
+  correctors[0].n_step.steps => correctors: [{n_step: {steps: 2}}] | actors.unroll_length<: 5
+env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, loss.buffer_unrolls: 1,
+    actors.unroll_length: 2
+  correctors[0].n_step.steps => actors.unroll_length<: 5
+loss.kind: impact, loss.target_update_rate: 0.1, loss.normalise_returns: true
+  loss.target_update_rate => loss.target_update_rate: 1 | loss.normalise_returns: false
+env.squash_actions: true, loss.kind: ddpg
+  loss.kind => resident.envs<: 8 | loss.kind: ppo | loss.kind: actor_critic
+env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, env.squash_actions: false
+  env.squash_actions => env.squash_actions: true
+env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, policy.architecture: m:Net
+  policy.architecture => policy.architecture: mlp
+env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, correctors: [vtrace]
+  correctors[0] vtrace => correctors: [n_step]
+env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, policy.critic: q
+  policy.critic => remove
+env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, policy.separate_value: true
+  policy.separate_value => remove
+env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, policy.std_from_observations: true
+  policy.std_from_observations => remove
+env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, policy.initial_std: 0.5
+  policy.initial_std => remove
+env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, loss.normalise_advantages: true
+  loss.normalise_advantages => remove
+env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, loss.target_update_rate: 1,
+    loss.normalise_returns: true
+  loss.normalise_returns => remove
+loss.kind: ppo, trainer.epochs: 1, trainer.minibatches: 1
+  trainer.epochs => trainer.epochs: 10, trainer.minibatches: 32 | loss.kind: actor_critic
+loss.kind: impact, loss.target_update_every: 1, trainer.epochs: 1, trainer.minibatches: 1
+  trainer.epochs => trainer.epochs: 2, trainer.minibatches: 8
+loss.kind: ppo, loss.target_kl: 0.1, trainer.epochs: 1
+  loss.target_kl => trainer.epochs<: 2 | loss.target_kl: null
+loss.kind: a2c, trainer.epochs: 4
+  trainer.epochs => trainer.epochs: 1 | loss.kind: ppo | loss.kind: actor_critic
+optimiser.schedule_steps: 5
+  optimiser.schedule_steps => optimiser.schedule: linear | optimiser.schedule_steps: null
+run.max_env_steps: 65000, optimiser.schedule: linear, optimiser.schedule_steps: 60000
+  optimiser.schedule_steps => optimiser.schedule_steps: 65000
+"""
+_CASE = re.compile(r"^(\S.*(?:\n    .*)*)\n  (\S.*) => (.*)$", re.M)
+
+
+def _sentences(keys: dict[str, Any]) -> list[str]:
+    """The contradictions, or without any the doubts."""
+    try:
+        return list(doubts(config_of_keys(keys)))
+    except ConfigError as error:
+        return [line.removeprefix("configuration: ") for line in str(error).split("\n")]
+
+
+def _keys(text: str) -> dict[str, Any]:
+    keys: dict[str, Any] = yaml.safe_load(f"{{{text}}}")
+    return keys
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list) and value:
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(part)
+    else:
+        yield inline_yaml(value).strip("'")
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "remedy"),
+    [
+        pytest.param(given, key, remedy, id=f"{given} → {remedy}")
+        for given, key, remedies in re.findall(
+            r"^(\S.*(?:\n    .*)*)\n  (\S.*) => (.*)$", _CASES, re.M
+        )
+        for remedy in remedies.split(" | ")
+    ],
+)
+def test_each_way_out_that_the_sentence_names_is_one(given: str, key: str, remedy: str) -> None:
+    keys = {"env.id": "a", **_keys(given)}
+    [sentence] = _sentences(keys)
+    assert sentence.startswith(f"{key}: ")
+    way_out = sentence.rpartition("; ")[2]
+
+    if remedy.startswith("remove"):
+        taken = remedy.removeprefix("remove").strip() or key
+        assert "remove" in way_out
+        assert taken.startswith(key) or taken in sentence
+        del keys[taken]
+    else:
+        for changed, value in _keys(remedy).items():
+            name = changed.removesuffix("<")
+            assert name.partition(".")[2] in sentence
+            for leaf in _leaves(value) if name == changed else ():
+                assert re.search(rf"(?<![\w.]){re.escape(leaf)}(?!\w)", way_out), leaf
+            keys[name] = value
+
+    assert not _sentences(keys)
+
+
+def test_two_contradictions_get_two_lines() -> None:
+    keys = {"env.id": "ALE/Pong-v5", "env.frame_stack": 4, "optimiser.schedule": "linear"}
+
+    assert [line.partition(":")[0] for line in _sentences(keys)] == [
+        "env.frame_stack",
+        "optimiser.schedule_steps",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "env.id: ALE/Pong-v5, env.atari.frame_stack: 2",
+        "env.id: 'my.module:factory', env.frame_stack: 4",
+        "trainer.amp: bf16, trainer.device: cpu",
+        "actors.envs_per_group: 17, predictor.max_batch: 16",
+        "compressor.fidelity_observations: 0",
+        "tuner.every_s: 10, monitor.heartbeat_every_s: 4",
+        # a count that no tuner changes has no bound of its own
+        "tuner.enabled: true, actors.processes: 128",
+        "tuner.enabled: true, tuner.max_predictors: 2, predictor.workers: 3",
+        "tuner.enabled: true, tuner.counts: [actors], tuner.max_trainers: 2, trainer.workers: 3",
+        "actors.processes: 500, predictor.processes: 12",
+        "network.bind_host: '::1'",
+        "network.bind_host: localhost",
+        # roles started by hand: each may be on another machine
+        "network.ports.unrolls: 7000, network.ports.predictions: 7000, predictor.processes: 2",
+        "loss.kind: ppo, trainer.epochs: 1, trainer.minibatches: 2",
+        # its centre is older than the batch
+        "loss.kind: impact, trainer.epochs: 1, trainer.minibatches: 1",
+        "loss.kind: actor_critic, trainer.epochs: 1, trainer.minibatches: 1",
+    ],
+)
+def test_what_does_not_contradict_is_kept_as_it_is_written(text: str) -> None:
+    assert not _sentences({"env.id": "a", **_keys(text)})
+
+
+@pytest.mark.parametrize("name", shipped_configs())
+def test_no_shipped_configuration_is_doubted(name: str) -> None:
+    assert not list(doubts(load_config(name)))
