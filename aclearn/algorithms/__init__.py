@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aclearn.algorithms.algorithm import (
     Algorithm,
+    EpsilonConfig,
     Loss,
     LossSums,
     NoiseConfig,
@@ -23,6 +24,7 @@ ALGORITHMS = {
 __all__ = [
     "ALGORITHMS",
     "Algorithm",
+    "EpsilonConfig",
     "Loss",
     "LossSums",
     "NoiseConfig",

@@ -125,6 +125,33 @@ class NoiseConfig(LossConfig):
     )
 
 
+class EpsilonConfig(LossConfig):
+    """Keys of a policy of action values, whose actors take the best action or, with ε, any."""
+
+    acting = "epsilon"
+
+    epsilon: float = Field(
+        default=0.4,
+        gt=0.0,
+        le=1.0,
+        description="exploration: of N environments, number i of 0 to N − 1 takes an action at "
+        "random with probability ε^(1 + α·i/(N − 1)); a single one with ε^(1 + α/2)",
+    )
+    epsilon_exponent: float = Field(
+        default=7.0,
+        ge=0.0,
+        le=100.0,
+        description="exploration: α; 0: ε is the same in all environments",
+    )
+    epsilon_steps: Whole = Field(
+        default=1000,
+        ge=0,
+        le=2**31,
+        description="exploration: agent steps of each environment, from its actor's start, in "
+        "which that probability falls from 1",
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Outputs:
     """Outputs of the target policy π for a batch's T steps; tensors are `[T, B]` float32.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from aclearn.distributions.categorical import Categorical
+from aclearn.distributions.categorical import Categorical, epsilon_greedy
 from aclearn.distributions.distribution import Distribution, TorchDistribution
 from aclearn.distributions.gaussian import Gaussian
 from aclearn.distributions.mixed import Mixed
@@ -59,5 +59,6 @@ __all__ = [
     "TorchDistribution",
     "TorchDistributions",
     "distribution_of",
+    "epsilon_greedy",
     "torch_distribution_of",
 ]

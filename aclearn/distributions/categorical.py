@@ -108,6 +108,21 @@ class Categorical:
         return result.clip(min=0.0)
 
 
+def epsilon_greedy(parameters: Floats, epsilon: Floats) -> Floats:
+    """Logits of the best action with probability 1 − ε, and of one of all allowed ones with ε.
+
+    Args:
+        parameters: masked logits `[B, A]`.
+        epsilon: `[B]`.
+    """
+    allowed = parameters != np.float32(MASKED)
+    probabilities = allowed * (epsilon / allowed.sum(axis=1))[:, None]
+    probabilities[np.arange(len(parameters)), parameters.argmax(axis=1)] += 1.0 - epsilon
+    logits = np.full(parameters.shape, MASKED, np.float32)
+    np.log(probabilities, out=logits, where=probabilities > 0.0, casting="same_kind")
+    return logits
+
+
 def log_softmax(logits: NDArray[Any]) -> NDArray[Any]:
     """Log-probabilities `[B, A]` of logits `[B, A]`, in their dtype."""
     shifted, log_total = _shifted(logits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aclearn.rollout.acting import Executable, PolicySnapshot, act, act_in_parts
 from aclearn.rollout.episode_cohorts import EpisodeCohorts
 from aclearn.rollout.episode_statistics import EpisodeTracker, FinishedEpisode
+from aclearn.rollout.exploration import EpsilonGreedy, final_epsilons
 from aclearn.rollout.info_metrics import InfoMetrics, figure_name
 from aclearn.rollout.noise import OrnsteinUhlenbeckNoise
 from aclearn.rollout.unroll_builder import UnrollBuilder
@@ -14,6 +15,7 @@ __all__ = [
     "EpisodeCohorts",
     "EpisodeTracker",
     "Executable",
+    "EpsilonGreedy",
     "FinishedEpisode",
     "InfoMetrics",
     "OrnsteinUhlenbeckNoise",
@@ -23,4 +25,5 @@ __all__ = [
     "act",
     "act_in_parts",
     "figure_name",
+    "final_epsilons",
 ]

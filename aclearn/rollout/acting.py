@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.distributions import Distribution
+from aclearn.distributions import Distribution, epsilon_greedy
 from aclearn.types import ActionBatch, PolicyOutput, PolicyVersion, State
 
 
@@ -51,14 +51,24 @@ def act(
     state: State,
     rng: np.random.Generator,
     masks: NDArray[np.bool_] | None = None,
+    epsilon: NDArray[np.float32] | None = None,
 ) -> ActionBatch:
     """Actions for observations and state `[B, …]`, sampled from the policy's distribution.
 
-    `masks` `[B, A]` are the allowed actions; None: all.
+    Args:
+        policy: whose parameters are Q values if there is `epsilon`.
+        distribution: of the actions.
+        observations: by leaf.
+        state: of the policy.
+        rng: draws the actions.
+        masks: `[B, A]`, the allowed actions; None: all.
+        epsilon: `[B]`, to explore: the best action with probability 1 − ε, else any.
     """
     output = policy.executable.step(observations, state)
     parameters = distribution.mask(output.parameters, masks)
     parameters = distribution.with_min_action_prob(parameters, policy.min_action_prob)
+    if epsilon is not None:
+        parameters = epsilon_greedy(parameters, epsilon)
     actions, log_prob = distribution.sample(parameters, rng)
     return ActionBatch(
         actions,
@@ -79,10 +89,11 @@ def act_in_parts(
     state: State,
     rng: np.random.Generator,
     masks: NDArray[np.bool_] | None = None,
+    epsilon: NDArray[np.float32] | None = None,
 ) -> ActionBatch:
     """Actions of several policies; `which` `[B]` is the place of the one that chooses."""
     if (which == which[0]).all():
-        return act(policies[which[0]], distribution, observations, state, rng, masks)
+        return act(policies[which[0]], distribution, observations, state, rng, masks, epsilon)
     parts = [np.flatnonzero(which == place) for place in range(len(policies))]
     chosen = [
         act(
@@ -92,6 +103,7 @@ def act_in_parts(
             tuple(each[rows] for each in state),
             rng,
             None if masks is None else masks[rows],
+            None if epsilon is None else epsilon[rows],
         )
         for policy, rows in zip(policies, parts, strict=True)
         if len(rows)

@@ -138,6 +138,8 @@ class ArtifactReply:
 class ActRequest:
     """Requests actions for observations, leaf → [B, ...], and the policy's state [B, ...].
 
+    `epsilon` is that of ε-greedy exploration; without it actions are sampled.
+
     `within_s` is the deadline, in seconds after the arrival; later the actor asks again. It is a
     span, since the clocks of two machines differ.
     """
@@ -147,6 +149,7 @@ class ActRequest:
     within_s: float = REPLY_WITHIN_S
     state: tuple[StateArray, ...] = ()
     masks: BoolMatrix | None = None
+    epsilon: Float32Vector | None = None
 
     @property
     def size(self) -> int:

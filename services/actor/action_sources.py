@@ -18,6 +18,7 @@ from services.actor.fresh_weights import FreshWeights
 from services.policy.client import PolicyClient
 
 _Rows = NDArray[np.bool_] | None
+_Epsilon = NDArray[np.float32] | None
 
 
 class ActionSource(Protocol):
@@ -35,6 +36,7 @@ class ActionSource(Protocol):
         state: State,
         original: NDArray[np.bool_] | None = None,
         masks: NDArray[np.bool_] | None = None,
+        epsilon: _Epsilon = None,
     ) -> None:
         """Request actions for a group.
 
@@ -44,6 +46,7 @@ class ActionSource(Protocol):
             state: of the policy, before these observations.
             original: `[B]`, True where the uncompressed policy must choose; None: nowhere.
             masks: `[B, A]`, the allowed actions; None: all.
+            epsilon: `[B]`, of ε-greedy exploration; None: actions are sampled.
         """
 
     def hold_original(self, wanted: bool) -> None:
@@ -90,7 +93,7 @@ class LocalActions:
         self._poll, self._meter = poll, meter
         self._make_original, self._fresh = make_original, fresh
         self._original: PolicyClient | None = None
-        self._waiting: dict[int, tuple[Observations, State, _Rows, _Rows]] = {}
+        self._waiting: dict[int, tuple[Observations, State, _Rows, _Rows, _Epsilon]] = {}
         self.predictions = 0
 
     def poll(self) -> None:
@@ -106,9 +109,10 @@ class LocalActions:
         state: State,
         original: NDArray[np.bool_] | None = None,
         masks: NDArray[np.bool_] | None = None,
+        epsilon: _Epsilon = None,
     ) -> None:
         """Keep the observations until `take`, which uses the newest weights."""
-        self._waiting[group] = observations, state, original, masks
+        self._waiting[group] = observations, state, original, masks, epsilon
 
     def hold_original(self, wanted: bool) -> None:
         """Start or stop holding the uncompressed policy beside the current rung's."""
@@ -125,7 +129,7 @@ class LocalActions:
             with self._meter.waiting("weights" if current is None else "newer weights"):
                 time.sleep(timeout_s)
             return None
-        observations, state, wanted, masks = self._waiting.pop(group)
+        observations, state, wanted, masks, epsilon = self._waiting.pop(group)
         original = self._original.acting if self._original else None
         with self._meter.part("inference"):
             if (
@@ -133,7 +137,9 @@ class LocalActions:
                 or original is None
                 or original.at.generation != current.at.generation
             ):
-                chosen = act(current, self._distribution, observations, state, self._rng, masks)
+                chosen = act(
+                    current, self._distribution, observations, state, self._rng, masks, epsilon
+                )
             else:
                 chosen = act_in_parts(
                     (current, original),
@@ -143,6 +149,7 @@ class LocalActions:
                     state,
                     self._rng,
                     masks,
+                    epsilon,
                 )
         self.predictions += len(chosen.actions)
         return chosen

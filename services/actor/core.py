@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aclearn.rollout import EpisodeCohorts, FinishedEpisode, InfoMetrics, UnrollCounter
 from aclearn.telemetry import WaitMeter
-from aclearn.types import Unroll, is_compressed, zeroed
+from aclearn.types import State, Unroll, is_compressed, zeroed
+from aclearn.types.observation_spec import Observations
 from aclearn.wire import Heartbeat
 from services.actor.action_sources import ActionSource, LocalActions
 from services.actor.env_groups import Group
@@ -116,7 +118,7 @@ class Actor:
             observations = group.env.reset(group.seed)
             group.builder.begin(observations, group.env.masks)
             original = group.mix.begin() if group.mix else None
-            self._actions.request(index, observations, (), original, group.env.masks)
+            self._request(index, observations, (), original)
 
     def _take_turn(self, index: int, timeout_s: float) -> bool:
         """Whether the group had its turn; False while it waits for actions."""
@@ -138,7 +140,7 @@ class Actor:
         if group.noise is not None:
             group.noise.begin(step.reset)
         state = zeroed(choice.next_state, step.reset)
-        self._actions.request(index, step.observations, state, original, group.env.masks)
+        self._request(index, step.observations, state, original)
         with self._meter.part("encode"):
             group.builder.add(choice, step, group.env.masks)
             ended = group.episodes.update(step, choice.chains, choice.chain_index)
@@ -147,6 +149,17 @@ class Actor:
             if group.builder.full:
                 self._unsent = group.builder.take(self._counter)
         return True
+
+    def _request(
+        self,
+        index: int,
+        observations: Observations,
+        state: State,
+        original: NDArray[np.bool_] | None,
+    ) -> None:
+        group = self._groups[index]
+        epsilon = group.exploration.next() if group.exploration else None
+        self._actions.request(index, observations, state, original, group.env.masks, epsilon)
 
     def _count_clipped(self, group: Group) -> None:
         spec, choice = group.env.spec.action, group.choice

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aclearn.algorithms import NoiseConfig
+from aclearn.algorithms import EpsilonConfig, NoiseConfig
 from aclearn.config import Config
 from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.rollout import (
     EpisodeCohorts,
     EpisodeTracker,
+    EpsilonGreedy,
     InfoMetrics,
     OrnsteinUhlenbeckNoise,
     UnrollBuilder,
@@ -28,6 +29,7 @@ class Group:
     Attributes:
         seed: of the first reset.
         noise: on the policy's actions, where it is deterministic.
+        exploration: gives ε, where its parameters are values of actions.
     """
 
     env: VectorEnv
@@ -36,6 +38,7 @@ class Group:
     mix: PolicyMix | None = None
     seed: int | None = None
     noise: OrnsteinUhlenbeckNoise | None = None
+    exploration: EpsilonGreedy | None = None
     choice: ActionBatch | None = None
 
 
@@ -75,10 +78,19 @@ def make_groups(
 
 
 def seed_groups(groups: Sequence[Group], config: Config, seeds: Seeds) -> None:
-    """Give each group of an actor its random numbers, before the first reset."""
+    """Give each group of an actor its random numbers and its ε, before the first reset."""
     actors = config.actors
+    rows = groups[0].env.num_envs  # in an environment of several agents each has a row
+    here = rows * len(groups)
     for g, group in enumerate(groups):
         group.seed = seeds.environments((seeds.index * len(groups) + g) * actors.envs_per_group)
+        if isinstance(config.loss, EpsilonConfig):
+            group.exploration = EpsilonGreedy(
+                config.loss,
+                first=seeds.index * here + g * rows,
+                rows=rows,
+                environments=actors.processes * here,
+            )
         if config.mixes_policies:
             rng = seeds.generator(Use.POLICY_MIX, g)
             group.mix = PolicyMix(

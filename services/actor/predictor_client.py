@@ -79,15 +79,16 @@ class PredictorClient:
         state: State,
         original: NDArray[np.bool_] | None = None,
         masks: NDArray[np.bool_] | None = None,
+        epsilon: NDArray[np.float32] | None = None,
     ) -> None:
-        """Send observations, state and masks; they must not change until the reply.
+        """Send observations, state, masks and ε; they must not change until the reply.
 
         A predictor has one policy, so `original` is None.
         """
         self._number += 1
         self._replies.pop(group, None)
         self._cancel(group)
-        asked = ActRequest(self._number, dict(observations), REPLY_WITHIN_S, state, masks)
+        asked = ActRequest(self._number, dict(observations), REPLY_WITHIN_S, state, masks, epsilon)
         self._asked[group] = asked
         with self._meter.part("wire"):
             self._client.ask(group, asked)

@@ -42,8 +42,10 @@ def answer_batch(
             for name in requests[0].observations
         }
         state, masks = _states_of(requests), _masks_of(requests)
+        given = [request.epsilon for request in requests if request.epsilon is not None]
+        epsilon = _rows(given) if given else None
     with part("inference"):
-        chosen = act(acting, distribution, observations, state, rng, masks)
+        chosen = act(acting, distribution, observations, state, rng, masks, epsilon)
     answered = []
     start = 0
     for pending in batch:

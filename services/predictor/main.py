@@ -47,6 +47,7 @@ def make_predictor(context: RoleContext) -> Role:
         generator=generator,
         most_rows=most_rows(config, spec),
         parameters=config.actors.behaviour_parameters,
+        explores=config.loss.acting == "epsilon",
         clock=context.clock,
         inline=context.inline,
     )

@@ -54,7 +54,7 @@ def most_rows(config: Config, spec: EnvSpec) -> int:
 def request_bytes(config: Config, spec: EnvSpec) -> int:
     """Bytes of the arrays of the largest request."""
     row = sum(leaf.nbytes for leaf in spec.observation.values())
-    return most_rows(config, spec) * (row + spec.action.mask_width)
+    return most_rows(config, spec) * (row + spec.action.mask_width + 4)  # and ε
 
 
 def check_request(request: ActRequest, spec: ObservationSpec, most: int) -> None:
@@ -114,6 +114,17 @@ def check_masks(request: ActRequest, action: ActionSpec) -> None:
         )
 
 
+def check_epsilon(request: ActRequest, explores: bool) -> None:
+    """Raise `WireError` unless the request has ε of each row, where this run explores by it."""
+    epsilon = request.epsilon
+    if explores != (epsilon is not None) or (
+        epsilon is not None
+        and (epsilon.shape != (request.size,) or not ((epsilon >= 0) & (epsilon <= 1)).all())
+    ):
+        expected = f"[{request.size}] between 0 and 1" if explores else "none"
+        raise WireError("bad_request", f"epsilon: expected {expected} (loss.kind)")
+
+
 def make_queue(config: Config, clock: Callable[[], float] = time.monotonic) -> PredictionQueue:
     """The prediction queue of one predictor process.
 
@@ -141,6 +152,7 @@ class PredictorServer:
         generator: the random numbers of the nth worker, asked with its first batch.
         most_rows: observations of the largest request.
         parameters: whether replies have the parameters of the behaviour policy.
+        explores: whether requests have an ε.
         clock: the queue's.
         inline: workers have no threads and make their steps in `step`.
 
@@ -158,13 +170,14 @@ class PredictorServer:
         generator: Callable[[int], np.random.Generator],
         most_rows: int,
         parameters: bool = False,
+        explores: bool = False,
         clock: Callable[[], float] = time.monotonic,
         inline: bool = False,
     ) -> None:
         self._server, self._queue = server, queue
         self._spec = architecture.observation
         self._action = architecture.action_spec
-        self._most_rows = most_rows
+        self._most_rows, self._explores = most_rows, explores
         self._clock = clock
         self._outbox = Outbox()
         made = itertools.count()
@@ -217,6 +230,7 @@ class PredictorServer:
             try:
                 check_request(request, self._spec, self._most_rows)
                 check_masks(request, self._action)
+                check_epsilon(request, self._explores)
             except WireError as error:
                 self._server.refuse(routing_id, error)
                 continue

@@ -100,7 +100,7 @@ class Scripted:
         )
         return Group(env, builder, EpisodeTracker(B, self.cohorts))
 
-    def _request(self, group, observations, state, original, masks) -> None:
+    def _request(self, group, observations, state, original, masks, epsilon) -> None:
         self.original.append(original)
         self.asked.append((group, observations[OBSERVATION][0, 0], state))
 

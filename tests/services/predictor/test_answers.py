@@ -25,7 +25,7 @@ from aclearn.wire import ActRequest
 from services.predictor.core import answer_batch, make_step
 from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
-from services.predictor.server import check_masks, check_request
+from services.predictor.server import check_epsilon, check_masks, check_request
 from tests.support.acting import parameters_of
 from tests.support.predicting import act_request, pending_of, snapshot_of
 
@@ -73,6 +73,23 @@ def test_requests_with_masks_and_without_are_answered_in_one_batch() -> None:
         replies = {reply.request: reply for _, reply in answered}
         assert replies[1].actions.tolist() == [1] and replies[1].log_prob.tolist() == [0.0]
         assert replies[2].actions.tolist() == [0, 0]
+
+
+def test_requests_with_epsilon_explore_and_others_are_refused() -> None:
+    seen, halves = {OBSERVATION: np.array([[0.0, 9.0]] * 4000, np.float32)}, np.full(4000, 0.5)
+    asked = ActRequest(1, seen, epsilon=halves.astype(np.float32))
+    executable = SimpleNamespace(step=lambda seen, state: PolicyOutput(seen[OBSERVATION]))
+    policy, rng = PolicySnapshot(executable, PolicyVersion(0, 0)), np.random.default_rng(0)
+    ((_, reply),) = answer_batch([Pending(b"actor", asked, 0.0, 1.0)], policy, _CHOICE, rng)
+    assert np.mean(reply.actions == 0) == pytest.approx(0.25, abs=0.03)
+    np.testing.assert_allclose(np.exp(reply.log_prob), np.where(reply.actions, 0.75, 0.25))
+    check_epsilon(asked, True)
+    check_epsilon(replace(asked, epsilon=None), False)
+    for wrong in (None, asked.epsilon[1:], asked.epsilon + 0.6, asked.epsilon * np.nan):
+        with pytest.raises(WireError, match=r"epsilon: expected \[4000\] between 0 and 1"):
+            check_epsilon(replace(asked, epsilon=wrong), True)
+    with pytest.raises(WireError, match="epsilon: expected none"):
+        check_epsilon(asked, False)
 
 
 def test_a_state_for_a_policy_without_memory_is_refused() -> None:

@@ -1,0 +1,59 @@
+"""ε-greedy exploration at the actor."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from aclearn.distributions import distribution_of, epsilon_greedy
+from aclearn.rollout import EpsilonGreedy, PolicySnapshot, act, final_epsilons
+from aclearn.types import ActionSpec, PolicyOutput, PolicyVersion
+
+FIVE = distribution_of(ActionSpec.discrete(5))
+
+
+def settings(**changes: float) -> SimpleNamespace:
+    return SimpleNamespace(
+        **{"epsilon": 0.4, "epsilon_exponent": 7.0, "epsilon_steps": 0, **changes}
+    )
+
+
+def test_each_environment_has_its_own_epsilon() -> None:
+    """ε_i = ε^(1 + α·i/(N−1)) of Horgan et al. 2018, section 4.1."""
+    expected = [0.4**1, 0.4 ** (1 + 7 / 3), 0.4 ** (1 + 14 / 3), 0.4**8]
+    np.testing.assert_allclose(final_epsilons(settings(), 4), expected, rtol=1e-6)
+    second = EpsilonGreedy(settings(), first=2, rows=2, environments=4)
+    for _ in range(2):
+        np.testing.assert_allclose(second.next(), expected[2:], rtol=1e-6)
+    alone = EpsilonGreedy(settings(), first=0, rows=1, environments=1)
+    assert alone.next() == pytest.approx(0.4 ** (1 + 7 / 2))
+
+
+def test_epsilon_falls_from_one() -> None:
+    falling = EpsilonGreedy(settings(epsilon_exponent=0, epsilon_steps=4), first=0, rows=1, environments=1)
+    seen = [falling.next().item() for _ in range(6)]
+    assert seen == pytest.approx([1.0, 0.85, 0.7, 0.55, 0.4, 0.4])
+
+
+def test_actions_are_the_best_or_any_allowed_one_with_the_probability_recorded() -> None:
+    rows = 30_000
+    values = np.tile(np.array([0.3, 2.0, -1.0, 5.0, 0.0], np.float32), (rows, 1))
+    masks = np.tile(np.array([True, True, True, False, True]), (rows, 1))
+    epsilon = np.where(np.arange(rows) % 2, 0.4, 0.0).astype(np.float32)
+    policy = PolicySnapshot(
+        SimpleNamespace(step=lambda seen, state: PolicyOutput(values)), PolicyVersion(0, 0)
+    )
+    chosen = act(policy, FIVE, {}, (), np.random.default_rng(1), masks, epsilon)
+    greedy, exploring = chosen.actions[::2], chosen.actions[1::2]
+    assert (greedy == 1).all()
+    assert (chosen.log_prob[::2] == 0.0).all()
+    shares = np.bincount(exploring, minlength=5) / len(exploring)
+    np.testing.assert_allclose(shares, [0.1, 0.7, 0.1, 0.0, 0.1], atol=0.01)
+    expected = np.where(exploring == 1, 0.7, 0.1)
+    np.testing.assert_allclose(np.exp(chosen.log_prob[1::2]), expected, rtol=1e-5)
+    # the recorded parameters are those of the mixture
+    mixed = np.exp(FIVE.log_prob(chosen.parameters[1::2], np.ones(rows // 2, np.int32)))
+    np.testing.assert_allclose(mixed, 0.7, rtol=1e-5)
+    assert np.isfinite(epsilon_greedy(values, epsilon)).all()
