@@ -14,8 +14,8 @@ from aclearn.rollout.unroll_counter import UnrollCounter
 __all__ = [
     "EpisodeCohorts",
     "EpisodeTracker",
-    "Executable",
     "EpsilonGreedy",
+    "Executable",
     "FinishedEpisode",
     "InfoMetrics",
     "OrnsteinUhlenbeckNoise",

@@ -15,6 +15,7 @@ from aclearn.rollout import (
     InfoMetrics,
     OrnsteinUhlenbeckNoise,
     UnrollBuilder,
+    final_epsilons,
 )
 from aclearn.types import ActionBatch
 from services.actor.policy_mix import PolicyMix
@@ -85,12 +86,9 @@ def seed_groups(groups: Sequence[Group], config: Config, seeds: Seeds) -> None:
     for g, group in enumerate(groups):
         group.seed = seeds.environments((seeds.index * len(groups) + g) * actors.envs_per_group)
         if isinstance(config.loss, EpsilonConfig):
-            group.exploration = EpsilonGreedy(
-                config.loss,
-                first=seeds.index * here + g * rows,
-                rows=rows,
-                environments=actors.processes * here,
-            )
+            loss, first = config.loss, seeds.index * here + g * rows
+            final = final_epsilons(loss.epsilon, loss.epsilon_exponent, actors.processes * here)
+            group.exploration = EpsilonGreedy(final[first : first + rows], loss.epsilon_steps)
         if config.mixes_policies:
             rng = seeds.generator(Use.POLICY_MIX, g)
             group.mix = PolicyMix(

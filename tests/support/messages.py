@@ -156,7 +156,6 @@ def samples_of_messages() -> dict[str, Any]:
             {"joints": np.array([[0.5, -1, 2], [3, 4, 5]], np.float32)},
             within_s=1.5,
             state=(np.ones((2, 1), np.float32),),
-            epsilon=np.array([0.5, 0.25], np.float32),
         ),
         ActCancel(5),
         ActReply(

@@ -14,27 +14,20 @@ from aclearn.types import ActionSpec, PolicyOutput, PolicyVersion
 FIVE = distribution_of(ActionSpec.discrete(5))
 
 
-def settings(**changes: float) -> SimpleNamespace:
-    return SimpleNamespace(
-        **{"epsilon": 0.4, "epsilon_exponent": 7.0, "epsilon_steps": 0, **changes}
-    )
-
-
 def test_each_environment_has_its_own_epsilon() -> None:
     """ε_i = ε^(1 + α·i/(N−1)) of Horgan et al. 2018, section 4.1."""
     expected = [0.4**1, 0.4 ** (1 + 7 / 3), 0.4 ** (1 + 14 / 3), 0.4**8]
-    np.testing.assert_allclose(final_epsilons(settings(), 4), expected, rtol=1e-6)
-    second = EpsilonGreedy(settings(), first=2, rows=2, environments=4)
-    for _ in range(2):
-        np.testing.assert_allclose(second.next(), expected[2:], rtol=1e-6)
-    alone = EpsilonGreedy(settings(), first=0, rows=1, environments=1)
-    assert alone.next() == pytest.approx(0.4 ** (1 + 7 / 2))
+    np.testing.assert_allclose(final_epsilons(0.4, 7.0, 4), expected, rtol=1e-6)
+    np.testing.assert_allclose(final_epsilons(0.4, 7.0, 1), [0.4 ** (1 + 7 / 2)], rtol=1e-6)
 
 
-def test_epsilon_falls_from_one() -> None:
-    falling = EpsilonGreedy(settings(epsilon_exponent=0, epsilon_steps=4), first=0, rows=1, environments=1)
-    seen = [falling.next().item() for _ in range(6)]
-    assert seen == pytest.approx([1.0, 0.85, 0.7, 0.55, 0.4, 0.4])
+@pytest.mark.parametrize(
+    ("steps", "expected"), [(4, [1.0, 0.85, 0.7, 0.55, 0.4, 0.4]), (0, [0.4, 0.4])]
+)
+def test_epsilon_falls_from_one(steps: int, expected: list[float]) -> None:
+    falling = EpsilonGreedy(np.array([0.4, 1.0], np.float32), steps)
+    for epsilon in expected:
+        np.testing.assert_allclose(falling.next(), [epsilon, 1.0], rtol=1e-6)
 
 
 def test_actions_are_the_best_or_any_allowed_one_with_the_probability_recorded() -> None:
