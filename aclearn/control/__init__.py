@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from aclearn.control.plugin import (
-    Directive,
-    Indicators,
-    MemberIndicators,
-    MonitorPlugin,
+from aclearn.control.directives import (
+    DIRECTIVES,
+    MOST_WORKERS,
     Note,
+    Obeyed,
     Payload,
+    SaveBest,
+    SetActors,
+    SetChain,
+    SetMix,
+    SetWorkers,
+    StopRole,
+    StopRun,
+    obey,
 )
+from aclearn.control.plugin import Directive, Indicators, MemberIndicators, MonitorPlugin
 from aclearn.control.stop_condition import StopCondition
 from aclearn.control.strategies import Decision, Moment, Strategy
-from aclearn.wire import SaveBest, SetActors, SetChain, SetMix, SetWorkers, StopRole, StopRun
 
 __all__ = [
+    "DIRECTIVES",
+    "MOST_WORKERS",
     "Decision",
     "Directive",
     "Indicators",
@@ -22,6 +31,7 @@ __all__ = [
     "Moment",
     "MonitorPlugin",
     "Note",
+    "Obeyed",
     "Payload",
     "SaveBest",
     "SetActors",
@@ -32,4 +42,5 @@ __all__ = [
     "StopRole",
     "StopRun",
     "Strategy",
+    "obey",
 ]

@@ -6,21 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aclearn.wire import SaveBest, SetActors, SetChain, SetMix, SetWorkers, StopRole, StopRun
-
-
-@dataclass(frozen=True)
-class Note:
-    """A line of text for the user; to the monitor."""
-
-    text: str
-
-
-#: Payloads of directives. `SetWorkers` goes to predictors or to the trainer, `SetActors` to the
-#: supervisor, `SetChain` to compressors, `SetMix` to actors, `SaveBest` to the trainer, `StopRun`
-#: and `Note` to the monitor. Only the monitor sends `StopRole`; a plug-in ends the run with
-#: `StopRun`. A new kind is a message of `aclearn.wire`, which its role must handle.
-Payload = SetWorkers | SetActors | SetChain | SetMix | SaveBest | StopRole | StopRun | Note
+from aclearn.control.directives import Payload
 
 
 @dataclass(frozen=True)
@@ -32,8 +18,8 @@ class Directive:
 
     Attributes:
         to: a role, e.g. "predictor" for each of its processes; a name, e.g. "predictor-1"; or
-            "all".
-        payload: the message; the monitor sets its `id`.
+            "all" for every process of a role that the payload names.
+        payload: what to do.
         cause: the numbers that caused it, for the log.
         once: only for the processes that live now.
     """
@@ -42,6 +28,12 @@ class Directive:
     payload: Payload
     cause: Mapping[str, Any] = field(default_factory=dict)
     once: bool = False
+
+    def is_for(self, role: str, name: str = "") -> bool:
+        """Whether a process of this role and name receives it."""
+        roles = self.payload.roles
+        obeys = role in roles if roles else role != "supervisor"
+        return obeys and self.to in (role, name, "all")
 
 
 @dataclass(frozen=True)

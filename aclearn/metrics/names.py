@@ -141,6 +141,7 @@ OWNED_FIGURES: Final = (
     *_of("compressor_distill", "loss", "kl", "steps", "deaths"),
     *_of("monitor", "free_cores", *_SERVER_FIGURES, "plugin_failures", "indicator_failures"),
     *_of("monitor", "directives", "directives_unacknowledged", "directives_overruled"),
+    *_of("monitor", "directives_refused"),
     *_of("monitor", "sink_failures", "sink_dropped"),
     *_of("strategy", "rung", "compressed_share", "stage", "wait_s"),
     *_of("tuner", "temperature", "frozen", "noise", "rate", "baseline", "file_warnings"),

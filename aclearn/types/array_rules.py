@@ -9,9 +9,17 @@ from numpy.typing import NDArray
 
 
 class IntRule(NamedTuple):
-    """The least value that an int field accepts."""
+    """The least and the largest value that an int field accepts."""
 
     low: int
+    high: int = 2**63 - 1
+
+
+class FloatRule(NamedTuple):
+    """The least and the largest value that a float field accepts."""
+
+    low: float
+    high: float
 
 
 class TextRule(NamedTuple):
@@ -29,6 +37,9 @@ class ArrayRule(NamedTuple):
 
 
 Count = Annotated[int, IntRule(0)]
+
+# of a field that has one of several types
+Scalar = int | float | bool | str
 
 Text = Annotated[str, TextRule(48 * 1024)]
 

@@ -34,6 +34,7 @@ from aclearn.wire.messages import (
 )
 from aclearn.wire.monitor_messages import (
     DirectiveAck,
+    DirectiveMessage,
     Heartbeat,
     HeartbeatReply,
     Hello,
@@ -42,15 +43,8 @@ from aclearn.wire.monitor_messages import (
     NumberRequest,
     Peer,
     Peers,
-    SaveBest,
-    SetActors,
-    SetChain,
-    SetMix,
-    SetWorkers,
     Status,
     StatusRequest,
-    StopRole,
-    StopRun,
 )
 from aclearn.wire.sockets import bind_router, connect_dealer, new_incarnation
 from aclearn.wire.transport import Transport, ZmqTransport
@@ -72,6 +66,7 @@ __all__ = [
     "Client",
     "ClusterKeys",
     "DirectiveAck",
+    "DirectiveMessage",
     "Endpoint",
     "Envelope",
     "ErrorReply",
@@ -89,16 +84,9 @@ __all__ = [
     "Peer",
     "Peers",
     "RecentObservations",
-    "SaveBest",
     "Server",
-    "SetActors",
-    "SetChain",
-    "SetMix",
-    "SetWorkers",
     "Status",
     "StatusRequest",
-    "StopRole",
-    "StopRun",
     "Transport",
     "UnrollReply",
     "Weights",

@@ -28,7 +28,7 @@ class Fault:
     """A fault of certain messages.
 
     Attributes:
-        kind: of the messages, e.g. "UnrollReply".
+        kind: of the messages, e.g. "UnrollReply"; of a directive its own, e.g. "SetMix".
         sender: role or name of the sending process; "" for any.
         receiver: role or name of the receiving process; "" for any.
         nth: which of these messages, from 1; None for all.
@@ -166,7 +166,10 @@ class InProcessNetwork:
         if not self.faults:
             return [(0.0, message)]
         delivered, due_at = [message], 0.0
-        kind = msgpack.unpackb(message[0])["kind"]
+        header = msgpack.unpackb(message[0])
+        kind = header["kind"]
+        if kind == "DirectiveMessage":
+            kind = header["fields"]["kind"]
         for fault in [f for f in self.faults if f.meets(kind, sender, receiver)]:
             delivered = [each for one in delivered for each in fault.change(one)]
             due_at = max(due_at, self.clock() + fault.delay_s if fault.delay_s else 0.0)

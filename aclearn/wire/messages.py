@@ -29,7 +29,7 @@ from aclearn.types.array_rules import (
 )
 from aclearn.wire.monitor_messages import MonitorMessage
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 """Raised with each change of the wire format; peers of another version are refused."""
 
 REPLY_WITHIN_S = 3.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from aclearn.types import EpisodeCohort
-from aclearn.types.array_rules import Count, Text
+from aclearn.types.array_rules import Count, Scalar, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,77 +109,25 @@ class MembershipReply:
     reason: Text
 
 
-# Directives: the monitor repeats one until it is acknowledged, or replaced by a newer one of its
-# kind. A repeated directive has no further effect, and is acknowledged again.
+@dataclass(frozen=True, slots=True)
+class DirectiveMessage:
+    """A directive by its kind's name and its values (`aclearn.control.directives`).
+
+    It is repeated until it is acknowledged, or replaced by a newer one of its kind. A repeated
+    directive has no further effect, and is acknowledged again.
+    """
+
+    id: Count
+    kind: str
+    values: dict[str, Scalar]
 
 
 @dataclass(frozen=True, slots=True)
 class DirectiveAck:
-    """The role has received the directive with that id."""
+    """The receiver obeys the directive with that id; or the reason why it refuses."""
 
     id: Count
-
-
-@dataclass(frozen=True, slots=True)
-class StopRole:
-    """The run is over: end."""
-
-    reason: Text
-    id: Count = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SaveBest:
-    """A mean of 100 returns above the best checkpoint's: save one."""
-
-    return_mean: float
-    id: Count = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SetWorkers:
-    """Sets the number of workers of a predictor or trainer."""
-
-    count: Count
-    id: Count = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SetActors:
-    """Sets the number of actors of the supervisor."""
-
-    count: Count
-    id: Count = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SetChain:
-    """Sets the rung of `compressor.ladder` with which compressors compress.
-
-    Rungs are numbered from 0, the most compressed one.
-    """
-
-    rung: Count
-    id: Count = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SetMix:
-    """Sets how often actors play the policy of the current rung.
-
-    `compressed_share` is the probability, 0 to 1, with which it plays an unroll; the uncompressed
-    policy plays the others.
-    """
-
-    compressed_share: float
-    id: Count = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StopRun:
-    """Requests the end of the run from the monitor."""
-
-    reason: Text
+    refusal: Text = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +150,8 @@ MonitorMessage = (
     | Heartbeat
     | HeartbeatReply
     | MembershipReply
+    | DirectiveMessage
     | DirectiveAck
-    | StopRole
-    | SaveBest
-    | SetWorkers
-    | SetActors
-    | SetChain
-    | SetMix
-    | StopRun
     | StatusRequest
     | Status
 )

@@ -8,6 +8,7 @@ never repeat a value, which may be huge, deeply nested or private.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_
 
 import numpy as np
 
-from aclearn.types.array_rules import ArrayRule, IntRule, TextRule
+from aclearn.types.array_rules import ArrayRule, FloatRule, IntRule, Scalar, Text, TextRule
 from aclearn.wire.messages import Message
 
 MAX_STR_BYTES = 1024
@@ -66,12 +67,14 @@ def _type_name(value: object) -> str:
     return type(value).__name__
 
 
-def _int_rule(low: int = _INT64_MIN) -> Rule:
+def _int_rule(low: int = _INT64_MIN, high: int = _INT64_MAX) -> Rule:
+    most = "2^63-1" if high == _INT64_MAX else high
+
     def load(value: Any) -> int:
         if type(value) is not int:
             raise ValueError(f"expected an int, got {_type_name(value)}")
-        if not low <= value <= _INT64_MAX:
-            raise ValueError(f"expected an int from {low} to 2^63-1, got one outside")
+        if not low <= value <= high:
+            raise ValueError(f"expected an int from {low} to {most}, got one outside")
         return value
 
     def dump(value: Any) -> int:
@@ -80,12 +83,14 @@ def _int_rule(low: int = _INT64_MIN) -> Rule:
     return Rule(load, dump)
 
 
-def _float_rule() -> Rule:
+def _float_rule(low: float = -math.inf, high: float = math.inf) -> Rule:
     def load(value: Any) -> float:
         if type(value) is not float:
             raise ValueError(f"expected a float, got {_type_name(value)}")
         if not math.isfinite(value):
             raise ValueError("expected a finite float, got NaN or infinity")
+        if not low <= value <= high:
+            raise ValueError(f"expected a float from {low:g} to {high:g}, got one outside")
         return value
 
     def dump(value: Any) -> float:
@@ -126,6 +131,20 @@ SHORT_TEXT = _text_rule(MAX_STR_BYTES, printable=True)
 COUNT = _int_rule(0)
 
 
+_SCALARS = {
+    int: _int_rule(),
+    float: _float_rule(),
+    bool: _bool_rule(),
+    str: _text_rule(get_args(Text)[1].max_bytes, printable=False),
+}
+
+
+def _scalar(value: Any) -> Any:
+    if (rule := _SCALARS.get(type(value))) is None:
+        raise ValueError(f"expected an int, a float, a bool or a str, got {_type_name(value)}")
+    return rule.load(value)
+
+
 def _list_rule(item: Rule) -> Rule:
     def convert(value: Any, convert_item: Convert) -> list[Any]:
         if type(value) is not list:
@@ -144,7 +163,9 @@ def _mapping_rule(item: Rule) -> Rule:
     return Rule(lambda value: convert(value, item.load), lambda value: convert(value, item.dump))
 
 
-def _record_rule(record: type[Any]) -> Rule:
+@functools.cache
+def record_rule(record: type[Any]) -> Rule:
+    """Reads and writes a dataclass as a map with exactly its fields."""
     hints = get_type_hints(record, include_extras=True)
     rules = {field.name: _rule(hints[field.name]) for field in dataclasses.fields(record)}
 
@@ -166,7 +187,9 @@ def _rule(hint: Any) -> Rule:
     if origin is Annotated:
         mark = args[1]
         if isinstance(mark, IntRule):
-            return _int_rule(mark.low)
+            return _int_rule(mark.low, mark.high)
+        if isinstance(mark, FloatRule):
+            return _float_rule(mark.low, mark.high)
         if isinstance(mark, TextRule):
             return _text_rule(mark.max_bytes, printable=False)
     if origin is list:
@@ -174,7 +197,9 @@ def _rule(hint: Any) -> Rule:
     if origin is dict and args[0] is str:
         return _mapping_rule(_rule(args[1]))
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return _record_rule(hint)
+        return record_rule(hint)
+    if hint == Scalar:
+        return Rule(_scalar, _scalar)
     plain = {int: _int_rule, float: _float_rule, bool: _bool_rule}
     if hint in plain:
         return plain[hint]()

@@ -49,7 +49,6 @@ class Actor:
     ) -> None:
         self._groups, self._actions = groups, actions
         self._mixes = [group.mix for group in groups if group.mix]
-        self._asked_share: float | None = None
         self._counter, self._sender = counter, sender
         self._meter, self._metrics = meter, RoleMetrics(meter)
         self._turn: int | None = None  # index of the group; None before the reset
@@ -89,19 +88,13 @@ class Actor:
                 if self._sender.send(self._counter.sequence, self._unsent, timeout_s):
                     self._unsent = None
 
-    def set_mix(self, compressed_share: float | None) -> None:
+    def set_mix(self, compressed_share: float) -> None:
         """Play the current rung's policy in this share of the unrolls, from each group's next one.
 
-        Args:
-            compressed_share: None before the monitor's first directive.
+        No effect in groups that play one policy.
         """
-        if compressed_share is None or compressed_share == self._asked_share:
+        if not self._mixes or (before := self._mixes[0].compressed_share) == compressed_share:
             return
-        self._asked_share = compressed_share
-        if not self._mixes or not 0.0 <= compressed_share <= 1.0:
-            _LOGGER.error("event=mix_refused compressed_share=%g", compressed_share)
-            return
-        before = self._mixes[0].compressed_share
         _LOGGER.info("event=compressed_share before=%g now=%g", before, compressed_share)
         for mix in self._mixes:
             mix.compressed_share = compressed_share

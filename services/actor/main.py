@@ -6,6 +6,7 @@ import time
 from functools import partial
 
 from aclearn.config import ActorsConfig
+from aclearn.control.directives import SetMix
 from aclearn.distributions import distribution_of
 from aclearn.policies import Architecture
 from aclearn.rollout import EpisodeCohorts, InfoMetrics, UnrollCounter
@@ -104,7 +105,18 @@ def make_actor(context: RoleContext) -> Role:
     unrolls = unroll_spec_of(config, groups[0].env.spec)
     architecture = architecture_of(config, unrolls.env).acting()
     actor: Actor | None = None
-    monitor = context.join(lambda: Heartbeat() if actor is None else actor.heartbeat())
+    mix = SetMix(1.0)
+
+    def set_mix(directive: SetMix) -> None:
+        nonlocal mix
+        mix = directive
+        if actor is not None:
+            actor.set_mix(mix.compressed_share)
+
+    monitor = context.join(
+        lambda: Heartbeat() if actor is None else actor.heartbeat(),
+        on={SetMix: set_mix} if config.mixes_policies else {},
+    )
     for group in groups:
         group.env.between_attempts = monitor.tick
 
@@ -146,7 +158,7 @@ def make_actor(context: RoleContext) -> Role:
                     time.sleep(timeout_s)
                 return
             actor = begin(monitor.generation)
-        actor.set_mix(monitor.compressed_share)
+            actor.set_mix(mix.compressed_share)
         actor.step(timeout_s)
 
     def end() -> None:

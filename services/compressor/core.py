@@ -74,7 +74,6 @@ class Compressor:
             seed=seed,
             clock=clock,
         )
-        self._asked_rung: int | None = None
         self._published_at: deque[float] = deque(maxlen=_INTERVALS + 1)
         self._failures = 0
         self._failures_told: set[tuple[str, ...]] = set()
@@ -92,21 +91,18 @@ class Compressor:
         """Keep the newest visited observations."""
         self.ladder.observe(visited)
 
-    def set_rung(self, rung: int | None) -> None:
+    def set_rung(self, rung: int) -> None:
         """Compress with another rung from now on; the last artifact stays until its first one.
 
         `known` is reset, so the newest weights are compressed again, at the same version.
 
-        Args:
-            rung: None before the monitor's first directive.
+        Raises:
+            ValueError: the ladder has no such rung.
         """
-        if rung is None or rung == self._asked_rung:
-            return
-        self._asked_rung, ladder = rung, self.ladder
+        ladder = self.ladder
         if rung >= len(ladder.rungs):
-            self.errors["rung"] += 1
-            _LOGGER.error("event=rung_refused rung=%d expected=0..%d", rung, len(ladder.rungs) - 1)
-        elif rung != ladder.current:
+            raise ValueError(f"expected a rung from 0 to {len(ladder.rungs) - 1}, got {rung}")
+        if rung != ladder.current:
             before, kl_max = ladder.current, self._fidelity.kl_max if self._fidelity else None
             ladder.current = rung
             ladder.rung.chain.forget_fidelity()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from aclearn.control.directives import SetChain
 from aclearn.types import PolicyVersion
 from aclearn.wire import MAX_FRAME_BYTES, ArtifactRequest, Heartbeat
 from services.compressor.core import Compressor
@@ -91,7 +92,6 @@ def make_compressor(context: RoleContext) -> Role:
         if monitor.generation not in (None, seeded_for):
             seeded_for = monitor.generation
             compressor.ladder.seed(context.seeds(seeded_for).number(Use.COMPRESSION))
-        compressor.set_rung(monitor.rung)
         sent += serve_artifacts(server, compressor, timeout_s)
         refresh(
             compressor,
@@ -102,5 +102,9 @@ def make_compressor(context: RoleContext) -> Role:
             cpu_clock=context.cpu_clock,
         )
 
-    monitor = context.join(heartbeat, {"artifacts": endpoint})
+    monitor = context.join(
+        heartbeat,
+        {"artifacts": endpoint},
+        on={SetChain: lambda wanted: compressor.set_rung(wanted.rung)},
+    )
     return MonitoredRole(monitor, compressor.meter, work)

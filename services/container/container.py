@@ -21,13 +21,13 @@ from pathlib import Path
 import zmq
 
 from aclearn.config import Config, load_config
+from aclearn.control import StopRun
 from aclearn.errors import AclearnError, ConfigError, EndpointError, RunFolderError
 from aclearn.launch import RESTARTS_VARIABLE, StopFlag
 from aclearn.runs import RunFolder
 from aclearn.wire import (
     KEY_FILE,
     Client,
-    StopRun,
     ZmqTransport,
     connect_dealer,
     create_keys,
@@ -251,7 +251,7 @@ def _end_run(config: Config, monitor: str, reason: str) -> None:
         except EndpointError:
             return  # the role failed with the same error and reported it
         client = Client(ZmqTransport(socket_), str(config.run.name), incarnation)
-        client.send(StopRun(reason), timeout_s=_LAST_WORD_WITHIN_S)
+        client.send(StopRun(reason).message(), timeout_s=_LAST_WORD_WITHIN_S)
         client.close(linger_s=1.0)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from aclearn.wire import Client, DirectiveAck, SetActors, Status, StatusRequest, StopRun
+from aclearn.control.directives import SetActors, StopRun, obey
+from aclearn.wire import Client, DirectiveMessage, Status, StatusRequest
 from services.role.requests import Requests, RetryPolicy
 
 STATUS_EVERY_S = 1.0
@@ -34,9 +35,8 @@ class StatusClient:
         while (envelope := self._client.receive(0.0)) is not None:
             if isinstance(envelope.message, Status):
                 newest = json.loads(envelope.message.json)
-            elif isinstance(envelope.message, SetActors):
-                self._client.send(DirectiveAck(envelope.message.id))
-                self.actors = envelope.message.count
+            elif isinstance(envelope.message, DirectiveMessage):
+                self._client.send(obey(envelope.message, {SetActors: self._want}))
         for key, request in self._requests.due(now):
             sent = self._client.send(request, sequence=self.asked + 1)
             self._requests.tried(key, now, sent=sent)
@@ -45,4 +45,7 @@ class StatusClient:
 
     def stop(self, reason: str) -> bool:
         """Request the end of the run; False if the monitor cannot be reached."""
-        return self._client.send(StopRun(reason), timeout_s=0.5)
+        return self._client.send(StopRun(reason).message(), timeout_s=0.5)
+
+    def _want(self, directive: SetActors) -> None:
+        self.actors = directive.count

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aclearn.control import Directive, Note, StopCondition
+from aclearn.control import Directive, Note, SaveBest, StopCondition, StopRole, StopRun, obey
 from aclearn.metrics import MetricsAggregator
 from aclearn.metrics.indicators import IndicatorSet
 from aclearn.telemetry import ActiveClock
 from aclearn.wire import (
     DirectiveAck,
+    DirectiveMessage,
     Envelope,
     ErrorReply,
     Heartbeat,
@@ -22,11 +23,8 @@ from aclearn.wire import (
     NumberRequest,
     Peer,
     Peers,
-    SaveBest,
     Status,
     StatusRequest,
-    StopRole,
-    StopRun,
 )
 from services.monitor.claims import (
     MOST_GAUGES,
@@ -76,7 +74,7 @@ class MonitorState:
 
     Attributes:
         line: newest written metrics line.
-        refused_heartbeats: number of heartbeats with implausible values.
+        refused: number of heartbeats with implausible values, and of directives of others.
     """
 
     def __init__(
@@ -84,8 +82,8 @@ class MonitorState:
         registry: Registry,
         metrics: MetricsAggregator,
         goal: StopCondition,
+        plugins: Plugins,
         *,
-        plugins: Plugins | None = None,
         indicators: IndicatorSet | None = None,
         expected: Mapping[str, int] | None = None,
         numbers_from: float = float("-inf"),
@@ -98,7 +96,7 @@ class MonitorState:
         self._wall_clock = wall_clock
         self._digests = dict(digests or {})
         self._registry, self._metrics, self._goal = registry, metrics, goal
-        self._plugins, self._numbers_from = plugins or Plugins({}), numbers_from
+        self._plugins, self._numbers_from = plugins, numbers_from
         self._indicators = IndicatorCollector(expected or {})
         self._channel, self._ending = DirectiveChannel(), Ending()
         self._channel.restore(directives or {}, self._plugins.rank_of)
@@ -110,7 +108,7 @@ class MonitorState:
         self._sent_revision = 0
         self._active_clock = ActiveClock(_AWAY_SHARE * registry.silent_after_s)
         self._claims = HeartbeatClaims()
-        self.refused_heartbeats = 0
+        self.refused = 0
         self._lines = LineMaker(
             metrics,
             self._plugins,
@@ -147,9 +145,11 @@ class MonitorState:
         elif isinstance(message, Heartbeat):
             answers = self._heartbeat(incarnation, message, now)
         elif isinstance(message, DirectiveAck):
-            self._channel.acknowledge(incarnation, message.id)
-        elif isinstance(message, StopRun):
-            self.stop(message.reason, now)
+            self._acknowledge(incarnation, message)
+        elif isinstance(message, DirectiveMessage):  # a supervisor ends the run
+            answer = obey(message, {StopRun: lambda end: self.stop(end.reason, now)})
+            self.refused += bool(answer.refusal)
+            answers = [answer]
         elif isinstance(message, StatusRequest):
             self._supervisor = Member(
                 "supervisor", 0, incarnation, routing_id, {}, heard_at=self._active_clock.seconds
@@ -298,13 +298,19 @@ class MonitorState:
             if self._plugins:
                 self._indicators.take(member, fitting, self._metrics.time_s(wall))
         else:
-            self.refused_heartbeats += 1
+            self.refused += 1
             words = f"{member.name} reports implausible values: {fault}"
             self.report.event_once(incarnation, "cannot be", words)
             answers.append(ErrorReply("bad_heartbeat", fault))
         if heartbeat.final:
             self._leave(member, keep_metrics=member.role == TRAINER.name)
         return answers
+
+    def _acknowledge(self, incarnation: str, answer: DirectiveAck) -> None:
+        self._channel.acknowledge(incarnation, answer.id, refused=bool(answer.refusal))
+        if answer.refusal and (member := self._registry.get(incarnation)) is not None:
+            words = f"{member.name} refuses directive {answer.id}: {answer.refusal}"
+            self.report.event_once(incarnation, f"refusal {answer.id}", words)
 
     def _leave(self, member: Member, *, keep_metrics: bool = False) -> None:
         self._registry.leave(member.incarnation)

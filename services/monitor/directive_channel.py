@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from aclearn.control import Directive
-from aclearn.wire import SaveBest, SetActors, SetChain, SetMix, SetWorkers, StopRole
+from aclearn.control import DIRECTIVES, Directive
 from services.monitor.registry import Member, OutgoingMessage
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Payloads that roles receive.
-RolePayload = SetWorkers | SetActors | SetChain | SetMix | SaveBest | StopRole
 #: Rank of the monitor's own directives, above every plug-in's.
 MONITOR_RANK = 1_000_000
 #: Seconds before an unacknowledged directive is sent again: the first six times, then.
 _AGAIN_AFTER_S, _OFTEN, _RARELY_S = 0.5, 6, 8.0
 
-#: Directives about the compression, which the next monitor continues with.
-_KEPT: dict[str, type[SetChain] | type[SetMix]] = {"SetChain": SetChain, "SetMix": SetMix}
-
-#: Receiver and kind of payload.
-_Key = tuple[str, type]
-
 
 class _Standing(NamedTuple):
     """A numbered directive that is in force."""
 
-    payload: RolePayload
+    id: int
+    directive: Directive
     #: Name of the plug-in that gave it.
     by: str
     #: Incarnations that receive it; None for all, including later ones.
-    only: set[str] | None
+    only: set[str] | None = None
 
 
 @dataclass
@@ -62,11 +54,14 @@ class DirectiveChannel:
     Attributes:
         issued: number of directives so far; the id of the newest.
         overruled: number of directives so far that a higher rank contradicted.
+        refused: number of deliveries so far that a receiver refused.
     """
 
     issued: int = 0
     overruled: int = 0
-    _standing: dict[_Key, dict[int, _Standing]] = field(default_factory=dict)  # by rank
+    refused: int = 0
+    #: By `to` and kind of payload, then by rank.
+    _standing: dict[tuple[str, type], dict[int, _Standing]] = field(default_factory=dict)
     _deliveries: dict[tuple[str, type], _Delivery] = field(default_factory=dict)
     _receivers: list[Member] = field(default_factory=list)
 
@@ -83,8 +78,7 @@ class DirectiveChannel:
         for key, by_rank in list(self._standing.items()):
             for rank, standing in list(by_rank.items()):
                 if standing.only is not None and all(
-                    (incarnation, standing.payload.id) in have
-                    for incarnation in standing.only & there
+                    (incarnation, standing.id) in have for incarnation in standing.only & there
                 ):
                     del by_rank[rank]
             if not by_rank:
@@ -99,21 +93,18 @@ class DirectiveChannel:
             rank: of the plug-in; the highest wins.
         """
         payload = directive.payload
-        assert isinstance(payload, RolePayload)  # the monitor handles its own payloads
         by_rank = self._standing.setdefault((directive.to, type(payload)), {})
-        before = by_rank.get(rank)
-        if before is not None and replace(payload, id=before.payload.id) == before.payload:
+        if (before := by_rank.get(rank)) is not None and before.directive.payload == payload:
             return
         self.issued += 1
-        payload = replace(payload, id=self.issued)
-        receivers = (r.incarnation for r in self._receivers if _is_for(directive.to, r))
-        by_rank[rank] = _Standing(payload, by, set(receivers) if directive.once else None)
+        receivers = {r.incarnation for r in self._receivers if directive.is_for(r.role, r.name)}
+        only = receivers if directive.once else None
+        by_rank[rank] = _Standing(self.issued, directive, by, only)
         _LOGGER.info(
-            "event=directive by=%s to=%s payload=%r cause=%r",
-            *(by, directive.to, payload, dict(directive.cause)),
+            "event=directive id=%d by=%s to=%s payload=%r cause=%r",
+            *(self.issued, by, directive.to, payload, dict(directive.cause)),
         )
-        followed = by_rank[max(by_rank)].payload
-        if replace(followed, id=payload.id) != payload:
+        if (followed := by_rank[max(by_rank)].directive.payload) != payload:
             self.overruled += 1
             _LOGGER.warning(
                 "event=directive_overruled by=%s to=%s payload=%r followed=%r",
@@ -121,12 +112,13 @@ class DirectiveChannel:
             )
 
     def state(self) -> dict[str, Any]:
-        """The rungs and mixes in force, for the next monitor; JSON-able."""
+        """The directives in force that outlive a monitor (`Payload.kept`), JSON-able."""
         standing = [
-            {"by": each.by, "to": to, "kind": kind.__name__, "payload": asdict(each.payload)}
+            {"id": each.id, "by": each.by, "to": to, "kind": kind.__name__, "values": values}
             for (to, kind), by_rank in self._standing.items()
             for each in by_rank.values()
-            if kind.__name__ in _KEPT and each.only is None
+            if (payload := each.directive.payload).kept and each.only is None
+            for values in (payload.values(),)
         ]
         return {"issued": self.issued, "standing": standing}
 
@@ -139,32 +131,35 @@ class DirectiveChannel:
             state: of that monitor; {} for a new run.
             rank_of: rank of the named plug-in; None where it is gone, or cannot give the directive.
         """
+        kinds = {kind.__name__: kind for kind in DIRECTIVES if kind.kept}
         try:
             self.issued = int(state.get("issued", 0))
             for each in state.get("standing", ()):
-                payload = _KEPT[each["kind"]](**each["payload"])
-                rank = rank_of(each["by"], Directive(each["to"], payload))
-                if rank is not None:
-                    by_rank = self._standing.setdefault((each["to"], type(payload)), {})
-                    by_rank[rank] = _Standing(payload, each["by"], None)
+                directive = Directive(each["to"], kinds[each["kind"]].of(each["values"]))
+                if (rank := rank_of(each["by"], directive)) is not None:
+                    key = directive.to, type(directive.payload)
+                    standing = _Standing(int(each["id"]), directive, each["by"])
+                    self._standing.setdefault(key, {})[rank] = standing
         except (ValueError, TypeError, KeyError) as error:
             _LOGGER.error("event=directives_not_restored reason=%r", repr(error))
 
-    def acknowledge(self, incarnation: str, directive_id: int) -> None:
+    def acknowledge(self, incarnation: str, directive_id: int, *, refused: bool = False) -> None:
         """Note a receiver's acknowledgement; those of unknown directives are ignored."""
         for (receiver, _), delivery in self._deliveries.items():
             if (receiver, delivery.id) == (incarnation, directive_id):
+                self.refused += refused and not delivery.acknowledged
                 delivery.acknowledged = True
 
     def messages(self, now: float) -> list[OutgoingMessage]:
         """The unacknowledged directives that are due at `now`, in seconds."""
         messages = []
         for receiver in self._receivers:
-            for payload in self._standing_for(receiver):
+            for each in self._standing_for(receiver):
+                payload = each.directive.payload
                 key = (receiver.incarnation, type(payload))
                 delivery = self._deliveries.get(key)
-                if delivery is None or delivery.id != payload.id:
-                    delivery = self._deliveries[key] = _Delivery(payload.id, receiver.name)
+                if delivery is None or delivery.id != each.id:
+                    delivery = self._deliveries[key] = _Delivery(each.id, receiver.name)
                 if delivery.is_due(now):
                     delivery.times, delivery.at = delivery.times + 1, now
                     if delivery.times == _OFTEN:
@@ -172,7 +167,7 @@ class DirectiveChannel:
                             "event=directive_not_acknowledged id=%d name=%s times=%d",
                             *(delivery.id, delivery.name, delivery.times),
                         )
-                    messages.append(OutgoingMessage(receiver.routing_id, payload))
+                    messages.append(OutgoingMessage(receiver.routing_id, payload.message(each.id)))
         return messages
 
     def gauges(self) -> dict[str, float]:
@@ -182,19 +177,18 @@ class DirectiveChannel:
             "monitor_directives": float(self.issued),
             "monitor_directives_overruled": float(self.overruled),
             "monitor_directives_unacknowledged": float(waiting),
+            "monitor_directives_refused": float(self.refused),
         }
 
-    def _standing_for(self, receiver: Member) -> Iterator[RolePayload]:
+    def _standing_for(self, receiver: Member) -> Iterable[_Standing]:
         """The directives in force for this process: of each kind the newest of the highest rank."""
-        followed: dict[type, tuple[int, int, RolePayload]] = {}
-        for (to, kind), by_rank in self._standing.items():
-            for rank, (payload, _, only) in by_rank.items():
-                if _is_for(to, receiver) and (only is None or receiver.incarnation in only):
+        followed: dict[type, tuple[int, _Standing]] = {}
+        for (_, kind), by_rank in self._standing.items():
+            for rank, each in by_rank.items():
+                if each.directive.is_for(receiver.role, receiver.name) and (
+                    each.only is None or receiver.incarnation in each.only
+                ):
                     best = followed.get(kind)
-                    if best is None or (rank, payload.id) > best[:2]:
-                        followed[kind] = (rank, payload.id, payload)
-        return (payload for _, _, payload in followed.values())
-
-
-def _is_for(to: str, receiver: Member) -> bool:
-    return to in (receiver.role, receiver.name) or (to == "all" and receiver.role != "supervisor")
+                    if best is None or (rank, each.id) > (best[0], best[1].id):
+                        followed[kind] = rank, each
+        return (each for _, each in followed.values())

@@ -23,12 +23,12 @@ from aclearn.telemetry import WaitMeter
 from aclearn.views import PlainConsole
 from aclearn.wire import (
     DirectiveAck,
+    DirectiveMessage,
     Heartbeat,
     Hello,
     NumberRequest,
     Server,
     StatusRequest,
-    StopRun,
 )
 from services.monitor.core import MonitorState
 from services.monitor.ending import Phase
@@ -70,7 +70,7 @@ class MonitorRole:
         numbers_from = 0.0
         if folder.metrics_path.exists():
             numbers_from = clock() + config.monitor.heartbeat_every_s + _RECONNECTED_WITHIN_S
-        accepts = (NumberRequest, Hello, Heartbeat, DirectiveAck, StopRun, StatusRequest)
+        accepts = (NumberRequest, Hello, Heartbeat, DirectiveAck, DirectiveMessage, StatusRequest)
         self._server = context.serve_at(context.monitor, accepts)
         own = load_indicators(config.monitor.indicators)
         self._sinks = SinkSet(
@@ -78,11 +78,7 @@ class MonitorRole:
         )
         figures = [name for each in own for name in each.names]
         self._files = files = MonitorFiles(folder, figures, self._sinks)
-        self._plugins = Plugins(
-            _open_plugins(config, folder, files),
-            rungs=len(config.compressor.rungs),
-            mixes=config.mixes_policies,
-        )
+        self._plugins = Plugins(_open_plugins(config, folder, files), config)
         began_ago_s = started_seconds_ago(files.last_written, moment(time.monotonic()))
         self._metrics = files.open_metrics(context.wall_clock() - began_ago_s)
         if last_line := files.last_line:
@@ -95,7 +91,7 @@ class MonitorRole:
             self._registry,
             self._metrics,
             self._goal,
-            plugins=self._plugins,
+            self._plugins,
             indicators=IndicatorSet(config.monitor.return_window_s, own),
             expected={spec.name: spec.processes(config) for spec in ROLES.values()},
             numbers_from=numbers_from,
@@ -172,7 +168,7 @@ class MonitorRole:
 
     def _figures(self) -> dict[str, float | None]:
         """The monitor's own figures for a metrics line."""
-        refused = sum(self._server.refused.values()) + self.state.refused_heartbeats
+        refused = sum(self._server.refused.values()) + self.state.refused
         figures: dict[str, float | None] = {
             RESIDENT_ENVS: self._context.config.resident.envs,
             "monitor_refused_messages": refused,

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 
+from aclearn.control.directives import SetWorkers
 from aclearn.wire import ActCancel, ActRequest
 from services.policy.client import make_policy_client
 from services.policy.factory import architecture_of
@@ -51,10 +52,9 @@ def make_predictor(context: RoleContext) -> Role:
         clock=context.clock,
         inline=context.inline,
     )
-    predictor.want(config.predictor.workers)
+    predictor.resize(config.predictor.workers)
 
     def work(timeout_s: float) -> None:
-        predictor.want(monitor.workers)
         with predictor.meter.part("swap"):
             policy.poll(monitor)
         if policy.acting is not None:
@@ -64,5 +64,9 @@ def make_predictor(context: RoleContext) -> Role:
             with predictor.meter.waiting("weights"):
                 time.sleep(timeout_s)
 
-    monitor = context.join(lambda: predictor.heartbeat(policy.gauges()), {"predictions": endpoint})
+    monitor = context.join(
+        lambda: predictor.heartbeat(policy.gauges()),
+        {"predictions": endpoint},
+        on={SetWorkers: lambda wanted: predictor.resize(wanted.count)},
+    )
     return MonitoredRole(monitor, predictor.meter, work, predictor.close)

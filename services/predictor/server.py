@@ -28,7 +28,7 @@ from services.predictor.core import make_step
 from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
 from services.role.metrics import RoleMetrics
-from services.role.worker_pool import WORKER_WAITS_S, Step, WantedWorkers, WorkerPool
+from services.role.worker_pool import WORKER_WAITS_S, Step, WorkerPool
 from services.roles import ACTOR
 
 _LOGGER = logging.getLogger(__name__)
@@ -196,8 +196,7 @@ class PredictorServer:
 
         self._workers = WorkerPool(make, name="predictor", inline=inline)
         self.meter = WaitMeter()
-        self._wanted = WantedWorkers(self._workers)
-        self._metrics = RoleMetrics(self.meter, [server], self._wanted)
+        self._metrics = RoleMetrics(self.meter, [server], self._workers)
         self._waits_s: deque[float] = deque(maxlen=_RECENT)
         self._predictions = self._batches = 0
         self._queue_full = self._cancelled = 0
@@ -242,9 +241,9 @@ class PredictorServer:
                 full = f"the prediction queue is full, {len(self._queue)} requests wait"
                 self._server.refuse(pending.routing_id, WireError("queue_full", full))
 
-    def want(self, count: int | None) -> None:
-        """Resize to a new number of workers; an invalid one is refused and counted."""
-        self._wanted.follow(count)
+    def resize(self, count: int) -> None:
+        """Change the number of workers."""
+        self._workers.resize(count)
 
     def close(self) -> None:
         """End the workers and send their last replies; waiting requests get none."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import zmq
 
 from aclearn.config import Config
+from aclearn.control.directives import Obeyed
 from aclearn.errors import ConfigError
 from aclearn.launch import PARENT_PID_VARIABLE, StopFlag
 from aclearn.runs import RunFolder
@@ -216,6 +217,7 @@ class RoleContext:
         heartbeat: Callable[[], Heartbeat],
         endpoints: Mapping[str, str] | None = None,
         *,
+        on: Obeyed | None = None,
         generation: int = 0,
     ) -> MonitorClient:
         """This role's client of the monitor.
@@ -223,6 +225,7 @@ class RoleContext:
         Args:
             heartbeat: makes the next heartbeat.
             endpoints: name → endpoint of this role's servers.
+            on: directives that this role obeys → what it does; `ValueError` is a refusal.
             generation: of a trainer.
         """
         return MonitorClient(
@@ -230,6 +233,7 @@ class RoleContext:
             hello=self.hello(dict(endpoints or {}), generation=generation),
             heartbeat=heartbeat,
             heartbeat_every_s=self.config.monitor.heartbeat_every_s,
+            on=on,
             stop=self.stop,
             health=self.health,
             number_given=self.number_given,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from aclearn.telemetry import BusyShare, WaitMeter, add_up
 from aclearn.types import EpisodeCohort
 from aclearn.wire import Heartbeat, Server
-from services.role.worker_pool import WantedWorkers
+from services.role.worker_pool import WorkerPool
 
 
 @dataclass
@@ -25,7 +25,7 @@ class RoleMetrics:
 
     meter: WaitMeter | None = field(default_factory=WaitMeter)
     servers: Sequence[Server] = ()
-    workers: WantedWorkers | None = None
+    workers: WorkerPool | None = None
 
     def __post_init__(self) -> None:
         self._sockets_busy = BusyShare(self.meter or WaitMeter())
@@ -59,11 +59,9 @@ class RoleMetrics:
                 sum(server.refused_connections for server in self.servers)
             )
         if self.workers is not None:
-            pool = self.workers.pool
-            waits, parts = pool.waits(), add_up(pool.parts(), parts)
-            counters["worker_failures"] = pool.failures
-            counters["workers_refused"] = self.workers.refused
-            gauges["workers"] = float(pool.running)
+            waits, parts = self.workers.waits(), add_up(self.workers.parts(), parts)
+            counters["worker_failures"] = self.workers.failures
+            gauges["workers"] = float(self.workers.running)
             gauges["sockets_busy"] = self._sockets_busy.take()
         return Heartbeat(
             counters=counters,

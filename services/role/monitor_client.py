@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import repeat
 
+from aclearn.control.directives import Obeyed, StopRole, obey
 from aclearn.launch import StopFlag
 from aclearn.telemetry import WaitMeter
 from aclearn.types import EpisodeCohort, bounded_cohorts
 from aclearn.wire import (
     Client,
-    DirectiveAck,
+    DirectiveMessage,
     ErrorReply,
     Heartbeat,
     HeartbeatReply,
@@ -22,11 +23,6 @@ from aclearn.wire import (
     Message,
     Peer,
     Peers,
-    SaveBest,
-    SetChain,
-    SetMix,
-    SetWorkers,
-    StopRole,
 )
 from services.role.health import WAITS_FOR_MONITOR, HealthFile, missing_role
 from services.role.refusal_log import say_refusal
@@ -37,9 +33,6 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Requests to a monitor are repeated every half a second.
 ASKING = RetryPolicy(answer_within_s=0.5, retry_first_s=0.5, retry_most_s=0.5)
-
-#: What the monitor directs roles to do.
-RoleDirective = SaveBest | SetChain | SetMix | SetWorkers | StopRole
 
 _HELLO = "hello"
 #: Seconds without an answer before a warning; it is logged once until the next answer.
@@ -100,6 +93,7 @@ class MonitorClient:
         client: connected to the monitor; owned by the thread that ticks.
         hello: the first message, repeated when the monitor does not know this incarnation.
         heartbeat: makes the next heartbeat.
+        on: directives that the role obeys, beside `StopRole`; called by `tick`.
         stop: set by signals, which end this process alone.
         heartbeat_every_s: seconds between two heartbeats.
         health: receives the reason to wait.
@@ -115,6 +109,7 @@ class MonitorClient:
         hello: Hello,
         heartbeat: Callable[[], Heartbeat],
         heartbeat_every_s: float,
+        on: Obeyed | None = None,
         stop: StopFlag | None = None,
         health: HealthFile | None = None,
         number_given: bool = False,
@@ -124,6 +119,7 @@ class MonitorClient:
         self._stop_flag = StopFlag() if stop is None else stop
         self._heartbeat_every_s, self._health, self._clock = heartbeat_every_s, health, clock
         self._number_given = number_given
+        self._on: Obeyed = {StopRole: self._end_run} | dict(on or {})
         self._answered_at = float("-inf")
         self._requests = Requests[str](ASKING)
         self._next_heartbeat = clock()
@@ -142,12 +138,6 @@ class MonitorClient:
         self.stop_reason: str | None = None
         #: Whether the monitor ended the run, not this process alone.
         self.run_is_over = False
-        #: Number of workers, rung of the ladder, and share of unrolls that the rung's policy plays,
-        #: by the newest directives; None before the first one.
-        self.workers: int | None = None
-        self.rung: int | None = None
-        self.compressed_share: float | None = None
-        self._best_means: list[float] = []
 
     def tick(self) -> None:
         """Handle the monitor's messages and send due ones.
@@ -156,7 +146,11 @@ class MonitorClient:
             NumberTaken: another process has this one's number.
         """
         while (envelope := self._client.receive(0.0)) is not None:
-            self._take(envelope.message)
+            self._answered_at = self._clock()
+            if isinstance(message := envelope.message, DirectiveMessage):
+                self._client.send(obey(message, self._on))
+            else:
+                self._take(message)
         now = self._clock()
         for key, hello in self._requests.due(now):
             self._requests.tried(key, now, sent=self._client.send(hello))
@@ -178,11 +172,6 @@ class MonitorClient:
     def channel(self) -> Client:
         """For pollers."""
         return self._client
-
-    def take_best_mean(self) -> float | None:
-        """The highest mean return that the monitor sent since the last call."""
-        means, self._best_means = self._best_means, []
-        return max(means, default=None)
 
     def goes_on(self, meter: WaitMeter) -> bool:
         """`tick`; returns whether the role shall continue: no monitor or signal stopped it.
@@ -206,18 +195,9 @@ class MonitorClient:
             self._send_heartbeat(final=True, timeout_s=_GOODBYE_LINGER_S)
             self._client.close(linger_s=_GOODBYE_LINGER_S)
 
-    def _follow(self, directive: RoleDirective) -> None:
-        if isinstance(directive, SaveBest):
-            self._best_means.append(directive.return_mean)
-        elif isinstance(directive, SetWorkers):
-            self.workers = directive.count
-        elif isinstance(directive, SetChain):
-            self.rung = directive.rung
-        elif isinstance(directive, SetMix):
-            self.compressed_share = directive.compressed_share
-        else:
-            self.run_is_over = True
-            self._stop(directive.reason)
+    def _end_run(self, directive: StopRole) -> None:
+        self.run_is_over = True
+        self._stop(directive.reason)
 
     def _missing(self) -> str:
         """The missing requirement, as text; empty if none is missing."""
@@ -268,7 +248,6 @@ class MonitorClient:
             self._unanswered_cohorts = bounded_cohorts(unanswered)
 
     def _take(self, message: Message) -> None:
-        self._answered_at = self._clock()
         if isinstance(message, Peers):
             self._requests.answered(_HELLO)
             self._unanswered.answered()
@@ -291,10 +270,6 @@ class MonitorClient:
                 self._unsent_cohorts = [*self._unanswered_cohorts, *self._unsent_cohorts]
                 self._unanswered_episodes, self._unanswered_cohorts = [], []
                 self._say_hello()
-        elif isinstance(message, RoleDirective):
-            # a lost directive is sent again, and so is its acknowledgement
-            self._client.send(DirectiveAck(message.id))
-            self._follow(message)
         elif isinstance(message, ErrorReply):
             say_refusal(self._refusals, MONITOR.name, message)
         else:

@@ -12,8 +12,6 @@ from aclearn.telemetry import ThreadMeters, WaitMeter, measure_here
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Most workers of a role, as in the configuration.
-MOST_WORKERS = 64
 #: Failures in a row, of all workers or of one, that end the pool.
 MOST_FAILURES = 3
 
@@ -88,6 +86,8 @@ class WorkerPool:
         if count < 0:
             raise ValueError(f"workers: expected a count of at least 0, got {count}")
         with self._lock:
+            if count != self._wanted:
+                _LOGGER.info("event=workers before=%d now=%d", self._wanted, count)
             self._wanted = count = 0 if self._closed else count
             for index in range(count):
                 if index not in self._workers:
@@ -170,34 +170,3 @@ class WorkerPool:
             self._in_a_row += 1
             if max(self._in_a_row, worker.failures) >= MOST_FAILURES:
                 self._fatal = error
-
-
-class WantedWorkers:
-    """Follows the monitor's number of workers; invalid numbers are refused.
-
-    Args:
-        pool: to resize.
-        most: largest number.
-
-    Attributes:
-        pool: to resize.
-        refused: count of refused numbers.
-    """
-
-    def __init__(self, pool: WorkerPool, *, most: int = MOST_WORKERS) -> None:
-        self.pool, self._most = pool, most
-        self._told: int | None = None
-        self.refused = 0
-
-    def follow(self, count: int | None) -> None:
-        """Resize to a new number of workers."""
-        if count is None or count == self._told:
-            return
-        self._told = count
-        if not 1 <= count <= self._most:
-            self.refused += 1
-            _LOGGER.error("event=workers_refused count=%d expected=1..%d", count, self._most)
-            return
-        if count != self.pool.size:
-            _LOGGER.info("event=workers before=%d now=%d", self.pool.size, count)
-            self.pool.resize(count)

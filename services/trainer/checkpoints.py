@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,9 +17,12 @@ from services.trainer.trainer import Snapshot, Trainer
 
 _LOGGER = logging.getLogger(__name__)
 
+#: Most offered mean returns that wait.
+_MOST_OFFERED = 64
+
 
 class TrainerCheckpoints:
-    """Writes the checkpoints of one trainer, from one thread.
+    """Writes the checkpoints of one trainer, from one thread; any may call `offer_best`.
 
     Args:
         trainer: whose snapshots are written.
@@ -47,6 +51,7 @@ class TrainerCheckpoints:
         self._record = CheckpointRecord(run.checkpoint_every_s, tried_at=now, saved_at=now)
         self.best_return: float | None = None
         self._best: Snapshot | None = None
+        self._offered: deque[float] = deque(maxlen=_MOST_OFFERED)
 
     def restore_or_start(self) -> bool:
         """Restore the newest whole checkpoint; False if there is none, and `start` is saved.
@@ -83,23 +88,31 @@ class TrainerCheckpoints:
         return True
 
     def offer_best(self, return_mean: float) -> None:
-        """Copy the present policy as the best if `return_mean` is the highest so far.
+        """Propose the present policy as the best, by the mean return of the newest 100 episodes."""
+        self._offered.append(return_mean)
+
+    def copy_best(self) -> None:
+        """Copy the present policy as the best if an offered mean is the highest so far.
 
         It is written with the next checkpoint.
-
-        Args:
-            return_mean: of the run's newest 100 episodes.
         """
-        if self.best_return is None or return_mean > self.best_return:
+        while self._offered:
+            return_mean = self._offered.popleft()
+            if self.best_return is not None and return_mean <= self.best_return:
+                continue
             try:
                 self._best = self._trainer.snapshot(return_mean)
             except CheckpointError as error:
                 self._note_failure(error)
-                return
+                continue
             self.best_return = return_mean
 
     def write_if_due(self) -> None:
-        """Write if `run.checkpoint_every_s` have passed; a full disk is reported, not fatal."""
+        """Write if `run.checkpoint_every_s` have passed; a full disk is reported, not fatal.
+
+        An offered best is copied at once.
+        """
+        self.copy_best()
         if self._record.due(self._clock()):
             self.write()
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any, Protocol
 
 from typing_extensions import override
 
+from aclearn.control.directives import SaveBest
 from aclearn.learning import RecentObservations, StopCheck, TrainingQueue
 from aclearn.telemetry import WaitMeter, measure_here
 from aclearn.types import Unroll
@@ -15,7 +15,7 @@ from services.policy.factory import unroll_spec_of
 from services.role.context import RoleContext
 from services.role.metrics import RoleMetrics
 from services.role.seeds import Use
-from services.role.worker_pool import WORKER_WAITS_S, Step, WantedWorkers, WorkerPool
+from services.role.worker_pool import WORKER_WAITS_S, Step, WorkerPool
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.server import TrainerServer
 from services.trainer.trainer import Trainer
@@ -43,9 +43,6 @@ class Loop(Protocol):
 
     def step(self, timeout_s: float) -> None:
         """Work, or let others work, for about `timeout_s`."""
-
-    def take_best_means(self) -> Iterator[float]:
-        """The mean returns above the best checkpoint's that the monitor has sent."""
 
     def end(self) -> bool:
         """End the workers; whether they ended in time."""
@@ -104,7 +101,8 @@ class QueueLoop(Loop):
                 spec.observation, seed=context.seeds(generation).number(Use.OBSERVATIONS)
             ),
             heartbeat_fields=checkpoints.heartbeat_fields,
-            workers=WantedWorkers(self._pool),
+            save_best=checkpoints.offer_best,
+            workers=self._pool,
             buffer=None if self._posted is None else self._posted.endpoint,
         )
         self._pool.resize(config.trainer.workers)
@@ -138,10 +136,6 @@ class QueueLoop(Loop):
         self._pool.step()
 
     @override
-    def take_best_means(self) -> Iterator[float]:
-        return self._server.take_best_means()
-
-    @override
     def end(self) -> bool:
         self._ended = self._pool.close(_LAST_UPDATE_WITHIN_S)
         return self._ended
@@ -168,7 +162,10 @@ class OwnLoop(Loop):
         self._trainer, self._checkpoints, self._inline = trainer, checkpoints, context.inline
         self._meter = WaitMeter()
         self._metrics = RoleMetrics(None if context.inline else self._meter)
-        self._monitor = context.join(self._heartbeat)
+        self._monitor = context.join(
+            self._heartbeat,
+            on={SaveBest: lambda best: checkpoints.offer_best(best.return_mean)},
+        )
         self._worker = trainer.make_worker()
         if not context.inline:  # a batch must not depend on a real clock
             self._worker.watch(StopCheck(self._batch_goes_on))
@@ -198,11 +195,6 @@ class OwnLoop(Loop):
             if self._inline or time.monotonic() >= until:
                 return
         time.sleep(timeout_s)
-
-    @override
-    def take_best_means(self) -> Iterator[float]:
-        if (mean := self._monitor.take_best_mean()) is not None:
-            yield mean
 
     @override
     def end(self) -> bool:

@@ -65,7 +65,6 @@ class TrainerRole:
         self._stopped = self._loop.stopped
         if self._stopped:
             return False
-        self._offer_best()
         self._checkpoints.write_if_due()
         # started by hand: no parent tells the user
         reached = self._trainer.account.reached
@@ -87,7 +86,7 @@ class TrainerRole:
         self._trainer.close()
         ended = self._loop.end()
         if ended:  # a hanging worker may hold the weights
-            self._offer_best()
+            self._checkpoints.copy_best()
         if self._stopped or not self._trainer.source.plays:  # its environments may be broken
             self._checkpoints.write()
         last = self._checkpoints.heartbeat_fields()
@@ -97,10 +96,6 @@ class TrainerRole:
         self._loop.close()
         if self._context.by_hand and self._stopped:
             refuse_lost_learning(self._folder, last)
-
-    def _offer_best(self) -> None:
-        for mean in self._loop.take_best_means():
-            self._checkpoints.offer_best(mean)
 
 
 def _settle(context: RoleContext) -> None:

@@ -7,13 +7,13 @@ update.
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from aclearn import wire
+from aclearn.control.directives import SaveBest, SetWorkers
 from aclearn.errors import WireError
 from aclearn.learning import (
     ParameterStore,
@@ -38,12 +38,10 @@ from aclearn.wire import (
 from services.policy.shared_weights import SHARED_WEIGHTS
 from services.role.context import RoleContext
 from services.role.metrics import RoleMetrics
-from services.role.worker_pool import WantedWorkers
+from services.role.worker_pool import WorkerPool
 
 #: Most observations in a reply: about 14 MB of 84 × 84 × 4 images.
 _MOST_OBSERVATIONS = 512
-#: Most waiting mean returns.
-_MOST_MEANS = 64
 #: Longest wait of the thread; while the training queue is full, the delay until it sees free room.
 _LOOK_EVERY_S = 0.05
 _LOOK_EVERY_WHILE_FULL_S = 0.005
@@ -64,6 +62,7 @@ class TrainerServer:
         recent: recent observations, for compressors.
         generation: of the trainer.
         heartbeat_fields: called by `step`.
+        save_best: called by `step` with a mean of returns above the best checkpoint's.
         workers: resized as the monitor directs; here, where no checkpoint delays it.
         buffer: endpoint of the shared weights, if any.
 
@@ -82,14 +81,14 @@ class TrainerServer:
         recent: RecentObservations,
         generation: int = 0,
         heartbeat_fields: Callable[[], dict[str, Any]],
-        workers: WantedWorkers,
+        save_best: Callable[[float], None],
+        workers: WorkerPool,
         buffer: str | None = None,
     ) -> None:
         self._spec = spec
         self._max_lag = context.config.trainer.max_lag_versions
         self._account, self._queue, self._published = account, queue, published
         self._recent, self._heartbeat_fields = recent, heartbeat_fields
-        self._workers = workers
         # bound here, so that a bad address fails the start
         ports = context.config.network.ports
         self._unrolls, unrolls = context.serve(
@@ -102,11 +101,18 @@ class TrainerServer:
             endpoints[SHARED_WEIGHTS] = buffer
         self._meter = WaitMeter()
         self._metrics = RoleMetrics(self._meter, [self._unrolls, self._weights], workers)
-        self._monitor = context.join(self.heartbeat, endpoints, generation=generation)
+        self._monitor = context.join(
+            self.heartbeat,
+            endpoints,
+            on={
+                SaveBest: lambda best: save_best(best.return_mean),
+                SetWorkers: lambda wanted: workers.resize(wanted.count),
+            },
+            generation=generation,
+        )
         answering = self._weights, self._monitor.channel
         self._while_full = wire.ChannelPoller(*answering)
         self._reading = wire.ChannelPoller(*answering, self._unrolls)
-        self._best_means: deque[float] = deque(maxlen=_MOST_MEANS)
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self.failure: BaseException | None = None
@@ -120,11 +126,6 @@ class TrainerServer:
     def exit_status(self) -> int:
         """As `MonitorClient.exit_status`."""
         return self._monitor.exit_status
-
-    def take_best_means(self) -> Iterator[float]:
-        """The mean returns above the best checkpoint's that the monitor has sent."""
-        while self._best_means:
-            yield self._best_means.popleft()
 
     def start(self) -> None:
         """Start the thread; the sockets belong to it from now on."""
@@ -164,9 +165,6 @@ class TrainerServer:
                 break
         with self._meter.part("wire"):
             self._monitor.tick()
-        if (mean := self._monitor.take_best_mean()) is not None:
-            self._best_means.append(mean)
-        self._workers.follow(self._monitor.workers)
 
     def _run(self) -> None:
         try:

@@ -4,28 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aclearn.config import RunConfig
-from aclearn.control import StopCondition
+from aclearn.config import Config, RunConfig
+from aclearn.control import MonitorPlugin, StopCondition
 from aclearn.metrics import MetricsAggregator
-from aclearn.wire import (
-    Envelope,
-    Hello,
-    StopRole,
-)
+from aclearn.wire import DirectiveMessage, Envelope, Hello
 from services.monitor.core import MonitorState
+from services.monitor.plugins import Plugins
 from services.monitor.registry import OutgoingMessage, Registry
 
 
 class Monitor:
     """The monitor's state with its clock, and roles that send it messages."""
 
-    def __init__(self, tools, run: RunConfig | None = None, **options) -> None:
+    #: Of a run with a ladder of three rungs, whose actors play two policies.
+    config = Config.model_validate(
+        {
+            "env": {"id": "CartPole-v1"},
+            "actors": {"inference": "local"},
+            "compressor": {"ladder": [["int8", "onnx"], ["onnx"], []]},
+        }
+    )
+
+    def __init__(
+        self,
+        tools,
+        run: RunConfig | None = None,
+        plugins: Mapping[str, MonitorPlugin] | None = None,
+        **options,
+    ) -> None:
         self.tools, self.now = tools, 0.0
+        self.plugins = Plugins(plugins or {}, self.config)
         self.registry, self.view = Registry(silent_after_s=20.0), MetricsAggregator(0.0)
         self.state = MonitorState(
-            self.registry, self.view, StopCondition(run or RunConfig()), **options
+            self.registry,
+            self.view,
+            StopCondition(run or RunConfig()),
+            self.plugins,
+            **options,
         )
-        self.state.observe_time(self.now)
+        if plugins is None:  # else the test makes the first look
+            self.state.observe_time(self.now)
 
     def take(self, incarnation: str, message) -> list[OutgoingMessage]:
         envelope = Envelope("run-1", incarnation, 0, message)
@@ -64,5 +82,5 @@ class Monitor:
         return sorted(
             message.routing_id.decode()
             for message in self.tick(seconds)
-            if isinstance(message.message, StopRole)
+            if isinstance(message.message, DirectiveMessage) and message.message.kind == "StopRole"
         )

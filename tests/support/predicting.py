@@ -70,7 +70,7 @@ class Serving:
             inline=inline,
         )
         if workers:
-            self.predictor.want(workers)
+            self.predictor.resize(workers)
         return self
 
     def actor(self, number: int):

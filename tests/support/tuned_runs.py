@@ -137,7 +137,7 @@ class World:
                 if not self.deaf:
                     incarnation = message.routing_id.decode()
                     self.channel.acknowledge(incarnation, message.message.id)
-                    self.workers[incarnation] = message.message.count
+                    self.workers[incarnation] = message.message.values["count"]
             wanted = self.actors_wanted
             if wanted is not None and not self.deaf:
                 others = [m for m in self.members if m.role != "actor"]
@@ -153,7 +153,7 @@ class World:
 
     def told(self) -> list[tuple[str, int]]:
         """The directed counts of workers, with their receivers."""
-        return [(m.routing_id.decode(), m.message.count) for m in self.messages]
+        return [(m.routing_id.decode(), m.message.values["count"]) for m in self.messages]
 
     def start_again(self, name: str, incarnation: str) -> None:
         """Replace an actor by a successor, which has said hello."""

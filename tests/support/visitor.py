@@ -10,13 +10,13 @@ import zmq
 
 from aclearn.wire import (
     Client,
+    DirectiveMessage,
     Hello,
     MembershipReply,
     Message,
     Peers,
     Status,
     StatusRequest,
-    StopRole,
     ZmqTransport,
     connect_dealer,
     new_incarnation,
@@ -85,7 +85,7 @@ class Visitor:
         def look() -> T | None:
             envelope = client.receive(0.1)
             found = envelope.message if envelope is not None else None
-            assert not isinstance(found, MembershipReply | StopRole), found
+            assert not isinstance(found, MembershipReply | DirectiveMessage), found
             return found if isinstance(found, answer) else None
 
         return wait_for(look, f"{answer.__name__} answers {type(message).__name__}")

@@ -13,7 +13,7 @@ import yaml
 from aclearn.config import config_from_yaml
 from aclearn.runs import Checkpoint, load_newest
 from aclearn.types import Unroll
-from aclearn.wire import Heartbeat, UnrollReply, decode
+from aclearn.wire import DirectiveMessage, Heartbeat, UnrollReply, decode
 from services.actor.env_groups import make_groups
 from services.launcher.in_process_run import InProcessRun
 from services.launcher.local_run import open_run_folder
@@ -144,7 +144,8 @@ class WholeRun(InProcessRun):
     def _observe(self, sender: str, receiver: str, frames: list[bytes]) -> None:
         envelope = decode(frames)
         message = envelope.message
-        self.passed[type(message).__name__] += 1
+        kind = message.kind if isinstance(message, DirectiveMessage) else type(message).__name__
+        self.passed[kind] += 1
         if isinstance(message, Unroll):
             key = (envelope.incarnation, envelope.sequence)
             assert key not in self.sent, "an actor sends no unroll twice"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import zmq
 
+from aclearn.control import StopRun
 from aclearn.types import Unroll
 from aclearn.wire import (
     ActReply,
@@ -22,7 +23,6 @@ from aclearn.wire import (
     NoNewerWeights,
     Status,
     StatusRequest,
-    StopRun,
     UnrollReply,
     Weights,
     WeightsRequest,
@@ -227,6 +227,6 @@ def test_garbage_on_every_socket_file_is_refused_and_the_run_goes_on(
     run.wait_until_learning(beyond=before + 300)
     assert run.last()["env_steps"] < 2**40
     assert run.pids() == pids
-    assert visitor.control.send(StopRun("the visitor asked for it"))
+    assert visitor.control.send(StopRun("the visitor asked for it").message())
     assert run.wait(within_s=10.0) == 0, run.diagnosis()
     assert run.check_account()["reason"] == "the visitor asked for it"

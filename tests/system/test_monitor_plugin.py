@@ -36,7 +36,7 @@ def test_it_sees_heartbeats_and_its_directives_are_acknowledged(system: System) 
     run.finish()
     log = run.log("monitor-0")
     # once each, however often the plug-in repeats them
-    assert log.count("payload=SetWorkers(count=2, id=") == 1
+    assert log.count("payload=SetWorkers(count=2) ") == 1
     assert log.count("by=toy_plugin:MoreWhenItLearns to=supervisor payload=SetActors(count=3") == 1
     assert re.search(r"to=trainer .* cause=\{'learned_steps': \d{4,}, 'actors': 2\}", log)
     assert log.count("event=plugin_failed") == 1

@@ -13,19 +13,19 @@ import psutil
 import pytest
 
 from aclearn.config import load_config
+from aclearn.control import SetWorkers, StopRole
 from aclearn.launch import StopFlag
 from aclearn.wire import (
     ActReply,
     ActRequest,
     Client,
     DirectiveAck,
+    DirectiveMessage,
     Heartbeat,
     HeartbeatReply,
     Hello,
     Peer,
     Peers,
-    SetWorkers,
-    StopRole,
     Weights,
     WeightsRequest,
 )
@@ -103,6 +103,7 @@ class Surroundings:
         self.version = 0
         self.endpoint: str | None = None
         self.heartbeat: Heartbeat | None = None
+        self.refusals: list[str] = []
         self.clients: list[Asking] = []
         self._contexts = [self.context]
         self.run: Run = system.role(
@@ -127,6 +128,8 @@ class Surroundings:
                 self._address = address
                 self.endpoint = envelope.message.endpoints["predictions"]
                 self.tell(Peers(1, [self._trainer]))
+            elif isinstance(envelope.message, DirectiveAck):
+                self.refusals += [each] if (each := envelope.message.refusal) else []
             elif isinstance(envelope.message, Heartbeat):
                 self.heartbeat = envelope.message
                 # a process that sent its last heartbeat may be gone
@@ -181,7 +184,7 @@ def test_counts_change_while_requests_and_weights_come_and_nothing_is_lost(surro
     took_s: dict[str, list[float]] = {"more": [], "fewer": []}
     for before, count in pairwise((1, 4, 2, 3, 1, 2, 1)):
         told_at = time.monotonic()
-        around.tell(SetWorkers(count))
+        around.tell(SetWorkers(count).message())
         around.until(
             lambda count=count: around.threads() == alone + count - 1, f"{count} workers run"
         )
@@ -191,12 +194,10 @@ def test_counts_change_while_requests_and_weights_come_and_nothing_is_lost(surro
     # the median: a machine that stalls for a second is not the pool's fault
     for times_s in took_s.values():
         assert statistics.median(times_s) <= _CHANGE_WITHIN_S * patience(), took_s
-    for refused, count in enumerate((0, 65), start=1):
-        around.tell(SetWorkers(count))
-        around.until(
-            lambda refused=refused: around.heartbeat.counters["workers_refused"] == refused,
-            f"a count of {count} is refused",
-        )
+    for count in (0, 65):
+        around.tell(DirectiveMessage(1, "SetWorkers", {"count": count}))
+    around.until(lambda: len(around.refusals) == 2, "both counts are refused")
+    assert "expected an int from 1 to 64" in around.refusals[0]
     assert around.heartbeat.gauges["workers"] == 1
     answer_some()
 
@@ -220,7 +221,7 @@ def test_counts_change_while_requests_and_weights_come_and_nothing_is_lost(surro
             assert reply.log_prob == pytest.approx(expected, abs=2e-6)
     assert len(versions) > 1
 
-    around.tell(StopRole("enough"))
+    around.tell(StopRole("enough").message())
     # the predictor leaves with its last heartbeat
     wait_for(lambda: around.step() or around.heartbeat.final, "the last heartbeat", context=str)
     counters = around.heartbeat.counters

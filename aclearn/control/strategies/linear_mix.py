@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from aclearn.control.directives import SetChain, SetMix
 from aclearn.control.strategies.strategy import Decision, Moment, Strategy
-from aclearn.wire import SetChain, SetMix
 
 
 class LinearMix(Strategy):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aclearn.config import Config
 from aclearn.control.decision_log import DecisionLog
+from aclearn.control.directives import SetChain, SetMix
 from aclearn.control.strategies.bandit import Bandit
 from aclearn.control.strategies.indicators import needs_of
 from aclearn.control.strategies.linear_mix import LinearMix
@@ -20,7 +21,6 @@ from aclearn.extensions import make_extension
 from aclearn.metrics.indicators import load_indicators
 from aclearn.metrics.names import check_line_name
 from aclearn.runs import STRATEGIES_FILE, read_metrics
-from aclearn.wire import SetChain, SetMix
 
 _KEY = "monitor.strategies"
 _OURS: dict[str, type[Strategy]] = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from aclearn.wire import SetChain, SetMix
+from aclearn.control.directives import SetChain, SetMix
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aclearn.control.decision_log import DecisionLog
-from aclearn.control.plugin import Directive, Indicators, MonitorPlugin, Note
+from aclearn.control.directives import Note, SetChain, SetMix
+from aclearn.control.plugin import Directive, Indicators, MonitorPlugin
 from aclearn.control.strategies.strategy import Decision, Moment, Strategy
 from aclearn.metrics.names import RUNG
-from aclearn.wire import SetChain, SetMix
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -67,7 +67,10 @@ class StrategyPlugin(MonitorPlugin):
             self._seen_s = time_s
             self._look(Moment(time_s, indicators.line, self._setting, self._rungs))
         notes, self._notes = self._notes, []
-        return [self._directive(), *(Directive("monitor", Note(text)) for text in notes)]
+        sets, setting = self._strategy.sets, self._setting
+        payload = SetChain(int(setting)) if sets is SetChain else SetMix(float(setting))
+        directive = Directive(sets.roles[0], payload, self._cause)
+        return [directive, *(Directive("monitor", Note(text)) for text in notes)]
 
     def gauges(self) -> dict[str, float]:
         """The setting as `strategy_rung` or `strategy_compressed_share`, and the strategy's own."""
@@ -81,11 +84,6 @@ class StrategyPlugin(MonitorPlugin):
     @property
     def _field(self) -> str:
         return "rung" if self._strategy.sets is SetChain else "compressed_share"
-
-    def _directive(self) -> Directive:
-        if self._strategy.sets is SetChain:
-            return Directive("compressor", SetChain(int(self._setting)), self._cause)
-        return Directive("actor", SetMix(float(self._setting)), self._cause)
 
     def _look(self, moment: Moment) -> None:
         if self._changed_s is None or moment.time_s < self._changed_s:

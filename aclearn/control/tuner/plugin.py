@@ -12,14 +12,14 @@ from typing import Any
 
 from aclearn.config import Config
 from aclearn.control.decision_log import DecisionLog
-from aclearn.control.plugin import Directive, Indicators, MemberIndicators, MonitorPlugin, Note
+from aclearn.control.directives import Note, SetActors, SetWorkers
+from aclearn.control.plugin import Directive, Indicators, MemberIndicators, MonitorPlugin
 from aclearn.control.tuner.decision import Decision
 from aclearn.control.tuner.ga3c_rule import Ga3cRule
 from aclearn.control.tuner.remembered_counts import RememberedCounts
 from aclearn.control.tuner.tuner import Tuner
 from aclearn.metrics import TUNER_FROZEN, TUNER_TEMPERATURE, find_bottleneck
 from aclearn.runs import TUNER_FILE
-from aclearn.wire import SetActors, SetWorkers
 
 _LOGGER = logging.getLogger(__name__)
 

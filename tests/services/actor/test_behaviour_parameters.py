@@ -86,7 +86,7 @@ def test_an_unroll_has_the_same_parameters_from_a_predictor_as_from_the_actor_s_
         most_rows=64,
         parameters=True,
     )
-    predictor.want(1)
+    predictor.resize(1)
     link = PeerLink(roles("actor-0"), "predictions")
     asking = PredictorClient(link, known, WaitMeter(), spec.env.action, parameters=spec.parameters)
     try:

@@ -6,8 +6,15 @@ import json
 
 import pytest
 
-from aclearn.control import Directive
-from aclearn.wire import SaveBest, SetActors, SetChain, SetMix, SetWorkers, StopRole
+from aclearn.control import (
+    Directive,
+    SaveBest,
+    SetActors,
+    SetChain,
+    SetMix,
+    SetWorkers,
+    StopRole,
+)
 from services.monitor.directive_channel import DirectiveChannel
 from tests.support.tuned_runs import member
 
@@ -35,7 +42,7 @@ def test_a_directive_is_sent_again_until_each_receiver_has_acknowledged_it(caplo
     caplog.set_level("INFO")
     line = Line(_TRAINER, _P, _Q)
     line.issue("predictor", SetWorkers(2))
-    told = SetWorkers(2, id=1)
+    told = SetWorkers(2).message(1)
     assert line.sent() == [("p", told), ("q", told)]
     assert line.sent(0.4) == []
     line.channel.acknowledge("p", 1)
@@ -46,19 +53,19 @@ def test_a_directive_is_sent_again_until_each_receiver_has_acknowledged_it(caplo
     assert line.sent(60.0) == []
     assert line.channel.gauges()["monitor_directives_unacknowledged"] == 0.0
     [text] = [text for text in caplog.messages if text.startswith("event=directive ")]
-    assert "by=plugin 0 to=predictor payload=SetWorkers(count=2, id=1)" in text
+    assert "id=1 by=plugin 0 to=predictor payload=SetWorkers(count=2)" in text
     assert "cause={'rate': 812.5}" in text
 
 
 def test_a_late_acknowledgement_of_what_was_superseded_counts_for_nothing() -> None:
     line = Line(_TRAINER)
     line.issue("trainer", SetWorkers(2))
-    assert line.sent() == [("t", SetWorkers(2, id=1))]
+    assert line.sent() == [("t", SetWorkers(2).message(1))]
     line.issue("trainer", SetWorkers(3))
-    assert line.sent(0.1) == [("t", SetWorkers(3, id=2))]  # at once
+    assert line.sent(0.1) == [("t", SetWorkers(3).message(2))]  # at once
     for foreign in (("t", 1), ("t", 7), ("nobody", 2)):
         line.channel.acknowledge(*foreign)
-    assert line.sent(0.5) == [("t", SetWorkers(3, id=2))]
+    assert line.sent(0.5) == [("t", SetWorkers(3).message(2))]
     line.channel.acknowledge("t", 2)
     assert line.sent(60.0) == []
 
@@ -69,21 +76,21 @@ def test_a_role_that_was_started_again_is_told_what_stands() -> None:
     line.sent()
     line.channel.acknowledge("t", 1)
     line.there = [member("trainer-0", "u"), _P]
-    assert line.sent(1.0) == [("u", SetWorkers(2, id=1))]
+    assert line.sent(1.0) == [("u", SetWorkers(2).message(1))]
 
 
 def test_what_is_said_once_is_for_the_living_only() -> None:
     line = Line(_TRAINER)
     line.issue("trainer", SaveBest(5.0), once=True)
-    assert line.sent() == [("t", SaveBest(5.0, id=1))]
+    assert line.sent() == [("t", SaveBest(5.0).message(1))]
     line.there = [member("trainer-0", "u")]
     assert line.sent(0.5) == []
     line.issue("trainer", SaveBest(5.0), once=True)
-    assert line.sent() == [("u", SaveBest(5.0, id=2))]
+    assert line.sent() == [("u", SaveBest(5.0).message(2))]
     line.channel.acknowledge("u", 2)
     assert line.sent(1.0) == []
     line.issue("trainer", SaveBest(5.0), once=True)  # e.g. it could not be written
-    assert line.sent() == [("u", SaveBest(5.0, id=3))]
+    assert line.sent() == [("u", SaveBest(5.0).message(3))]
 
 
 def test_a_role_that_never_acknowledges_is_told_rarely_and_warned_of_once(caplog) -> None:
@@ -104,7 +111,7 @@ def test_of_plugins_that_contradict_each_other_the_later_one_is_followed(caplog)
     line = Line(_TRAINER)
     line.issue("trainer", SetWorkers(2), rank=0)
     line.issue("trainer", SetWorkers(3), rank=1)
-    assert line.sent() == [("t", SetWorkers(3, id=2))]
+    assert line.sent() == [("t", SetWorkers(3).message(2))]
     line.channel.acknowledge("t", 2)
     for _ in range(3):
         line.issue("trainer", SetWorkers(2), rank=0)  # at each call of the plug-in
@@ -123,7 +130,7 @@ def test_of_a_role_and_a_name_the_newer_directive_counts(first: str) -> None:
     [second] = {"predictor", "predictor-1"} - {first}
     line.issue(first, SetWorkers(2))
     line.issue(second, SetWorkers(3))
-    counts = {name: message.count for name, message in line.sent()}
+    counts = {name: message.values["count"] for name, message in line.sent()}
     assert counts["q"] == 3
     assert counts["p"] == (2 if first == "predictor" else 3)
 
@@ -132,33 +139,41 @@ def test_of_a_role_and_a_name_the_higher_rank_counts_whichever_is_newer() -> Non
     line = Line(_P, _Q)
     line.issue("predictor-0", SetWorkers(4), rank=1)
     line.issue("predictor", SetWorkers(2), rank=0)
-    assert {name: message.count for name, message in line.sent()} == {"p": 4, "q": 2}
+    assert {name: message.values["count"] for name, message in line.sent()} == {"p": 4, "q": 2}
 
 
 def test_what_was_said_once_gives_way_to_what_another_plugin_has_said() -> None:
     line = Line(_P)
     line.issue("predictor", SetWorkers(4), rank=0)
     line.issue("predictor", SetWorkers(1), rank=1, once=True)
-    assert line.sent() == [("p", SetWorkers(1, id=2))]
+    assert line.sent() == [("p", SetWorkers(1).message(2))]
     line.there = [_P, _Q]  # this one came later
-    assert line.sent(0.1) == [("q", SetWorkers(4, id=1))]
+    assert line.sent(0.1) == [("q", SetWorkers(4).message(1))]
     line.channel.acknowledge("p", 2)
-    assert line.sent(0.1) == [("p", SetWorkers(4, id=1))]
+    assert line.sent(0.1) == [("p", SetWorkers(4).message(1))]
 
 
-def test_a_directive_with_a_number_of_its_own_is_no_new_one_each_time() -> None:
-    line = Line(_P)
-    for _ in range(3):
-        line.issue("predictor", SetWorkers(2, id=7))
-    assert line.sent() == [("p", SetWorkers(2, id=1))]
-    assert line.channel.issued == 1
+def test_all_means_every_process_of_a_role_that_the_payload_names() -> None:
+    line = Line(_TRAINER, _P, member("actor-0", "a"), member("supervisor-0", "s"))
+    stop, actors, workers = StopRole("enough"), SetActors(3), SetWorkers(2)
+    for payload in (stop, actors, workers):
+        line.issue("all", payload)
+    told = {name: [] for name in "tpas"}
+    for name, message in line.sent():
+        told[name].append(message)
+    stop, actors, workers = stop.message(1), actors.message(2), workers.message(3)
+    assert told == {"t": [stop, workers], "p": [stop, workers], "a": [stop], "s": [actors]}
 
 
-def test_all_means_the_roles_and_only_the_supervisor_gets_the_count_of_actors() -> None:
-    line = Line(_TRAINER, member("supervisor-0", "s"))
-    line.issue("all", StopRole("enough"))
-    line.issue("supervisor", SetActors(3))
-    assert line.sent() == [("t", StopRole("enough", id=1)), ("s", SetActors(3, id=2))]
+def test_a_refused_directive_is_counted_and_not_sent_again() -> None:
+    line = Line(_P, _Q)
+    line.issue("predictor", SetWorkers(2))
+    line.sent()
+    for _ in range(2):  # the second answer is to a repetition
+        line.channel.acknowledge("p", 1, refused=True)
+    line.channel.acknowledge("q", 1)
+    assert line.sent(60.0) == []
+    assert line.channel.gauges()["monitor_directives_refused"] == 1.0
 
 
 def test_the_next_monitor_goes_on_with_rungs_and_mixes_of_plugins_that_are_left() -> None:
@@ -173,15 +188,17 @@ def test_the_next_monitor_goes_on_with_rungs_and_mixes_of_plugins_that_are_left(
     after = Line(_TRAINER, compressor, actor)
     ranks = {"plugin 0": 3, "plugin 1": 4}
     # the second plug-in's rung is one that the ladder has no more
-    after.channel.restore(state, lambda by, given: None if given.payload.id == 2 else ranks.get(by))
-    assert after.sent() == [("c", SetChain(1, id=1)), ("a", SetMix(0.25, id=3))]
+    after.channel.restore(
+        state, lambda by, given: None if given.payload == SetChain(2) else ranks.get(by)
+    )
+    assert after.sent() == [("c", SetChain(1).message(1)), ("a", SetMix(0.25).message(3))]
     assert after.channel.state()["standing"] == [
-        each for each in state["standing"] if each["payload"]["id"] != 2
+        each for each in state["standing"] if each["id"] != 2
     ]
     after.channel.issue(Directive("compressor", SetChain(1)), by="plugin 0", rank=3)
     assert after.channel.issued == 5  # it stands already
     after.channel.issue(Directive("compressor", SetChain(0)), by="plugin 0", rank=3)
-    assert after.sent(0.1) == [("c", SetChain(0, id=6))]
+    assert after.sent(0.1) == [("c", SetChain(0).message(6))]
 
 
 @pytest.mark.parametrize(
@@ -190,8 +207,8 @@ def test_the_next_monitor_goes_on_with_rungs_and_mixes_of_plugins_that_are_left(
         {},
         {"issued": "many"},
         {"standing": [{"by": "x"}]},
-        {"standing": [{"by": "x", "to": "compressor", "kind": "StopRole", "payload": {}}]},
-        {"standing": [{"by": "x", "to": "compressor", "kind": "SetChain", "payload": {"a": 1}}]},
+        {"standing": [{"by": "x", "to": "compressor", "kind": "StopRole", "values": {}}]},
+        {"standing": [{"by": "x", "to": "compressor", "kind": "SetChain", "values": {"a": 1}}]},
     ],
 )
 def test_a_damaged_state_of_directives_stops_no_monitor(state) -> None:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aclearn.config import RunConfig
-from aclearn.wire import (
-    SaveBest,
-    StatusRequest,
-    StopRole,
-    StopRun,
-)
+from aclearn.control import SaveBest, StopRole, StopRun
+from aclearn.wire import DirectiveMessage, StatusRequest
 from services.monitor.ending import Phase
 from services.monitor.registry import OutgoingMessage
 from tests.support.heartbeats import ended_episodes
@@ -21,7 +17,7 @@ def test_actors_stop_first_and_the_other_roles_when_they_are_gone(monitor) -> No
     for name in ("trainer-0", "predictor-0", "actor-0", "actor-1"):
         monitor.hello(name, name)
     monitor.tick()
-    monitor.take("cli", StopRun("asked by the user"))
+    monitor.take("cli", StopRun("asked by the user").message())
     assert monitor.state.phase is Phase.STOPPING_ACTORS
     assert monitor.told_to_stop() == ["actor-0", "actor-1"]
     monitor.heartbeat("actor-0", final=True)
@@ -40,7 +36,7 @@ def test_the_stop_carries_its_reason(monitor) -> None:
     monitor.hello("actor-0", "a")
     monitor.tick()
     monitor.state.stop("max_updates", monitor.now)
-    assert monitor.tick() == [OutgoingMessage(b"a", StopRole("max_updates", 1))]
+    assert monitor.tick() == [OutgoingMessage(b"a", StopRole("max_updates").message(1))]
 
 
 def test_reminders_come_every_half_second(monitor) -> None:
@@ -80,7 +76,8 @@ def test_without_a_supervisor_the_monitor_reminds_a_busy_role_until_it_counts_as
     monitor.tick()
     monitor.heartbeat("t", final=True)
     monitor.look(10.0)
-    assert {message.message for message in monitor.look(9.0)} == {StopRole("max_updates", 1)}
+    stop = StopRole("max_updates").message(1)
+    assert all(sent.message == stop for sent in monitor.look(9.0))
     assert monitor.state.phase is Phase.STOPPING_ALL
     monitor.look(2.0)
     assert monitor.state.phase is Phase.OVER
@@ -136,9 +133,9 @@ def _play_episodes(monitor, returns: list[float]) -> None:
 
 def _told_of_the_best(monitor, seconds: float = 0.0) -> list[tuple[bytes, float]]:
     return [
-        (message.routing_id, message.message.return_mean)
+        (message.routing_id, message.message.values["return_mean"])
         for message in monitor.tick(seconds)
-        if isinstance(message.message, SaveBest)
+        if isinstance(message.message, DirectiveMessage) and message.message.kind == "SaveBest"
     ]
 
 
@@ -175,4 +172,4 @@ def test_the_last_episodes_count_before_the_trainer_is_told_to_stop(monitor) -> 
     monitor.tick()
     monitor.heartbeat("a", **ended_episodes([7.0] * 100), final=True)
     messages = [message.message for message in monitor.tick() if message.routing_id == b"t"]
-    assert messages[-2:] == [SaveBest(7.0, 2), StopRole("max_updates", 3)]
+    assert messages[-2:] == [SaveBest(7.0).message(2), StopRole("max_updates").message(3)]

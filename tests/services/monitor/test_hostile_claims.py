@@ -27,8 +27,10 @@ from aclearn.wire import (
 from services.monitor.core import MonitorState
 from services.monitor.ending import Phase
 from services.monitor.files import MonitorFiles
+from services.monitor.plugins import Plugins
 from services.monitor.registry import OutgoingMessage, Registry
 from services.roles import ROLES
+from tests.support.monitor import Monitor
 
 _ids = st.sampled_from(["a", "b", "c", "ä" * 40])
 _roles = st.sampled_from([*ROLES, "visitor", ""])
@@ -55,7 +57,10 @@ _messages = st.one_of(
 
 def _state(view: MetricsAggregator | None = None) -> MonitorState:
     goal = StopCondition(RunConfig(max_env_steps=10_000))
-    return MonitorState(Registry(silent_after_s=20.0), view or MetricsAggregator(0.0), goal)
+    plugins = Plugins({}, Monitor.config)
+    return MonitorState(
+        Registry(silent_after_s=20.0), view or MetricsAggregator(0.0), goal, plugins
+    )
 
 
 def _encode(messages: list[OutgoingMessage]) -> None:
@@ -135,7 +140,7 @@ def test_a_claim_that_cannot_be_is_refused_counted_and_said_once(heartbeat, word
         [_, refusal] = take(heartbeat)
         assert isinstance(refusal.message, ErrorReply)
         assert refusal.message.reason == "bad_heartbeat" and words in refusal.message.detail
-    assert state.refused_heartbeats == 2
+    assert state.refused == 2
     assert [words in text for text in state.report.events] == [True]
     take(_heartbeat({"env_steps": 121}))
     assert state.make_line(1.0)["env_steps"] == 121

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
-from aclearn.config import RunConfig
+from aclearn.config import Config
 from aclearn.config.monitor import UsersClass
-from aclearn.control import Directive, Indicators, MonitorPlugin, Note, StopCondition
-from aclearn.errors import ConfigError
-from aclearn.metrics import MetricsAggregator
-from aclearn.wire import (
-    DirectiveAck,
-    Envelope,
-    Hello,
-    Peers,
+from aclearn.control import (
+    Directive,
+    Indicators,
+    MonitorPlugin,
+    Note,
     SaveBest,
     SetActors,
     SetChain,
     SetMix,
     SetWorkers,
-    StatusRequest,
     StopRole,
     StopRun,
 )
-from services.monitor.core import MonitorState
+from aclearn.errors import ConfigError
+from aclearn.wire import DirectiveAck, Peers, StatusRequest
 from services.monitor.ending import Phase
 from services.monitor.plugins import Plugins, load_plugins
-from services.monitor.registry import Registry
+from tests.support.monitor import Monitor as AnyMonitor
 
 
 class Says(MonitorPlugin):
@@ -61,36 +57,14 @@ class Named(MonitorPlugin):
         self.text = text
 
 
-class Monitor:
-    """The monitor's state with plug-ins, and roles that send it messages."""
+class Monitor(AnyMonitor):
+    """A monitor with plug-ins."""
 
     def __init__(self, tools, **plugins: MonitorPlugin) -> None:
-        self.tools, self.now = tools, 0.0
-        self.plugins = Plugins(plugins, rungs=3, mixes=True)
-        self.state = MonitorState(
-            Registry(silent_after_s=20.0),
-            MetricsAggregator(0.0),
-            StopCondition(RunConfig()),
-            plugins=self.plugins,
-            expected={"trainer": 1, "actor": 2},
-        )
-
-    def take(self, incarnation: str, message) -> list:
-        return self.state.take(
-            incarnation.encode(), Envelope("r", incarnation, 0, message), self.now
-        )
-
-    def hello(self, name: str, incarnation: str) -> None:
-        role, number = name.split("-")
-        self.take(incarnation, Hello(role, int(number), "box", 1, {}))
-
-    def heartbeat(self, incarnation: str, **fields) -> None:
-        self.take(incarnation, self.tools.make_heartbeat(**fields))
+        super().__init__(tools, plugins=plugins, expected={"trainer": 1, "actor": 2})
 
     def sent(self, seconds: float = 0.2) -> list[tuple[str, object]]:
-        self.now += seconds
-        messages = self.state.observe_time(self.now)
-        return [(m.routing_id.decode(), m.message) for m in messages]
+        return [(m.routing_id.decode(), m.message) for m in self.tick(seconds)]
 
 
 def test_a_plugin_sees_each_heartbeat_once_and_who_lives_and_who_died(tools) -> None:
@@ -146,7 +120,7 @@ def test_directives_go_out_with_a_number_and_what_is_for_the_monitor_stays_there
     says = Says(Directive("trainer", SetWorkers(2)), Directive("monitor", Note("look here")))
     monitor = Monitor(tools, says=says)
     monitor.hello("trainer-0", "t")
-    assert monitor.sent() == [("t", SetWorkers(2, id=1))]
+    assert monitor.sent() == [("t", SetWorkers(2).message(1))]
     assert monitor.sent(0.05) == [] and len(says.seen) == 1  # not asked ten times a second
     monitor.take("t", DirectiveAck(1))
     assert monitor.sent(1.0) == []
@@ -164,18 +138,41 @@ def test_the_count_of_actors_goes_to_the_supervisor_and_is_acknowledged(tools) -
     monitor = Monitor(tools, says=Says(Directive("supervisor", SetActors(3))))
     assert monitor.sent() == []
     monitor.take("parent", StatusRequest())
-    assert monitor.sent() == [("parent", SetActors(3, id=1))]
-    assert monitor.sent(0.6) == [("parent", SetActors(3, id=1))]
+    assert monitor.sent() == [("parent", SetActors(3).message(1))]
+    assert monitor.sent(0.6) == [("parent", SetActors(3).message(1))]
     monitor.take("parent", DirectiveAck(1))
     assert monitor.sent(0.6) == []
     monitor.take("another parent", StatusRequest())
-    assert monitor.sent() == [("another parent", SetActors(3, id=1))]
+    assert monitor.sent() == [("another parent", SetActors(3).message(1))]
+
+
+def test_the_monitor_tells_which_role_refuses_a_directive_and_why(tools) -> None:
+    monitor = Monitor(tools, says=Says(Directive("compressor", SetChain(2))))
+    monitor.hello("compressor-0", "c")
+    monitor.sent()
+    for _ in range(2):
+        monitor.take("c", DirectiveAck(1, "SetChain: the ladder is shorter"))
+    assert monitor.sent(60.0) == []
+    event = "compressor-0 refuses directive 1: SetChain: the ladder is shorter"
+    assert monitor.state.status()["events"].count(event) == 1
+    assert monitor.state.make_line(60.0)["monitor_directives_refused"] == 1.0
+
+
+def test_of_the_directives_of_others_the_monitor_obeys_only_the_run_s_end(tools) -> None:
+    monitor = Monitor(tools)
+    for refused in (SetWorkers(2), Note("x")):
+        [answer] = monitor.take("cli", refused.message(4))
+        assert answer.message.id == 4 and "expected one of StopRun" in answer.message.refusal
+    assert (monitor.state.refused, monitor.state.phase) == (2, Phase.RUNNING)
+    [answer] = monitor.take("cli", StopRun("enough").message(5))
+    assert answer.message == DirectiveAck(5)
+    assert monitor.state.reason == "enough"
 
 
 def test_a_plugin_that_raises_is_counted_told_once_and_the_others_go_on(tools, caplog) -> None:
     monitor = Monitor(tools, fails=Fails(), says=Says(Directive("trainer", SetWorkers(2))))
     monitor.hello("trainer-0", "t")
-    assert monitor.sent() == [("t", SetWorkers(2, id=1))]
+    assert monitor.sent() == [("t", SetWorkers(2).message(1))]
     monitor.sent()
     line = monitor.state.make_line(1.0)
     # two looks, and the gauges of two lines: of the first look, and this one
@@ -207,12 +204,12 @@ def test_a_plugin_that_raises_is_counted_told_once_and_the_others_go_on(tools, c
         Directive("compressor", SetChain(-1)),
         Directive("compressor", SetChain(0.0)),  # type: ignore[arg-type]
         Directive("actor", SetChain(0)),
-        Directive("all", SetChain(0)),
+        Directive("trainer-0", SetChain(0)),
         Directive("actor", SetMix(1.01)),
         Directive("actor", SetMix(-0.01)),
         Directive("actor", SetMix(float("nan"))),
         Directive("compressor-1", SetMix(0.5)),
-        Directive("all", SetMix(0.5)),
+        Directive("actor-0", "SetMix"),  # type: ignore[arg-type]
         Directive("trainer", SetWorkers(2), None),  # type: ignore[arg-type]
         Directive("monitor", Note(2)),  # type: ignore[arg-type]
         Directive("monitor", StopRun(None)),  # type: ignore[arg-type]
@@ -241,14 +238,15 @@ def test_rung_and_mix_go_to_compressors_and_actors(tools, to, payload) -> None:
     for name in ("trainer-0", "compressor-0", "actor-0"):
         monitor.hello(name, name)
     sent = [m for m in monitor.sent() if not isinstance(m[1], Peers)]
-    assert sent == [(f"{to.split('-')[0]}-0", replace(payload, id=1))]
+    assert sent == [(f"{to.split('-')[0]}-0", payload.message(1))]
 
 
 @pytest.mark.parametrize(
     "directive", [Directive("compressor", SetChain(0)), Directive("actor", SetMix(0.5))]
 )
 def test_without_a_ladder_there_is_no_rung_and_no_mix(tools, directive) -> None:
-    plugins = Plugins({"says": Says(directive)})
+    config = Config.model_validate({"env": {"id": "CartPole-v1"}})
+    plugins = Plugins({"says": Says(directive)}, config)
     seen = Indicators(0.0, {}, (), (), 0, {})
     assert list(plugins.observe(seen)) == [] and plugins.failures == 1
 
@@ -257,8 +255,8 @@ def test_the_later_plugin_is_followed(tools) -> None:
     first, second = (Says(Directive("trainer", SetWorkers(n))) for n in (2, 3))
     monitor = Monitor(tools, first=first, second=second)
     monitor.hello("trainer-0", "t")
-    assert monitor.sent() == [("t", SetWorkers(3, id=2))]
-    assert monitor.sent(1.0) == [("t", SetWorkers(3, id=2))]  # again, since it has no answer
+    assert monitor.sent() == [("t", SetWorkers(3).message(2))]
+    assert monitor.sent(1.0) == [("t", SetWorkers(3).message(2))]  # again, since it has no answer
 
 
 def test_gauges_are_in_the_line_and_what_is_no_number_is_not(tools) -> None:

@@ -62,7 +62,7 @@ def test_a_request_that_is_taken_back_is_not_computed(serving) -> None:
     assert actor.send(ActCancel(1))
     assert actor.send(ActCancel(77))  # e.g. answered long ago
     serving.until(lambda: serving.counter("requests_cancelled") == 3, "all are taken in")
-    serving.predictor.want(1)
+    serving.predictor.resize(1)
     assert [serving.reply_to(client).request for client in (actor, other)] == [3, 1]
     assert serving.counter("predictions") == 1 + 3
 
@@ -77,7 +77,7 @@ def test_a_request_of_another_shape_fails_alone_in_the_batch_that_it_came_with(s
     assert isinstance(refusal, ErrorReply)
     assert "got float32 [2, 4]" in refusal.detail
     serving.until(lambda: len(serving.queue) == 2, "the good ones wait")
-    serving.predictor.want(1)
+    serving.predictor.resize(1)
     assert [serving.reply_to(actor).request for _ in range(2)] == [1, 3]
     assert serving.counter("prediction_batches") == 1
 
@@ -117,7 +117,7 @@ def test_a_full_queue_refuses_the_request_and_counts_it(serving) -> None:
     heartbeat = serving.predictor.heartbeat({})
     assert heartbeat.counters["queue_full"] == 1
     assert heartbeat.gauges["queue_fill"] == 1.0
-    serving.predictor.want(1)
+    serving.predictor.resize(1)
     assert [serving.reply_to(actor).request for _ in range(2)] == [0, 1]
     assert serving.predictor.heartbeat({}).gauges["queue_fill"] == 0.0
 
@@ -131,7 +131,7 @@ def test_what_its_actor_has_not_asked_again_is_not_computed(tools, serving) -> N
     clock.now += 4.1
     assert actor.send(act_request(1, 2))
     serving.until(lambda: len(serving.queue) == 2, "the later one waits too")
-    serving.predictor.want(1)
+    serving.predictor.resize(1)
     assert serving.reply_to(actor).request == 2
     assert serving.counter("requests_expired") == 1
 
@@ -173,7 +173,7 @@ def test_a_request_asked_twice_while_it_waits_is_computed_once(serving) -> None:
     for number in (5, 5, 6):
         assert actor.send(act_request(2, number))
     serving.until(lambda: len(serving.queue) == 2, "both have come, 6 after the second 5")
-    serving.predictor.want(1)
+    serving.predictor.resize(1)
     assert [serving.reply_to(actor).request for _ in range(2)] == [5, 6]
     assert serving.counter("predictions") == 4
 
@@ -187,7 +187,7 @@ def test_the_gauges_tell_how_long_requests_waited_for_their_replies(tools, servi
         serving.until(lambda number=number: len(serving.queue) == number + 1, "it waits")
         clock.now += later_s
     assert serving.predictor.heartbeat({}).gauges["wait_ms_p50"] == 0.0
-    serving.predictor.want(1)
+    serving.predictor.resize(1)
     for _ in range(2):
         serving.reply_to(actor)
     gauges = serving.predictor.heartbeat({}).gauges

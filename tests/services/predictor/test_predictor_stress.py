@@ -99,7 +99,7 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
     )
     clients = [Asking(roles(f"actor-{i}").connect(endpoint), i) for i in range(_CLIENTS)]
     counts = (1, 4, 2, 1)
-    predictor.want(counts[0])
+    predictor.resize(counts[0])
     for client in clients:
         client.thread.start()
     total = _CLIENTS * _REQUESTS
@@ -108,7 +108,7 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
             predictor.step(0.02)
             swap()
             done = sum(len(client.answers) for client in clients)
-            predictor.want(counts[min(len(counts) - 1, done * len(counts) // total)])
+            predictor.resize(counts[min(len(counts) - 1, done * len(counts) // total)])
     finally:
         predictor.close()
     assert [client.failure for client in clients] == [None] * _CLIENTS

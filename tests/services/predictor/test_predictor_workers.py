@@ -26,27 +26,13 @@ def test_the_number_of_workers_follows_the_wish(serving) -> None:
         return sum(t.name.startswith("predictor-") for t in threading.enumerate())
 
     assert living() == 2
-    serving.predictor.want(None)
     for count in (4, 1, 3):
-        serving.predictor.want(count)
+        serving.predictor.resize(count)
         serving.tools.wait_until(lambda count=count: living() == count, f"{count} workers live")
         serving.tools.wait_until(lambda count=count: serving.workers() == count, "it says so")
     actor = serving.actor(0)
     assert actor.send(act_request(2, 9))
     assert serving.reply_to(actor).request == 9
-    assert serving.counter("workers_refused") == 0
-
-
-@pytest.mark.parametrize("count", [0, -1, 65])
-def test_a_count_that_cannot_be_is_refused_and_the_old_one_stays(serving, caplog, count) -> None:
-    serving.start(workers=2)
-    for _ in range(3):  # the predictor sees the same number repeatedly
-        serving.predictor.want(count)
-    assert serving.counter("workers_refused") == 1
-    serving.tools.wait_until(lambda: serving.workers() == 2, "there are as many as before")
-    assert f"event=workers_refused count={count} expected=1..64" in caplog.text
-    serving.predictor.want(3)
-    serving.tools.wait_until(lambda: serving.workers() == 3, "the next wish is followed")
 
 
 def _fails_at(value: float, executable) -> SimpleNamespace:

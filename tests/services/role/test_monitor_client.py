@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from aclearn.control.directives import SetMix, SetWorkers, StopRole
 from aclearn.wire import (
     DirectiveAck,
+    DirectiveMessage,
     Heartbeat,
     HeartbeatReply,
     Hello,
     MembershipReply,
     Peer,
     Peers,
-    SaveBest,
     Server,
-    SetChain,
-    SetMix,
-    SetWorkers,
     Status,
-    StopRole,
 )
 from services.role.monitor_client import MonitorClient, NumberTaken
 
@@ -33,6 +30,7 @@ class Line:
         self.client = self.context.connect(roles.monitor)
         self.heartbeats: list[Heartbeat] = []
         self.returns: list[float] = []
+        self.shares: list[float] = []
         self.hello = self.context.hello({"unrolls": "ipc:///u"})
         # connected, so that the speed of connecting has no effect below
         tools.wait_until(
@@ -43,8 +41,14 @@ class Line:
             hello=self.hello,
             heartbeat=self._heartbeat,
             heartbeat_every_s=2.0,
+            on={SetMix: self._set_mix},
             clock=self.clock,
         )
+
+    def _set_mix(self, directive: SetMix) -> None:
+        if directive.compressed_share == 0.75:
+            raise ValueError("no such\nmix")
+        self.shares.append(directive.compressed_share)
 
     def _heartbeat(self) -> Heartbeat:
         heartbeat = Heartbeat({"number": len(self.heartbeats)}, episode_returns=self.returns)
@@ -189,10 +193,10 @@ def test_stop_is_remembered_with_its_reason(roles, tools) -> None:
     line.introduce()
     line.next()
     assert line.membership.stop_reason is None
-    line.say(StopRole("target_reached"))
+    line.say(StopRole("target_reached").message())
     tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "stop is known")
     assert line.membership.stop_reason == "target_reached"
-    line.say(StopRole(""))  # without a reason it is a stop too
+    line.say(StopRole("").message())  # without a reason it is a stop too
     tools.wait_until(
         lambda: line.membership.tick() or line.membership.stop_reason == "stop", "stop is known"
     )
@@ -219,19 +223,6 @@ def test_a_process_whose_name_was_taken_over_leaves(roles, tools) -> None:
     line.say(MembershipReply("wait", "actor-0 is process 7 on box"))
     tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "it stops")
     assert line.membership.stop_reason == "actor-0 is process 7 on box"
-
-
-def test_the_highest_mean_since_the_last_look_is_handed_out_once(roles, tools) -> None:
-    line = Line(roles, tools)
-    line.introduce()
-    line.next()
-    assert line.membership.take_best_mean() is None
-    for mean in (-3.0, -1.0, -2.0):
-        line.say(SaveBest(mean))
-    line.say(StopRole("enough"))
-    tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "all came")
-    assert line.membership.take_best_mean() == -1.0
-    assert line.membership.take_best_mean() is None
 
 
 def test_messages_that_make_no_sense_are_ignored(roles, tools) -> None:
@@ -316,31 +307,43 @@ def test_episodes_that_a_new_monitor_has_not_taken_are_told_again(roles, tools) 
     assert line.next().episode_returns == [2.0, 3.0]
 
 
-def test_each_directive_is_acknowledged_also_one_that_comes_twice(roles, tools) -> None:
+def test_each_directive_is_obeyed_and_acknowledged_also_one_that_comes_twice(roles, tools) -> None:
     line = Line(roles, tools)
     line.introduce()
     line.next()
-    assert line.membership.rung is line.membership.compressed_share is None
-    orders = SetWorkers(4, 7), SaveBest(1.5, 8), SetChain(2, 9), SetMix(0.25, 10), StopRole("x", 11)
-    for directive in (orders[0], *orders):
-        line.say(directive)
-        assert line.next() == DirectiveAck(directive.id)
-    assert line.membership.workers == 4
-    assert (line.membership.rung, line.membership.compressed_share) == (2, 0.25)
-    assert line.membership.take_best_mean() == 1.5
+    for directive in (SetMix(0.25), SetMix(0.25), SetMix(1.0), StopRole("x")):
+        line.say(directive.message(7))
+        assert line.next() == DirectiveAck(7)
+    assert line.shares == [0.25, 0.25, 1.0]
     assert line.membership.stop_reason == "x" and line.membership.run_is_over
 
 
-def test_the_newest_count_of_workers_is_known(roles, tools) -> None:
+@pytest.mark.parametrize(
+    ("message", "refusal"),
+    [
+        (DirectiveMessage(9, "Explode", {}), "Explode: it is not obeyed here; expected one of St"),
+        (SetWorkers(4).message(9), "SetWorkers: it is not obeyed here; expected one of StopRole, "),
+        (DirectiveMessage(9, "E" * 1024, {"x": "y" * 40_000}), "E" * 64 + ": it is not obeyed"),
+        (DirectiveMessage(9, "SetMix", {}), "SetMix: expected a map with exactly ['compressed_sh"),
+        (DirectiveMessage(9, "SetMix", {"compressed_share": 1}), "SetMix: expected a float, got"),
+        (DirectiveMessage(9, "SetMix", {"compressed_share": 1.5}), "SetMix: expected a float from"),
+        (SetMix(0.75).message(9), "SetMix: no such mix"),
+        (DirectiveMessage(9, "StopRole", {"reason": True}), "StopRole: expected a str, got bool"),
+    ],
+)
+def test_a_directive_that_the_role_does_not_obey_is_refused_and_the_role_goes_on(
+    roles, tools, message, refusal
+) -> None:
     line = Line(roles, tools)
     line.introduce()
     line.next()
-    assert line.membership.workers is None
-    for count in (4, 2):
-        line.say(SetWorkers(count))
-    tools.wait_until(
-        lambda: line.membership.tick() or line.membership.workers == 2, "the count came"
-    )
+    line.say(message)
+    answer = line.next()
+    assert answer.id == 9 and answer.refusal.startswith(refusal), answer
+    assert len(answer.refusal) <= 300
+    line.say(SetMix(0.5).message(10))
+    assert line.next() == DirectiveAck(10)
+    assert line.shares == [0.5] and line.membership.stop_reason is None
 
 
 def test_a_heartbeat_tells_of_no_more_episodes_than_fit_into_a_message(roles, tools) -> None:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from services.role.worker_pool import MOST_FAILURES, WantedWorkers, WorkerPool
+from services.role.worker_pool import MOST_FAILURES, WorkerPool
 from tests.support.waiting import DEADLINE_S
 
 
@@ -278,19 +278,3 @@ def test_without_threads_workers_take_turns_in_order_and_fail_and_change_as_thre
 def test_a_negative_count_is_refused(pool) -> None:
     with pytest.raises(ValueError, match="at least 0, got -1"):
         pool.resize(-1)
-
-
-def test_the_monitor_s_wish_is_followed_once_and_only_within_bounds(pool) -> None:
-    wanted = WantedWorkers(pool, most=8)
-    pool.resize(2)
-    wanted.follow(None)
-    assert pool.size == 2
-    wanted.follow(5)
-    assert pool.size == 5
-    pool.resize(3)
-    wanted.follow(5)  # an old number, repeated
-    assert pool.size == 3
-    for count in (0, 9):
-        wanted.follow(count)
-        assert pool.size == 3
-    assert wanted.refused == 2

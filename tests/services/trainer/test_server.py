@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from aclearn import wire
+from aclearn.control.directives import SaveBest, SetWorkers
 from aclearn.learning import ParameterStore, RecentObservations, StepAccount, TrainingQueue
 from aclearn.types import OBSERVATION, PolicyVersion
 from aclearn.wire import (
@@ -17,13 +18,11 @@ from aclearn.wire import (
     Hello,
     NoNewerWeights,
     ObservationsRequest,
-    SaveBest,
-    SetWorkers,
     UnrollReply,
     Weights,
     WeightsRequest,
 )
-from services.role.worker_pool import WantedWorkers, WorkerPool
+from services.role.worker_pool import WorkerPool
 from services.trainer.server import TrainerServer
 
 
@@ -36,9 +35,10 @@ class Front:
         self.account, self.store = StepAccount(), ParameterStore()
         self.queue = TrainingQueue(max_bytes=1 << 20, max_items=room)
         self.store.publish(PolicyVersion(0, 1), {"a": np.ones(2, np.float32)})
-        self.wishes: list[int | None] = []
-        workers = WantedWorkers(WorkerPool(lambda: lambda meter: False, name="trainer"))
-        workers.follow = self.wishes.append
+        self.wishes: list[int] = []
+        self.means: list[float] = []
+        workers = WorkerPool(lambda: lambda meter: False, name="trainer")
+        workers.resize = self.wishes.append
         self.front = TrainerServer(
             roles("trainer-0"),
             spec=tools.flat_unrolls,
@@ -47,6 +47,7 @@ class Front:
             published=self.store,
             recent=RecentObservations(tools.flat_unrolls.env.observation),
             heartbeat_fields=lambda: {"counters": {}, "gauges": {}},
+            save_best=self.means.append,
             workers=workers,
         )
         self.front.start()
@@ -196,19 +197,9 @@ def test_the_end_is_a_final_heartbeat_to_the_monitor(front, tools) -> None:
     tools.wait_until(read, "the final heartbeat came")
 
 
-def test_means_above_the_best_are_handed_on(front, tools) -> None:
-    for mean in (3.5, 4.5):
-        front.monitor.send(front.monitor_address, SaveBest(mean))
-    means: list[float] = []
-    tools.wait_until(
-        lambda: means.extend(front.front.take_best_means()) or 4.5 in means, "they have come"
-    )
-    assert means in ([3.5, 4.5], [4.5])  # of two at a time the higher one
-
-
-def test_a_wish_for_workers_is_handed_on_by_the_sockets_thread(front, tools) -> None:
+def test_means_and_wishes_are_handed_on_by_the_thread_of_the_sockets(front, tools) -> None:
     # independent of the trainer's other threads: a checkpoint may take seconds
-    address = front.monitor_address
-    front.monitor.send(address, SetWorkers(3))
-    tools.wait_until(lambda: front.wishes and front.wishes[-1] == 3, "the wish has come")
-    assert front.wishes[0] is None
+    for directive in (SaveBest(3.5), SaveBest(4.5), SetWorkers(3)):
+        front.monitor.send(front.monitor_address, directive.message())
+    tools.wait_until(lambda: front.wishes, "all have come")
+    assert (front.means, front.wishes) == ([3.5, 4.5], [3])
