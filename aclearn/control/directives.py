@@ -164,7 +164,7 @@ def obey(message: DirectiveMessage, on: Obeyed) -> DirectiveAck:
         kind = kinds[message.kind]
         on[kind](kind.of(message.values))
     except ValueError as error:
-        reason = f"{message.kind[:64]}: {error}"[:_MOST_REASON]
+        reason = " ".join(f"{message.kind[:64]}: {error}".split())[:_MOST_REASON]
         _LOGGER.error("event=directive_refused id=%d reason=%r", message.id, reason)
         return DirectiveAck(message.id, reason)
     return DirectiveAck(message.id)

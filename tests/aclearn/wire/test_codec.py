@@ -19,6 +19,7 @@ from aclearn.wire import (
     MAX_FRAME_BYTES,
     MAX_FRAMES,
     MAX_HEADER_BYTES,
+    PROTOCOL_VERSION,
     ActRequest,
     Heartbeat,
     HeartbeatReply,
@@ -101,7 +102,12 @@ def test_a_message_written_by_hand_after_the_msgpack_specification_is_read():
 
     header = b"\x87" + b"".join(
         [
-            *(string("protocol"), b"\x06", string("kind"), string("HeartbeatReply")),
+            *(
+                string("protocol"),
+                bytes([PROTOCOL_VERSION]),
+                string("kind"),
+                string("HeartbeatReply"),
+            ),
             *(string("run"), string("run-1"), string("incarnation"), string("ab12")),
             *(string("sequence"), b"\x0c", string("fields")),
             *(b"\x81", string("revision"), b"\x03", string("arrays"), b"\x90"),

@@ -299,6 +299,7 @@ def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(t
     for number, mean in enumerate([20.0, 30.0, 25.0], start=1):
         learn(trainer, admit(trainer, number))
         checkpoints.offer_best(mean)
+        checkpoints.copy_best()
         weights[number] = trainer.learner.tensors()
     assert checkpoints.heartbeat_fields()["gauges"]["best_return"] == 30.0
     checkpoints.write()
@@ -312,9 +313,11 @@ def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(t
     assert again.restore_or_start()
     assert again.best_return == 30.0
     again.offer_best(29.0)
+    again.copy_best()
     again.write()
     assert load_best(folder.checkpoints_dir).path == best.path
     again.offer_best(31.0)  # despite a checkpoint of this moment
+    again.copy_best()
     again.write()
     best = load_best(folder.checkpoints_dir)
     assert (best.label, best.state["return_mean_100"]) == (3, 31.0)
@@ -337,7 +340,12 @@ def test_an_update_that_hangs_fails_a_checkpoint_within_its_deadline(tmp_path, m
     worker.start()
     assert hangs.wait(DEADLINE_S)
     saver = threading.Thread(
-        target=lambda: (checkpoints.offer_best(1.0), checkpoints.write()), daemon=True
+        target=lambda: (
+            checkpoints.offer_best(1.0),
+            checkpoints.copy_best(),
+            checkpoints.write(),
+        ),
+        daemon=True,
     )
     saver.start()
     saver.join(DEADLINE_S / 2)
