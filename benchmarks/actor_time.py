@@ -34,8 +34,8 @@ from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
 from aclearn.rollout import EpisodeCohorts, PolicySnapshot, UnrollCounter
 from aclearn.telemetry import WaitMeter
-from aclearn.types import OBSERVATION, PolicyId, PolicyVersion, Unroll, Visited
-from aclearn.wire import Envelope, Message, UnrollReply, encode
+from aclearn.types import OBSERVATION, PolicyVersion, Unroll, Visited
+from aclearn.wire import Envelope, UnrollReply, encode
 from compress import ArtifactRuntime, Context, parse_chain, parse_words
 from services.actor.action_sources import LocalActions
 from services.actor.core import Actor
@@ -62,30 +62,20 @@ actors: {{processes: 1, envs_per_group: {envs}, unroll_length: 20, emulator_thre
 
 
 class Always:
-    """A policy source with a newer version at every poll."""
+    """Shared weights with a newer version at every poll."""
 
-    silent, compressed = True, False
+    open = True
 
     def __init__(self, load: Callable[[int], PolicySnapshot]) -> None:
         self._load = load
 
-    def follow(self, peer: Any) -> None:
-        """Serve any peer."""
-
-    def look(self, known: PolicyVersion) -> tuple[PolicyVersion, int]:
+    def newer_than(self, known: PolicyVersion) -> tuple[PolicyVersion, None]:
         """The next version."""
-        return PolicyVersion(0, known.version + 1), known.version + 1
+        return PolicyVersion(0, known.version + 1), None
 
-    def question(self, known: PolicyId, *, uncompressed: bool) -> Message:
-        """Never called: `look` always finds a policy."""
-        raise AssertionError("no request is needed")
-
-    def id_of(self, message: Any) -> None:
-        """Nothing: no reply arrives."""
-
-    def load(self, at: PolicyVersion, found: int) -> PolicySnapshot:
-        """Load a version."""
-        return self._load(found)
+    def load(self, at: PolicyVersion, tensors: None) -> PolicySnapshot:
+        """The policy of that version."""
+        return self._load(at.version)
 
 
 class Sink:
@@ -167,8 +157,10 @@ class Measured:
         seed_groups(groups, config, Seeds(config.run.seed, generation=0, index=index))
         trainer: Any = Sink()
         policies: Any = Sink()  # never polled
+        unasked: Any = None  # there is always a newer version
+        shared: Any = Always(load)
         membership: Any = None  # no peer joins or leaves
-        client = self._client = PolicyClient(policies, Always(load))
+        client = self._client = PolicyClient(policies, unasked, shared)
         self.actor = Actor(
             [self._group],
             actions=LocalActions(

@@ -42,8 +42,9 @@ from compress import (
     parse_words,
 )
 from compress.runtimes.graph_cache import GraphCache
-from services.policy.artifact_messages import artifact_of, reply_of
+from services.compressor.server import reply_of
 from services.policy.factory import warn_of_idle_links
+from services.policy.sources import artifact_of
 
 NETWORKS = ("accerl-original", "accerl-net1", "accerl-net2", "accerl-net3")
 BATCHES = (1, 8, 32)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from functools import lru_cache
 
 from aclearn.types import PolicyId, PolicyVersion
-from aclearn.wire import (
-    ArtifactReply,
-    ArtifactRequest,
-    Envelope,
-    NoNewerWeights,
-    Server,
-)
+from aclearn.wire import ArtifactReply, ArtifactRequest, Envelope, NoNewerWeights, Server
+from compress import Artifact, PolicyGraph
 from services.compressor.core import Compressor
-from services.policy.artifact_messages import reply_of
 
 
 def serve_artifacts(server: Server, compressor: Compressor, timeout_s: float) -> int:
@@ -41,3 +37,27 @@ def _answer(
         replies[newer.digest] = reply
         sent += server.send(routing_id, reply)
     return sent
+
+
+# the graph goes with every version and does not change
+@lru_cache(maxsize=16)
+def _text_of(graph: PolicyGraph) -> str:
+    return json.dumps(graph.to_dict())
+
+
+def reply_of(artifact: Artifact) -> ArtifactReply:
+    """The message that carries an artifact."""
+    return ArtifactReply(
+        generation=artifact.at.generation,
+        version=artifact.at.version,
+        chain=artifact.chain,
+        original=artifact.original,
+        graph=_text_of(artifact.graph),
+        tensors=dict(artifact.tensors),
+        probe_observations=dict(artifact.probe_observations),
+        probe_parameters=artifact.probe_parameters,
+        fidelity={name: float(value) for name, value in vars(artifact.fidelity).items()},
+        latency_ms={str(size): ms for size, ms in artifact.latency_ms.items()},
+        min_action_prob=artifact.min_action_prob,
+        digest=artifact.digest,
+    )

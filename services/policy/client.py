@@ -6,16 +6,15 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from aclearn.errors import AclearnError
 from aclearn.policies import Architecture
 from aclearn.rollout import PolicySnapshot
 from aclearn.types import PolicyId, PolicyVersion
-from aclearn.wire import ErrorReply, Message, NoNewerWeights
+from aclearn.wire import ArtifactReply, ErrorReply, Message, NoNewerWeights, Weights
 from compress import ArtifactRuntime, RefusedArtifact, RefusedTensors
 from services.policy.factory import make_runtime
-from services.policy.sources import ArtifactSource, PolicySource, make_weights_source
+from services.policy.shared_weights import SharedWeightsClient, shared_weights_of
+from services.policy.sources import PolicySource, artifact_source, weights_source
 from services.role.context import RoleContext
 from services.role.monitor_client import MonitorClient
 from services.role.peer_link import PeerLink
@@ -52,6 +51,13 @@ class PolicyClient:
     Policies that do not fit, are damaged or are not finite are refused and counted; the old policy
     stays. In place of a refused artifact it requests the uncompressed policy.
 
+    Args:
+        link: to the peer.
+        source: of its policies.
+        shared: a trainer's weights in shared memory, read without requests while it is open.
+        clock: monotonic seconds.
+        ask_every_s: least time between two requests.
+
     Attributes:
         acting: the acting policy, None before the first; replaced in one assignment, so another
             thread that reads it once has a consistent policy.
@@ -63,12 +69,14 @@ class PolicyClient:
         self,
         link: PeerLink,
         source: PolicySource,
+        shared: SharedWeightsClient | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         ask_every_s: float = _ASK_EVERY_S,
     ) -> None:
         self._client = RequestClient[str](link, _RETRY, self._take_message, clock)
-        self._source, self._clock, self._ask_every_s = source, clock, ask_every_s
+        self._source, self._shared = source, shared
+        self._clock, self._ask_every_s = clock, ask_every_s
         self._next_ask = clock()
         self._refused: PolicyId | None = None
         self._wants_uncompressed = False
@@ -97,43 +105,55 @@ class PolicyClient:
 
     def poll(self, monitor: MonitorClient) -> None:
         """Take an answer if there is one; look or ask when due."""
-        link = self._client.link
-        if self._client.poll(monitor) and link.peer is not None:
-            self._source.follow(link.peer)
+        link, shared = self._client.link, self._shared
+        if self._client.poll(monitor) and shared is not None and link.peer is not None:
+            shared.follow(link.peer)
         now = self._clock()
         if link.client is None or self._client.requests.sent(_NEWER) or now < self._next_ask:
             return
         known = self.id
         if self._refused and self._refused.at >= known.at and not self._wants_uncompressed:
             known = self._refused
-        found = self._source.look(known.at)
-        if found is not None:
+        found = None if shared is None else shared.newer_than(known.at)
+        if shared is not None and found is not None:
             self._client.cancel(_NEWER)
-            self._take(PolicyId(found[0]), found[1], since=now)
-        elif self._source.silent:
+            self._take(PolicyId(found[0]), partial(shared.load, *found), since=now)
+        elif self._looks:
             self._next_ask = self._clock() + _LOOK_EVERY_S
         elif _NEWER not in self._client.requests:
-            uncompressed = self._wants_uncompressed
-            self._client.ask(_NEWER, self._source.question(known, uncompressed=uncompressed))
+            uncompressed = self._source.uncompressed if self._wants_uncompressed else None
+            self._client.ask(_NEWER, (uncompressed or self._source.request)(known))
+
+    @property
+    def _looks(self) -> bool:
+        """Whether it reads shared memory, so that nothing must be requested."""
+        return self._shared is not None and self._shared.open
 
     def _take_message(self, message: Message) -> str:
         """Handle a peer's message; the next request follows after a pause."""
         self._next_ask = self._clock() + self._ask_every_s
-        offered = self._source.id_of(message)
-        if offered is not None:
-            self._take(offered, message, since=self._clock())
+        if isinstance(message, Weights | ArtifactReply):
+            chain = message.chain if isinstance(message, ArtifactReply) else PolicyId().chain
+            offered = PolicyId(PolicyVersion(message.generation, message.version), chain)
+            self._take(offered, partial(self._source.load, message), since=self._clock())
         elif not isinstance(message, NoNewerWeights | ErrorReply):
             _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
         return _NEWER
 
-    def _take(self, offered: PolicyId, found: Any, *, since: float) -> None:
+    def _take(self, offered: PolicyId, load: Callable[[], PolicySnapshot], *, since: float) -> None:
         """Swap the policy in; the next pause depends on the time `since`."""
         if not offered.replaces(self.id):
             return  # a late answer
         try:
-            self.acting = self._source.load(offered.at, found)
+            self.acting = load()
         except (RefusedTensors, RefusedArtifact) as error:
-            self._refuse(offered, error)
+            self.refused += 1
+            self._next_ask = self._clock() + _ASK_AT_LATEST_S
+            self._refused = offered  # the same again would be refused again
+            self._wants_uncompressed = self._source.uncompressed is not None
+            _LOGGER.error(
+                "event=policy_refused version=%s chain=%s reason=%r", *offered, str(error)
+            )
             return
         self.swaps += 1
         if self._wants_uncompressed and self._refused:
@@ -142,15 +162,8 @@ class PolicyClient:
         self._wants_uncompressed = False
         now = self._clock()
         pause_s = (now - since) / _SWAP_SHARE
-        least_s = _LOOK_EVERY_S if self._source.silent else self._ask_every_s
+        least_s = _LOOK_EVERY_S if self._looks else self._ask_every_s
         self._next_ask = now + min(max(least_s, pause_s), _ASK_AT_LATEST_S)
-
-    def _refuse(self, offered: PolicyId, error: AclearnError) -> None:
-        self.refused += 1
-        self._next_ask = self._clock() + _ASK_AT_LATEST_S
-        self._refused = offered  # the same again would be refused again
-        self._wants_uncompressed = self._source.compressed
-        _LOGGER.error("event=policy_refused version=%s chain=%s reason=%r", *offered, str(error))
 
 
 def make_policy_client(
@@ -172,7 +185,7 @@ def make_policy_client(
         max_batch: most observations of a batch; a GPU captures this size.
         threads: of the runtime.
         device: of the uncompressed policy in torch.
-        uncompressed: of a compressor: the uncompressed policy, not that of the current rung.
+        uncompressed: ask a compressor for the uncompressed policy, not for the current rung's.
 
     Raises:
         ConfigError: the GPU does not exist.
@@ -181,12 +194,10 @@ def make_policy_client(
     every_s = 0.0 if context.inline else _ASK_EVERY_S
     make = partial(PolicyClient, clock=context.clock, ask_every_s=every_s)
     if context.config.compressor.rungs:
-        source = ArtifactSource(
-            ArtifactRuntime(architecture, threads=threads), uncompressed=uncompressed
-        )
+        artifacts = ArtifactRuntime(architecture, threads=threads)
         suffix = "-original" if uncompressed else ""
         link = PeerLink(context, "artifacts", context.index, suffix)
-        return make(link, source)
+        return make(link, artifact_source(artifacts, uncompressed=uncompressed))
     runtime = make_runtime(architecture, kind, threads=threads, device=device, max_batch=max_batch)
-    weights = make_weights_source(context.config, architecture, runtime, kind)
-    return make(PeerLink(context, "weights"), weights)
+    shared = shared_weights_of(context.config.trainer.share_weights, architecture, runtime, kind)
+    return make(PeerLink(context, "weights"), weights_source(runtime), shared)

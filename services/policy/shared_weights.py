@@ -6,14 +6,17 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aclearn.errors import EndpointError, SharingError
 from aclearn.policies import Architecture
-from aclearn.shared_weights import OpenMemory, SeqlockReader, request_fds
+from aclearn.rollout import Executable, PolicySnapshot
+from aclearn.shared_weights import HostMemory, OpenMemory, SeqlockReader, request_fds
 from aclearn.types import PolicyVersion
 from aclearn.wire import Peer, parse_endpoint
+from compress import PolicyRuntime
 from services.role.requests import Requests, RetryPolicy
 
 _LOGGER = logging.getLogger(__name__)
@@ -33,6 +36,7 @@ class SharedWeightsClient:
         architecture: of the policy.
         place: where the role uses weights; see `SharedMemory.place`.
         open_memory: maps memory of that place.
+        load: of the runtime, for weights in that place.
         clock: monotonic seconds.
     """
 
@@ -41,11 +45,12 @@ class SharedWeightsClient:
         architecture: Architecture,
         place: str,
         open_memory: OpenMemory,
+        load: Callable[[Mapping[str, Any]], Executable],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._shapes, self._place = architecture.tensor_shapes(), place
-        self._open_memory, self._clock = open_memory, clock
+        self._open_memory, self._load, self._clock = open_memory, load, clock
         self._reader: SeqlockReader | None = None
         self._requests = Requests[str](_RETRY)
 
@@ -70,6 +75,14 @@ class SharedWeightsClient:
         for _, fd_server in self._requests.due(self._clock()):
             self._request(fd_server)
         return None if self._reader is None else self._reader.newer_than(known)
+
+    def load(self, at: PolicyVersion, tensors: Mapping[str, Any]) -> PolicySnapshot:
+        """Prepare what `newer_than` found to act.
+
+        Raises:
+            RefusedTensors: the weights are invalid.
+        """
+        return PolicySnapshot(self._load(tensors), at)
 
     def close(self) -> None:
         """Close the buffer."""
@@ -104,3 +117,25 @@ class SharedWeightsClient:
 
 def _say_not_shared(error: Exception) -> None:
     _LOGGER.warning("event=weights_not_shared reason=%r", str(error))
+
+
+def shared_weights_of(
+    share: str, architecture: Architecture, runtime: PolicyRuntime, kind: str
+) -> SharedWeightsClient | None:
+    """The shared weights for a runtime that `make_runtime` made of `kind`; None: only requests.
+
+    `share` is `trainer.share_weights`.
+    """
+    if share == "host":
+        return SharedWeightsClient(architecture, "host", HostMemory, runtime.load)
+    if share == "auto" and kind != "onnx":
+        # imported here: a process that runs ONNX only never loads torch
+        from compress.runtimes.cuda_runtime import CudaGraphRuntime
+
+        if isinstance(runtime, CudaGraphRuntime):
+            from aclearn.shared_weights.cuda_memory import CudaMemory, place_of
+
+            open_memory = partial(CudaMemory.open, device=runtime.device)
+            place = place_of(runtime.device)
+            return SharedWeightsClient(architecture, place, open_memory, runtime.load_on_device)
+    return None

@@ -1,163 +1,95 @@
-"""Sources of acting policies: a trainer's weights, or a compressor's artifacts."""
+"""Where acting policies come from: a trainer's weights, or a compressor's artifacts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Protocol
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from aclearn.config import Config
-from aclearn.policies import Architecture
-from aclearn.rollout import Executable, PolicySnapshot
-from aclearn.shared_weights import HostMemory
+from aclearn.rollout import PolicySnapshot
 from aclearn.types import PolicyId, PolicyVersion
-from aclearn.wire import ArtifactReply, ArtifactRequest, Message, Peer, Weights, WeightsRequest
-from compress import ArtifactRuntime, PolicyRuntime
-from services.policy.artifact_messages import artifact_of
-from services.policy.shared_weights import SharedWeightsClient
+from aclearn.wire import ArtifactReply, ArtifactRequest, Message, Weights, WeightsRequest
+from compress import (
+    Artifact,
+    ArtifactRuntime,
+    Fidelity,
+    PolicyGraph,
+    PolicyRuntime,
+    RefusedArtifact,
+)
 
 
-class PolicySource(Protocol):
-    """Finds, requests and loads policies."""
+class PolicySource(NamedTuple):
+    """How a peer is asked for policies, and how its replies begin to act.
 
-    @property
-    def silent(self) -> bool:
-        """Whether `look` finds new policies, so that none must be requested."""
-
-    @property
-    def compressed(self) -> bool:
-        """Whether the uncompressed policy can be requested in place of a refused one."""
-
-    def follow(self, peer: Peer) -> None:
-        """Use `peer`'s policies from now on."""
-
-    def look(self, known: PolicyVersion) -> tuple[PolicyVersion, Any] | None:
-        """A policy newer than `known` and its version, if one is available without a request."""
-
-    def question(self, known: PolicyId, *, uncompressed: bool) -> Message:
-        """The request for a policy newer than `known`, or for the uncompressed one."""
-
-    def id_of(self, message: Message) -> PolicyId | None:
-        """The policy that an answer brings; None when it brings none."""
-
-    def load(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
-        """Prepare a policy of version `at`, from `look` or an answer, to act.
-
-        Raises:
-            RefusedTensors, RefusedArtifact: it is invalid.
-        """
-
-
-class WeightsSource:
-    """A trainer's weights, for a runtime of the uncompressed policy.
-
-    Args:
-        runtime: that gets them.
-        buffer: shared weights, read without a request.
-        load_found: prepares the buffer's weights to act; by default the runtime does.
+    Attributes:
+        request: asks for a policy newer than the known one.
+        load: prepares a reply's policy to act; raises `RefusedTensors` or `RefusedArtifact`.
+        uncompressed: asks in place of a refused policy for the uncompressed one; None: there is
+            no other one.
     """
 
-    compressed = False
+    request: Callable[[PolicyId], Message]
+    load: Callable[[Any], PolicySnapshot]
+    uncompressed: Callable[[PolicyId], Message] | None = None
 
-    def __init__(
-        self,
-        runtime: PolicyRuntime,
-        buffer: SharedWeightsClient | None = None,
-        load_found: Callable[[Mapping[str, Any]], Executable] | None = None,
-    ) -> None:
-        self._runtime, self._buffer = runtime, buffer
-        self._load_found = load_found or runtime.load
 
-    @property
-    def silent(self) -> bool:
-        """Whether there is a buffer."""
-        return self._buffer is not None and self._buffer.open
+def weights_source(runtime: PolicyRuntime) -> PolicySource:
+    """A trainer's weights, for a runtime of the uncompressed policy."""
 
-    def follow(self, peer: Peer) -> None:
-        """Read this trainer's buffer."""
-        if self._buffer is not None:
-            self._buffer.follow(peer)
-
-    def look(self, known: PolicyVersion) -> tuple[PolicyVersion, Any] | None:
-        """Newer weights in the buffer."""
-        return None if self._buffer is None else self._buffer.newer_than(known)
-
-    def question(self, known: PolicyId, *, uncompressed: bool) -> Message:
-        """The request for newer weights; they are never compressed."""
+    def request(known: PolicyId) -> Message:
         return WeightsRequest(known.at.generation, known.at.version)
 
-    def id_of(self, message: Message) -> PolicyId | None:
-        """The weights' version."""
-        if isinstance(message, Weights):
-            return PolicyId(PolicyVersion(message.generation, message.version))
-        return None
+    def load(reply: Weights) -> PolicySnapshot:
+        at = PolicyVersion(reply.generation, reply.version)
+        return PolicySnapshot(runtime.load(reply.tensors), at)
 
-    def load(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
-        """The weights, ready to act."""
-        if isinstance(found, Weights):
-            return PolicySnapshot(self._runtime.load(found.tensors), at)
-        return PolicySnapshot(self._load_found(found), at)
+    return PolicySource(request, load)
 
 
-class ArtifactSource:
-    """A compressor's artifacts.
+def artifact_source(runtime: ArtifactRuntime, *, uncompressed: bool = False) -> PolicySource:
+    """A compressor's artifacts of its current rung, or only of the uncompressed policy."""
 
-    Args:
-        runtime: that they are for.
-        uncompressed: those of the uncompressed policy, not of the current rung.
+    def request(known: PolicyId, *, original: bool = uncompressed) -> Message:
+        return ArtifactRequest(known.at.generation, known.at.version, known.chain, original)
+
+    def load(reply: ArtifactReply) -> PolicySnapshot:
+        artifact = artifact_of(reply)
+        executable = runtime.load(artifact)
+        return PolicySnapshot(executable, artifact.at, artifact.chain, artifact.min_action_prob)
+
+    instead = None if uncompressed else lambda known: request(known, original=True)
+    return PolicySource(request, load, instead)
+
+
+# the graph comes with every version and does not change
+@lru_cache(maxsize=16)
+def _graph_of(text: str) -> PolicyGraph:
+    return PolicyGraph.from_dict(json.loads(text))
+
+
+def artifact_of(reply: ArtifactReply) -> Artifact:
+    """The artifact in a message; its contents are not checked yet.
+
+    Raises:
+        RefusedArtifact: the message describes no artifact.
     """
-
-    silent = False
-
-    def __init__(self, runtime: ArtifactRuntime, *, uncompressed: bool = False) -> None:
-        self._runtime, self._uncompressed = runtime, uncompressed
-
-    @property
-    def compressed(self) -> bool:
-        """Whether the artifacts are those of the current rung."""
-        return not self._uncompressed
-
-    def follow(self, peer: Peer) -> None:
-        """No effect: all compressors are asked alike."""
-
-    def look(self, known: PolicyVersion) -> None:
-        """None: artifacts are always requested."""
-
-    def question(self, known: PolicyId, *, uncompressed: bool) -> Message:
-        """The request for a newer artifact, of the chain or of the uncompressed policy."""
-        return ArtifactRequest(
-            known.at.generation, known.at.version, known.chain, uncompressed or self._uncompressed
+    try:
+        fidelity = dict(reply.fidelity)
+        whole = {name: int(fidelity.pop(name)) for name in ("observations", "version")}
+        return Artifact(
+            at=PolicyVersion(reply.generation, reply.version),
+            chain=reply.chain,
+            original=reply.original,
+            graph=_graph_of(reply.graph),
+            tensors=reply.tensors,
+            probe_observations=reply.probe_observations,
+            probe_parameters=reply.probe_parameters,
+            fidelity=Fidelity(**fidelity, **whole),  # type: ignore[arg-type]
+            latency_ms={int(size): ms for size, ms in reply.latency_ms.items()},
+            min_action_prob=reply.min_action_prob,
+            digest=reply.digest,
         )
-
-    def id_of(self, message: Message) -> PolicyId | None:
-        """The version of the weights that the artifact was made from, and its chain."""
-        if isinstance(message, ArtifactReply):
-            return PolicyId(PolicyVersion(message.generation, message.version), message.chain)
-        return None
-
-    def load(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
-        """The artifact, checked and ready to act."""
-        assert isinstance(found, ArtifactReply)  # answers without a version are not loaded
-        artifact = artifact_of(found)
-        executable = self._runtime.load(artifact)
-        return PolicySnapshot(executable, at, artifact.chain, artifact.min_action_prob)
-
-
-def make_weights_source(
-    config: Config, architecture: Architecture, runtime: PolicyRuntime, kind: str
-) -> WeightsSource:
-    """The trainer's weights for a runtime that `make_runtime` made of `kind`."""
-    share = config.trainer.share_weights
-    if share == "host":
-        return WeightsSource(runtime, SharedWeightsClient(architecture, "host", HostMemory))
-    if share == "auto" and kind != "onnx":
-        # imported here: a process that runs ONNX only never loads torch
-        from compress.runtimes.cuda_runtime import CudaGraphRuntime
-
-        if isinstance(runtime, CudaGraphRuntime):
-            from aclearn.shared_weights.cuda_memory import CudaMemory, place_of
-
-            open_memory = partial(CudaMemory.open, device=runtime.device)
-            buffer = SharedWeightsClient(architecture, place_of(runtime.device), open_memory)
-            return WeightsSource(runtime, buffer, runtime.load_on_device)
-    return WeightsSource(runtime)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RefusedArtifact(f"artifact {reply.chain}: not an artifact: {error!r}") from error

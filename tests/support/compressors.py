@@ -13,7 +13,7 @@ from compress import ArtifactRuntime, CompressorChain, Link, parse_chain
 from services.compressor.core import Compressor
 from services.compressor.server import serve_artifacts
 from services.policy.client import PolicyClient
-from services.policy.sources import ArtifactSource
+from services.policy.sources import artifact_source
 from services.role.peer_link import PeerLink
 from tests.support.acting import Acting
 from tests.support.architectures import parts_of
@@ -91,8 +91,7 @@ class Pulling:
         self.known.learn(peer)
         self.runtime = Acting(ArtifactRuntime(tools.flat))
         self.link = PeerLink(roles("actor-0"), "artifacts")
-        self.source = ArtifactSource(self.runtime)
-        self.client = PolicyClient(self.link, self.source, clock=self.clock)
+        self.client = PolicyClient(self.link, artifact_source(self.runtime), clock=self.clock)
 
     def poll(self) -> None:
         self.clock.now += 0.02

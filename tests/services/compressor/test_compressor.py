@@ -16,8 +16,9 @@ from aclearn.wire import (
 )
 from compress import ONNX, CompressorChain, Context, Policy, RefusedArtifact
 from services.compressor.core import Compressor
-from services.policy.artifact_messages import artifact_of, reply_of
+from services.compressor.server import reply_of
 from services.policy.factory import make_ladder
+from services.policy.sources import artifact_of
 from services.trainer.gauges import compressed_share
 from tests.support.compressors import (
     Moody,

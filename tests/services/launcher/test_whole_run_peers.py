@@ -12,7 +12,7 @@ from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import Unroll
 from aclearn.wire import ActRequest, ArtifactReply, ArtifactRequest, Weights, decode
 from compress import ArtifactRuntime
-from services.policy.artifact_messages import artifact_of
+from services.policy.sources import artifact_of
 from services.roles import PREDICTOR
 from tests.support.acting import Acting
 from tests.support.architectures import parts_of

@@ -10,7 +10,7 @@ from aclearn.wire import ErrorReply, NoNewerWeights, Peer, Status, Weights, Weig
 from compress import ArtifactRuntime, OnnxRuntime, Policy, parse_chain
 from compress.runtimes.torch_runtime import TorchRuntime
 from services.policy.client import PolicyClient
-from services.policy.sources import WeightsSource
+from services.policy.sources import weights_source
 from services.role.peer_link import PeerLink
 from tests.support.acting import parameters_of
 from tests.support.contexts import context_of
@@ -24,7 +24,7 @@ class Pulling:
         self.clock, self.known = tools.Clock(), tools.KnownPeers()
         self.runtime = tools.RecordingRuntime()
         self.link = PeerLink(roles("actor-0"), "weights")
-        self.client = PolicyClient(self.link, WeightsSource(self.runtime), clock=self.clock)
+        self.client = PolicyClient(self.link, weights_source(self.runtime), clock=self.clock)
         self.start_trainer()
 
     def start_trainer(self) -> None:
@@ -172,7 +172,7 @@ def test_an_answer_without_weights_leaves_everything_as_it_was(pulling, answer) 
 
 def test_without_a_trainer_polling_does_nothing(roles, tools) -> None:
     runtime = tools.RecordingRuntime()
-    client = PolicyClient(PeerLink(roles("actor-0"), "weights"), WeightsSource(runtime))
+    client = PolicyClient(PeerLink(roles("actor-0"), "weights"), weights_source(runtime))
     for _ in range(3):
         client.poll(tools.KnownPeers())
     assert (client.at, client.swaps, runtime.swapped) == (PolicyVersion(), 0, [])

@@ -20,8 +20,8 @@ from aclearn.types import PolicyVersion
 from aclearn.wire import NoNewerWeights, Peer, Weights, WeightsRequest, parse_endpoint
 from compress import OnnxRuntime
 from services.policy.client import PolicyClient
-from services.policy.shared_weights import SharedWeightsClient
-from services.policy.sources import WeightsSource, make_weights_source
+from services.policy.shared_weights import SharedWeightsClient, shared_weights_of
+from services.policy.sources import weights_source
 from services.role.peer_link import PeerLink
 from services.trainer.weight_sharing import allocator_for, post_weights
 from tests.support.acting import Acting, parameters_of
@@ -36,9 +36,11 @@ class Sharing:
         self.architecture = tools.flat
         self.runtime = Acting(OnnxRuntime(self.architecture))
         self.link = PeerLink(roles("actor-0"), "weights")
-        buffer = SharedWeightsClient(self.architecture, "host", HostMemory, clock=self.clock)
-        source = WeightsSource(self.runtime, buffer)
-        self.client = PolicyClient(self.link, source, clock=self.clock)
+        self.shared = SharedWeightsClient(
+            self.architecture, "host", HostMemory, self.runtime.load, clock=self.clock
+        )
+        source = weights_source(self.runtime)
+        self.client = PolicyClient(self.link, source, self.shared, clock=self.clock)
         self.posted = None
         self.start_trainer()
 
@@ -140,7 +142,7 @@ def test_a_trainer_whose_buffer_cannot_be_read_is_asked(sharing, tools, why, cap
         assert sharing.link.client.transport.wait(tools.deadline_s)
         sharing.poll()
     assert caplog.text.count("event=weights_not_shared") == (why != "none")
-    assert not sharing.client._source.silent
+    assert not sharing.shared.open
 
 
 def test_a_fd_server_that_is_late_is_asked_again_and_weights_are_asked_for_meanwhile(
@@ -168,14 +170,13 @@ def test_a_fd_server_that_is_late_is_asked_again_and_weights_are_asked_for_meanw
 @pytest.mark.parametrize(("cost_s", "pause_s"), [(0.0001, 0.01), (0.006, 0.2), (0.5, 1.0)])
 def test_looks_that_cost_more_come_less_often(sharing, monkeypatch, cost_s, pause_s) -> None:
     sharing.poll()
-    buffer = sharing.client._source._buffer
-    copy = buffer.newer_than
+    copy = sharing.shared.newer_than
 
     def slow(known):
         sharing.clock.now += cost_s
         return copy(known)
 
-    monkeypatch.setattr(buffer, "newer_than", slow)
+    monkeypatch.setattr(sharing.shared, "newer_than", slow)
     sharing.post(0, 1)
     sharing.poll(1.1)
     assert sharing.client.swaps == 1
@@ -267,11 +268,11 @@ def test_a_buffer_that_cannot_be_is_told_and_leaves_nothing_open(
 
 @pytest.mark.parametrize(("share", "reads"), [("auto", False), ("off", False), ("host", True)])
 def test_on_the_cpu_only_host_memory_is_read(sharing, share, reads) -> None:
-    config = _config(trainer={"share_weights": share})
-    source = make_weights_source(config, sharing.architecture, sharing.runtime, "onnx")
-    source.follow(sharing.known.peers[0])
-    assert source.look(PolicyVersion()) is None
-    assert source.silent == reads
+    shared = shared_weights_of(share, sharing.architecture, sharing.runtime, "onnx")
+    assert (shared is not None) == reads
+    if shared is not None:
+        shared.follow(sharing.known.peers[0])
+        assert shared.newer_than(PolicyVersion()) is None and shared.open
 
 
 def test_a_learner_posts_its_weights_in_the_order_of_the_buffer(sharing, tools) -> None:
