@@ -12,7 +12,7 @@ from aclearn.learning.minibatches import Minibatches
 from aclearn.learning.objective import Objective, make_objective
 from aclearn.learning.observation_buffer import RecentObservations
 from aclearn.learning.optimiser import make_optimiser
-from aclearn.learning.parameter_store import ParameterStore, PublishedWeights
+from aclearn.learning.published import PublishedWeights
 from aclearn.learning.sources import BatchSource, Fifo, QueueSource
 from aclearn.learning.staging import PinnedStaging, Staging
 from aclearn.learning.stop_check import BatchStopped, StopCheck
@@ -33,7 +33,6 @@ __all__ = [
     "Learner",
     "Minibatches",
     "Objective",
-    "ParameterStore",
     "PinnedStaging",
     "PublishedWeights",
     "QueueSource",

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from aclearn.config import OptimiserConfig
 from aclearn.learning.batch import Batch
-from aclearn.learning.device_snapshot import DeviceSnapshot
 from aclearn.learning.device_updates import ADVANTAGE_DECAY, DeviceUpdates
 from aclearn.learning.gradient_worker import CHUNK_SAMPLES, GradientWorker, place
 from aclearn.learning.learner_state import LearnerState
@@ -269,13 +268,6 @@ class Learner:
         """A copy of the weights; all of one version."""
         with self.lock:
             return tensors_of(self.network)
-
-    def snapshot(self) -> Mapping[str, NDArray[np.float32]]:
-        """The weights to publish; from a GPU they are copied to the host on the first read."""
-        with self.lock:
-            if self.device.type == "cpu":
-                return tensors_of(self.network, self.published)
-            return DeviceSnapshot(self.published)
 
     def state_tensors(self) -> dict[str, NDArray[Any]]:
         """Weights, optimiser state and running means under flat names, for a checkpoint."""

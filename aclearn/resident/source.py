@@ -22,7 +22,7 @@ from aclearn.learning import (
     BatchStopped,
     GradientWorker,
     Learner,
-    ParameterStore,
+    PublishedWeights,
     StepAccount,
 )
 from aclearn.learning.sources import BatchSource
@@ -80,7 +80,7 @@ class ResidentSource(BatchSource):
         spec: EnvSpec,
         learner: Learner,
         account: StepAccount,
-        published: ParameterStore,
+        published: PublishedWeights,
         *,
         incarnation: str,
         seed: int,

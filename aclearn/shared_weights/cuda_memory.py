@@ -8,7 +8,6 @@ ended. (With older IPC handles the allocating process must outlive every reader.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -146,14 +145,9 @@ class CudaMemory:
         return self._tensor
 
     @torch.no_grad()
-    def write(self, offset: int, tensors: Sequence[Tensor]) -> None:
-        """Write float32 tensors consecutively from float `offset` on."""
-        targets = []
-        for tensor in tensors:
-            stop = offset + tensor.numel()
-            targets.append(self.tensor[offset:stop].view(tensor.shape))
-            offset = stop
-        torch._foreach_copy_(targets, list(tensors))
+    def write(self, offset: int, flat: Tensor) -> None:
+        """Write `[n]` float32 from float `offset` on."""
+        self.tensor[offset : offset + len(flat)].copy_(flat)
         _synchronise(self._device)
 
     def read(self, offset: int, count: int) -> Tensor:

@@ -9,7 +9,7 @@ import fcntl
 import mmap
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -32,8 +32,8 @@ class SharedMemory(Protocol):
     def place(self) -> str:
         """The device that can use it: "host", or "cuda:" and a GPU's id."""
 
-    def write(self, offset: int, tensors: Sequence[Tensor]) -> None:
-        """Write float32 tensors consecutively from float `offset` on; complete on return."""
+    def write(self, offset: int, flat: Tensor) -> None:
+        """Write `[n]` float32 from float `offset` on; complete on return."""
 
     def read(self, offset: int, count: int) -> Any:
         """A copy `[count]` float32 from float `offset` on, array or tensor; complete on return."""
@@ -113,14 +113,10 @@ class HostMemory:
             raise ValueError("the shared memory is closed")
         return self._floats
 
-    def write(self, offset: int, tensors: Sequence[Tensor]) -> None:
-        """Write float32 tensors consecutively from float `offset` on."""
-        for tensor in tensors:
-            stop = offset + tensor.numel()
-            # reshaped first: a channels-last weight is written in the default order of its axes
-            target = self.floats[offset:stop].reshape(tuple(tensor.shape))
-            np.copyto(target, tensor.detach().cpu().numpy(), casting="equiv")
-            offset = stop
+    def write(self, offset: int, flat: Tensor) -> None:
+        """Write `[n]` float32 from float `offset` on."""
+        target = self.floats[offset : offset + len(flat)]
+        np.copyto(target, flat.cpu().numpy(), casting="equiv")
 
     def read(self, offset: int, count: int) -> NDArray[np.float32]:
         """A copy `[count]` float32 from float `offset` on."""

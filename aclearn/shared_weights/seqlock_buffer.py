@@ -54,16 +54,16 @@ class SeqlockBuffer:
         """The number of floats in the memory of a buffer for such weights."""
         return SLOTS * flat_size(shapes)
 
-    def post(self, at: PolicyVersion, tensors: Sequence[Tensor]) -> None:
-        """Make `tensors` the newest weights; for one thread at a time.
+    def post(self, at: PolicyVersion, flat: Tensor) -> None:
+        """Make `flat` the newest weights; for one thread at a time.
 
         Args:
             at: newer than all posted before.
-            tensors: float32, in the order and of the shapes of the buffer; not written meanwhile.
+            flat: float32, all weights one after another in the order of the buffer.
         """
         slot = self._posts % SLOTS
         self._head[slot, 0] = 0
-        self._memory.write(slot * self._floats, tensors)
+        self._memory.write(slot * self._floats, flat)
         self._head[slot, 1], self._head[slot, 2] = at.generation, at.version
         self._posts += 1
         self._head[slot, 0] = self._posts

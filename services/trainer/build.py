@@ -12,7 +12,7 @@ from aclearn.learning import (
     BatchSource,
     Fifo,
     Learner,
-    ParameterStore,
+    PublishedWeights,
     QueueSource,
     StepAccount,
     TrainingQueue,
@@ -66,7 +66,7 @@ def make_trainer(
         max_env_steps=math.inf if config.run.max_env_steps is None else config.run.max_env_steps,
         ahead=config.actors.max_in_flight_unrolls + config.actors.groups,
     )
-    published = ParameterStore()
+    published = PublishedWeights()
     learner = _make_learner(config, architecture_of(config, spec))
     source: BatchSource
     if config.resident.envs is None:

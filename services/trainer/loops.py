@@ -8,18 +8,17 @@ from typing import Any, Protocol
 from typing_extensions import override
 
 from aclearn.control.directives import SaveBest
-from aclearn.learning import RecentObservations, StopCheck, TrainingQueue
+from aclearn.learning import StopCheck, TrainingQueue
 from aclearn.telemetry import WaitMeter, measure_here
 from aclearn.types import Unroll
 from services.policy.factory import unroll_spec_of
 from services.role.context import RoleContext
 from services.role.metrics import RoleMetrics
-from services.role.seeds import Use
 from services.role.worker_pool import WORKER_WAITS_S, Step, WorkerPool
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.server import TrainerServer
 from services.trainer.trainer import Trainer
-from services.trainer.weight_sharing import allocator_for, post_weights
+from services.trainer.weight_sharing import allocator_for, share_weights
 
 #: Seconds for the workers' last updates, and for the last heartbeat.
 _LAST_UPDATE_WITHIN_S, _CLOSE_WITHIN_S = 5.0, 3.0
@@ -76,34 +75,25 @@ class QueueLoop(Loop):
     ) -> None:
         config, spec = context.config, context.env_spec
         assert spec is not None
-        self._context, self._posted = context, None
+        self._context, self._published, endpoint = context, trainer.published, None
         if not context.inline:
             allocate = allocator_for(config, trainer.learner.device)
-            self._posted = post_weights(
-                allocate, trainer.learner.architecture.acting(), context.monitor
-            )
-        if self._posted is not None:
-            trainer.buffer = self._posted.buffer
+            acting = trainer.learner.architecture.acting()
+            endpoint = share_weights(trainer.published, allocate, acting, context.monitor)
         timeout_s = 0.0 if context.inline else WORKER_WAITS_S
         self._pool = WorkerPool(
             lambda: make_step(trainer, timeout_s=timeout_s), name="trainer", inline=context.inline
         )
         trainer.publish()
-        generation = trainer.generation
         self._server = TrainerServer(
             context,
+            trainer,
             spec=unroll_spec_of(config, spec),
-            account=trainer.account,
             queue=queue,
-            published=trainer.published,
-            generation=generation,
-            recent=RecentObservations(
-                spec.observation, seed=context.seeds(generation).number(Use.OBSERVATIONS)
-            ),
             heartbeat_fields=checkpoints.heartbeat_fields,
             save_best=checkpoints.offer_best,
             workers=self._pool,
-            buffer=None if self._posted is None else self._posted.endpoint,
+            shared_weights=endpoint,
         )
         self._pool.resize(config.trainer.workers)
         if not context.inline:
@@ -143,8 +133,8 @@ class QueueLoop(Loop):
     @override
     def close(self) -> None:
         self._server.close(_CLOSE_WITHIN_S)
-        if self._posted is not None and self._ended:  # a hanging thread may still post
-            self._posted.close()
+        if self._ended:  # a hanging thread may still post
+            self._published.close()
 
 
 class OwnLoop(Loop):

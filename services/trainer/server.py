@@ -16,9 +16,7 @@ from aclearn import wire
 from aclearn.control.directives import SaveBest, SetWorkers
 from aclearn.errors import WireError
 from aclearn.learning import (
-    ParameterStore,
     RecentObservations,
-    StepAccount,
     TrainingQueue,
     check_unroll,
     largest_unroll_bytes,
@@ -38,7 +36,9 @@ from aclearn.wire import (
 from services.policy.shared_weights import SHARED_WEIGHTS
 from services.role.context import RoleContext
 from services.role.metrics import RoleMetrics
+from services.role.seeds import Use
 from services.role.worker_pool import WorkerPool
+from services.trainer.trainer import Trainer
 
 #: Most observations in a reply: about 14 MB of 84 × 84 × 4 images.
 _MOST_OBSERVATIONS = 512
@@ -55,16 +55,13 @@ class TrainerServer:
 
     Args:
         context: of the trainer.
+        trainer: its account counts the unrolls, its published weights are sent.
         spec: of the unrolls that fit the run.
-        account: of the unrolls' steps.
         queue: of the admitted unrolls.
-        published: the newest weights.
-        recent: recent observations, for compressors.
-        generation: of the trainer.
         heartbeat_fields: called by `step`.
         save_best: called by `step` with a mean of returns above the best checkpoint's.
         workers: resized as the monitor directs; here, where no checkpoint delays it.
-        buffer: endpoint of the shared weights, if any.
+        shared_weights: their endpoint, if they are shared.
 
     Attributes:
         failure: the exception that ended the thread.
@@ -73,22 +70,23 @@ class TrainerServer:
     def __init__(
         self,
         context: RoleContext,
+        trainer: Trainer,
         *,
         spec: UnrollSpec,
-        account: StepAccount,
         queue: TrainingQueue[Unroll],
-        published: ParameterStore,
-        recent: RecentObservations,
-        generation: int = 0,
         heartbeat_fields: Callable[[], dict[str, Any]],
         save_best: Callable[[float], None],
         workers: WorkerPool,
-        buffer: str | None = None,
+        shared_weights: str | None = None,
     ) -> None:
         self._spec = spec
         self._max_lag = context.config.trainer.max_lag_versions
-        self._account, self._queue, self._published = account, queue, published
-        self._recent, self._heartbeat_fields = recent, heartbeat_fields
+        self._account, self._queue, self._published = trainer.account, queue, trainer.published
+        self._recent = RecentObservations(
+            spec.env.observation,
+            seed=context.seeds(trainer.generation).number(Use.OBSERVATIONS),
+        )
+        self._heartbeat_fields = heartbeat_fields
         # bound here, so that a bad address fails the start
         ports = context.config.network.ports
         self._unrolls, unrolls = context.serve(
@@ -97,8 +95,8 @@ class TrainerServer:
         asked = (WeightsRequest, ObservationsRequest)
         self._weights, weights = context.serve(asked, ports.weights)
         endpoints = {"unrolls": unrolls, "weights": weights}
-        if buffer is not None:
-            endpoints[SHARED_WEIGHTS] = buffer
+        if shared_weights is not None:
+            endpoints[SHARED_WEIGHTS] = shared_weights
         self._meter = WaitMeter()
         self._metrics = RoleMetrics(self._meter, [self._unrolls, self._weights], workers)
         self._monitor = context.join(
@@ -108,7 +106,7 @@ class TrainerServer:
                 SaveBest: lambda best: save_best(best.return_mean),
                 SetWorkers: lambda wanted: workers.resize(wanted.count),
             },
-            generation=generation,
+            generation=trainer.generation,
         )
         answering = self._weights, self._monitor.channel
         self._while_full = wire.ChannelPoller(*answering)

@@ -24,12 +24,11 @@ from aclearn.learning import (
     GradientWorker,
     Learner,
     Minibatches,
-    ParameterStore,
+    PublishedWeights,
     StepAccount,
     UpdateReport,
 )
 from aclearn.learning.account import OpenBatch
-from aclearn.shared_weights import SeqlockBuffer
 from aclearn.telemetry import part
 from aclearn.types import EnvSpec, PolicyVersion
 from services.trainer.gauges import ChainSteps, TrainerCounters, compressed_share, mean_gauges
@@ -66,12 +65,7 @@ class Trainer:
         generation: claimed for this trainer; see `claim_generation`.
         in_one_piece: make the updates of a batch without a wait for the device, where precision
             and optimiser allow it; None: where the source has a stream, as one CUDA graph.
-
-    Attributes:
-        buffer: gets published weights too, for roles that can map it; None without such roles.
     """
-
-    buffer: SeqlockBuffer | None = None
 
     def __init__(
         self,
@@ -81,7 +75,7 @@ class Trainer:
         *,
         config: Config,
         spec: EnvSpec,
-        published: ParameterStore,
+        published: PublishedWeights,
         generation: int = 0,
         in_one_piece: bool | None = None,
     ) -> None:
@@ -150,9 +144,7 @@ class Trainer:
         """Publish the present weights under `counters.policy_version`."""
         with self.learner.lock:
             at = PolicyVersion(self.generation, self.counters.policy_version)
-            if self.buffer is not None:
-                self.buffer.post(at, list(self.learner.published.values()))
-            self.published.publish(at, self.learner.snapshot())
+            self.published.publish(at, self.learner.published)
 
     @property
     def over(self) -> bool:

@@ -23,8 +23,8 @@ SHAPES = {"a.weight": (2, 3), "a.bias": (2,), "scale": ()}
 SIZE = 9
 
 
-def _tensors(value: float) -> list[torch.Tensor]:
-    return [torch.full(shape, float(value)) for shape in SHAPES.values()]
+def _flat(value: float) -> torch.Tensor:
+    return torch.full((SIZE,), float(value))
 
 
 def _buffer() -> SeqlockBuffer:
@@ -54,8 +54,7 @@ def pair():
 def test_a_reader_finds_the_newest_weights_by_name(pair) -> None:
     buffer, reader = pair
     assert reader.newer_than(PolicyVersion()) is None
-    weights = [torch.arange(6.0).reshape(2, 3), torch.tensor([7.0, 8.0]), torch.tensor(9.0)]
-    buffer.post(PolicyVersion(0, 4), weights)
+    buffer.post(PolicyVersion(0, 4), torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 8.0, 9.0]))
     at, tensors = reader.newer_than(PolicyVersion())
     assert at == PolicyVersion(0, 4)
     assert tensors["a.weight"].tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
@@ -65,7 +64,7 @@ def test_a_reader_finds_the_newest_weights_by_name(pair) -> None:
 def test_only_what_is_newer_is_found_and_a_generation_counts_more_than_a_version(pair) -> None:
     buffer, reader = pair
     for posts, (generation, version) in enumerate([(0, 0), (0, 1), (0, 500), (1, 20), (1, 21)]):
-        buffer.post(PolicyVersion(generation, version), _tensors(posts))
+        buffer.post(PolicyVersion(generation, version), _flat(posts))
         at = PolicyVersion(generation, version)
         assert _values(reader.newer_than(PolicyVersion())) == (at, {float(posts)})
         assert reader.newer_than(at) is None
@@ -74,10 +73,10 @@ def test_only_what_is_newer_is_found_and_a_generation_counts_more_than_a_version
 
 def test_what_was_read_stays_when_the_slots_are_written_again(pair) -> None:
     buffer, reader = pair
-    buffer.post(PolicyVersion(0, 1), _tensors(1))
+    buffer.post(PolicyVersion(0, 1), _flat(1))
     found = reader.newer_than(PolicyVersion())
     for version in range(2, 12):
-        buffer.post(PolicyVersion(0, version), _tensors(version))
+        buffer.post(PolicyVersion(0, version), _flat(version))
     assert _values(found) == (PolicyVersion(0, 1), {1.0})
 
 
@@ -95,7 +94,7 @@ class Interrupted:
             self._times -= 1
             for _ in range(3):  # once around the slots
                 self.posted += 1
-                self._buffer.post(PolicyVersion(0, self.posted), _tensors(self.posted))
+                self._buffer.post(PolicyVersion(0, self.posted), _flat(self.posted))
         rest = self._memory.read(offset + count // 2, count - count // 2)
         return np.concatenate([first, rest])
 
@@ -106,7 +105,7 @@ class Interrupted:
 @pytest.mark.parametrize(("times", "version"), [(0, 10), (1, 13), (2, 16), (3, None)])
 def test_a_copy_that_was_overtaken_is_made_again_and_never_a_mixture(times, version) -> None:
     buffer = _buffer()
-    buffer.post(PolicyVersion(0, 10), _tensors(10))
+    buffer.post(PolicyVersion(0, 10), _flat(10))
 
     def open_memory(fd, floats):
         return Interrupted(HostMemory(fd, floats), buffer, times)
@@ -124,11 +123,11 @@ def test_a_copy_that_was_overtaken_is_made_again_and_never_a_mixture(times, vers
 
 def test_a_slot_that_a_writer_died_in_is_not_taken_for_what_it_held(monkeypatch) -> None:
     buffer = _buffer()
-    buffer.post(PolicyVersion(0, 10), _tensors(10))
+    buffer.post(PolicyVersion(0, 10), _flat(10))
     writing = buffer._memory.write
 
-    def die_half_way(offset, tensors) -> None:
-        writing(offset, tensors[:1])
+    def die_half_way(offset, flat) -> None:
+        writing(offset, flat[:6])
         raise RuntimeError("killed")
 
     class Dying(Interrupted):
@@ -139,10 +138,10 @@ def test_a_slot_that_a_writer_died_in_is_not_taken_for_what_it_held(monkeypatch)
             if self._times:
                 self._times = 0
                 for version in (11, 12):
-                    buffer.post(PolicyVersion(0, version), _tensors(version))
+                    buffer.post(PolicyVersion(0, version), _flat(version))
                 monkeypatch.setattr(buffer._memory, "write", die_half_way)
                 with pytest.raises(RuntimeError, match="killed"):
-                    buffer.post(PolicyVersion(0, 13), _tensors(13))
+                    buffer.post(PolicyVersion(0, 13), _flat(13))
             return np.concatenate([first, self._memory.read(offset + 1, count - 1)])
 
     reader = _reader(buffer, lambda fd, floats: Dying(HostMemory(fd, floats), buffer, 1))
@@ -246,7 +245,7 @@ shapes = {"a": (64, 64), "b": (4096,)}
 buffer = SeqlockBuffer(shapes, HostMemory.create(SeqlockBuffer.floats_needed(shapes)))
 fd_server = FileDescriptorServer(Path(sys.argv[1]), buffer.describe, buffer.share)
 for version in itertools.count(int(sys.argv[2])):
-    buffer.post(PolicyVersion(0, version), [torch.full(s, float(version)) for s in shapes.values()])
+    buffer.post(PolicyVersion(0, version), torch.full((2 * 4096,), float(version)))
     if version % 1000 == 0:
         print(version, flush=True)
 """

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from aclearn.distributions import distribution_of
-from aclearn.learning import Batch, GradientWorker, ParameterStore
+from aclearn.learning import Batch, GradientWorker, PublishedWeights
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import PolicyVersion, Unroll
 from aclearn.wire import decode
@@ -53,11 +53,11 @@ def test_every_step_was_acted_with_the_statistics_of_its_version(
 ) -> None:
     published: dict[PolicyVersion, dict[str, np.ndarray]] = {}
     learned: list[np.ndarray] = []
-    publish, learn = ParameterStore.publish, Trainer.learn
+    publish, learn = PublishedWeights.publish, Trainer.learn
     differentiate = GradientWorker.differentiate
 
-    def keep(store: ParameterStore, at: PolicyVersion, tensors: Any) -> None:
-        published[at] = dict(tensors)
+    def keep(store: PublishedWeights, at: PolicyVersion, tensors: Any) -> None:
+        published[at] = {name: tensor.detach().numpy().copy() for name, tensor in tensors.items()}
         publish(store, at, tensors)
 
     def take(trainer: Trainer, batch: Batch, worker: GradientWorker) -> None:
@@ -79,7 +79,7 @@ def test_every_step_was_acted_with_the_statistics_of_its_version(
         return differentiate(worker, batch)
 
     monkeypatch.setattr(GradientWorker, "differentiate", differentiate_published)
-    monkeypatch.setattr(ParameterStore, "publish", keep)
+    monkeypatch.setattr(PublishedWeights, "publish", keep)
     monkeypatch.setattr(Trainer, "learn", take)
     asks = {"inference": "predictor"} if inference == "predictor" else {}
     monkeypatch.setattr(Account, "unrolls", [], raising=False)

@@ -12,7 +12,7 @@ import torch
 
 from aclearn.config import Config, EnvConfig, RunConfig
 from aclearn.errors import SharingError
-from aclearn.learning import Learner
+from aclearn.learning import Learner, PublishedWeights
 from aclearn.learning.objective import make_objective
 from aclearn.policies.network import PolicyNetwork, tensors_of
 from aclearn.shared_weights import HostMemory, request_fds
@@ -23,7 +23,7 @@ from services.policy.client import PolicyClient
 from services.policy.shared_weights import SharedWeightsClient, shared_weights_of
 from services.policy.sources import weights_source
 from services.role.peer_link import PeerLink
-from services.trainer.weight_sharing import allocator_for, post_weights
+from services.trainer.weight_sharing import allocator_for, share_weights
 from tests.support.acting import Acting, parameters_of
 
 
@@ -41,7 +41,7 @@ class Sharing:
         )
         source = weights_source(self.runtime)
         self.client = PolicyClient(self.link, source, self.shared, clock=self.clock)
-        self.posted = None
+        self.published = PublishedWeights()
         self.start_trainer()
 
     def start_trainer(self, *, buffer: bool = True) -> None:
@@ -50,21 +50,22 @@ class Sharing:
         self.trainer, endpoint = context.serve((WeightsRequest,))
         endpoints = {"weights": endpoint}
         if buffer:
-            self.posted = post_weights(HostMemory.create, self.architecture, self.roles.monitor)
-            endpoints["shared_weights"] = self.posted.endpoint
+            self.endpoint = share_weights(
+                self.published, HostMemory.create, self.architecture, self.roles.monitor
+            )
+            endpoints["shared_weights"] = self.endpoint
         self.known.learn(Peer("trainer", "trainer-0", context.incarnation, endpoints))
 
     def stop_trainer(self) -> None:
-        if self.posted is not None:
-            self.posted.close()
-        self.posted = None
+        self.published.close()
+        self.published = PublishedWeights()
 
-    def weights(self, seed: int) -> list[torch.Tensor]:
+    def weights(self, seed: int) -> dict[str, torch.Tensor]:
         named = dict(PolicyNetwork(self.architecture, seed=seed).named_parameters())
-        return [named[name].detach() for name in self.architecture.tensor_shapes()]
+        return {name: named[name].detach() for name in self.architecture.tensor_shapes()}
 
     def post(self, generation: int, version: int) -> None:
-        self.posted.buffer.post(PolicyVersion(generation, version), self.weights(version))
+        self.published.publish(PolicyVersion(generation, version), self.weights(version))
 
     def poll(self, seconds: float = 0.02) -> None:
         self.clock.now += seconds
@@ -124,7 +125,7 @@ def test_a_trainer_that_was_started_again_is_read_from_its_own_buffer(sharing) -
 def test_a_trainer_whose_buffer_cannot_be_read_is_asked(sharing, tools, why, caplog) -> None:
     sharing.start_trainer(buffer=why != "none")
     if why == "closed":
-        sharing.posted.fd_server.close()
+        sharing.published._fd_server.close()
     if why == "other":
         sharing.stop_trainer()
         sharing.architecture = tools.images
@@ -190,9 +191,9 @@ def test_looks_that_cost_more_come_less_often(sharing, monkeypatch, cost_s, paus
 def test_weights_that_are_not_finite_are_refused_once_and_the_next_ones_taken(sharing) -> None:
     sharing.post(0, 1)
     sharing.poll()
-    bad = [tensor.clone() for tensor in sharing.weights(2)]
-    bad[0].view(-1)[3] = float("nan")
-    sharing.posted.buffer.post(PolicyVersion(0, 2), bad)
+    bad = sharing.weights(2)
+    next(iter(bad.values())).view(-1)[3] = float("nan")
+    sharing.published.publish(PolicyVersion(0, 2), bad)
     for _ in range(3):
         sharing.poll(1.1)
     assert (sharing.client.refused, sharing.client.at) == (1, PolicyVersion(0, 1))
@@ -203,7 +204,7 @@ def test_weights_that_are_not_finite_are_refused_once_and_the_next_ones_taken(sh
 
 
 def test_the_fd_server_lies_beside_the_sockets_and_goes_with_the_buffer(sharing) -> None:
-    fd_server = Path(parse_endpoint(sharing.posted.endpoint).path)
+    fd_server = Path(parse_endpoint(sharing.endpoint).path)
     assert fd_server.parent == Path(parse_endpoint(sharing.roles.monitor).path).parent
     assert fd_server.is_socket()
     sharing.stop_trainer()
@@ -238,7 +239,7 @@ def test_a_buffer_is_made_only_where_a_role_would_read_it(device, groups, wanted
 
 
 def test_a_buffer_that_no_role_wants_is_not_made(tools, roles, caplog) -> None:
-    assert post_weights(None, tools.flat, roles.monitor) is None
+    assert share_weights(PublishedWeights(), None, tools.flat, roles.monitor) is None
     assert not caplog.records
 
 
@@ -261,7 +262,7 @@ def test_a_buffer_that_cannot_be_is_told_and_leaves_nothing_open(
     gc.collect()  # left open by earlier tests
     before = len(os.listdir("/proc/self/fd"))
     with caplog.at_level("INFO"):
-        assert post_weights(make, tools.flat, monitor) is None
+        assert share_weights(PublishedWeights(), make, tools.flat, monitor) is None
     assert "event=weights_not_shared" in caplog.text and reason in caplog.text
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -283,6 +284,6 @@ def test_a_learner_posts_its_weights_in_the_order_of_the_buffer(sharing, tools) 
         device=torch.device("cpu"),
         seed=11,
     )
-    sharing.posted.buffer.post(PolicyVersion(0, 1), list(learner.published.values()))
+    sharing.published.publish(PolicyVersion(0, 1), learner.published)
     sharing.poll()
     assert sharing.acts_on(11)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from aclearn import wire
 from aclearn.control.directives import SaveBest, SetWorkers
-from aclearn.learning import ParameterStore, RecentObservations, StepAccount, TrainingQueue
+from aclearn.learning import PublishedWeights, StepAccount, TrainingQueue
 from aclearn.types import OBSERVATION, PolicyVersion
 from aclearn.wire import (
     DirectiveAck,
@@ -32,20 +34,18 @@ class Front:
     def __init__(self, roles, tools, *, room: int) -> None:
         self.tools = tools
         self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Heartbeat, DirectiveAck))
-        self.account, self.store = StepAccount(), ParameterStore()
+        self.account, self.store = StepAccount(), PublishedWeights()
         self.queue = TrainingQueue(max_bytes=1 << 20, max_items=room)
-        self.store.publish(PolicyVersion(0, 1), {"a": np.ones(2, np.float32)})
+        self.store.publish(PolicyVersion(0, 1), {"a": torch.ones(2)})
         self.wishes: list[int] = []
         self.means: list[float] = []
         workers = WorkerPool(lambda: lambda meter: False, name="trainer")
         workers.resize = self.wishes.append
         self.front = TrainerServer(
             roles("trainer-0"),
+            SimpleNamespace(account=self.account, published=self.store, generation=0),
             spec=tools.flat_unrolls,
-            account=self.account,
             queue=self.queue,
-            published=self.store,
-            recent=RecentObservations(tools.flat_unrolls.env.observation),
             heartbeat_fields=lambda: {"counters": {}, "gauges": {}},
             save_best=self.means.append,
             workers=workers,
@@ -114,7 +114,7 @@ def test_a_malformed_unroll_is_counted_answered_and_not_admitted(front, tools) -
 
 
 def test_an_unroll_that_is_too_old_is_counted_as_dropped(front, tools) -> None:
-    front.store.publish(PolicyVersion(1, 2), {"a": np.ones(2, np.float32)})
+    front.store.publish(PolicyVersion(1, 2), {"a": torch.ones(2)})
     front.ship(tools.make_unroll())  # of generation 0
     [reply] = front.answers(1)
     assert (reply.accepted, reply.reason) == (False, "old_generation")
