@@ -16,7 +16,7 @@ from aclearn.config.describe import (
     settings_table,
 )
 from aclearn.config.env import AtariConfig, EnvConfig
-from aclearn.config.learning import OptimiserConfig, TrainerConfig
+from aclearn.config.learning import OptimiserConfig, ReplayConfig, TrainerConfig
 from aclearn.config.load import (
     config_from_yaml,
     config_of_keys,
@@ -50,6 +50,7 @@ __all__ = [
     "OptimiserConfig",
     "PolicyConfig",
     "PredictorConfig",
+    "ReplayConfig",
     "ResidentConfig",
     "RunConfig",
     "SupervisorConfig",

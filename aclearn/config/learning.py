@@ -1,4 +1,4 @@
-"""The groups `trainer` and `optimiser`."""
+"""The groups `trainer`, `replay` and `optimiser`."""
 
 from __future__ import annotations
 
@@ -84,6 +84,79 @@ class TrainerConfig(Group):
     def contradictions(self, config: Any) -> Iterator[str]:
         if self.amp == "fp16" and self.device == "cpu":
             yield "trainer.amp: fp16 needs a GPU, and trainer.device is cpu; use bf16, auto or off"
+
+
+class ReplayConfig(Group):
+    """The replay memory of an algorithm that learns each step many times."""
+
+    size: Whole = Field(
+        default=100_000,
+        ge=1,
+        le=2**31,
+        description="newest agent steps of all environments that are kept",
+    )
+    max_bytes: Whole = Field(
+        default=4 * 1024**3,
+        ge=1024 * 1024,
+        description="memory on the device of the trainer, in bytes; the smaller bound holds",
+    )
+    start: Whole = Field(
+        default=1000, ge=1, le=2**31, description="new agent steps before the first batch"
+    )
+    batch: Whole = Field(default=64, ge=1, le=2**20, description="size of a batch, in agent steps")
+    ratio: float = Field(
+        default=8.0,
+        gt=0.0,
+        le=1e6,
+        description="agent steps drawn for each new one: the trainer waits for new steps, and "
+        "actors for the trainer",
+    )
+    n_steps: Whole = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="rewards before the value that a target is made of; fewer before the end of an "
+        "episode or unroll",
+    )
+    prioritised: bool = Field(
+        default=False,
+        description="draw steps in proportion to their last error instead of all alike, and weight "
+        "the loss against that",
+    )
+    priority_exponent: float = Field(
+        default=0.6, gt=0.0, le=1.0, description="prioritised: α, exponent of the errors"
+    )
+    importance_exponent: float = Field(
+        default=0.4,
+        ge=0.0,
+        le=1.0,
+        description="prioritised: β, exponent of the weights; 1: no bias",
+    )
+
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        if config.loss.source != "replay":
+            for key in self.changed(*type(self).model_fields):
+                yield (
+                    f"replay.{key}: loss.kind {config.loss.kind} has no replay memory; remove it, "
+                    "or take one that has"
+                )
+            return
+        actors, trainer = config.actors, config.trainer
+        at_once = trainer.unrolls_per_batch * actors.envs_per_group
+        if config.resident.envs is not None:
+            at_once = config.resident.envs
+        at_once *= actors.unroll_length
+        if self.size < max(at_once, self.start):
+            why = f"{at_once} new steps come at a time, and replay.start is {self.start}"
+            yield f"replay.size: {why}; set it to {max(at_once, self.start)}"
+        if self.n_steps > actors.unroll_length:
+            yield (
+                "replay.n_steps: a target reaches no further than its unroll; set it to "
+                f"{actors.unroll_length}, or actors.unroll_length to {self.n_steps}"
+            )
+        for key in trainer.changed("minibatches", "epochs"):
+            yield f"trainer.{key}: replay.ratio says how often a step is learned; set this to 1"
 
 
 class OptimiserConfig(Group):

@@ -16,7 +16,7 @@ from aclearn.config.actors import ActorsConfig
 from aclearn.config.compressor import CompressorConfig
 from aclearn.config.correctors import CorrectorConfig
 from aclearn.config.env import EnvConfig
-from aclearn.config.learning import OptimiserConfig, TrainerConfig
+from aclearn.config.learning import OptimiserConfig, ReplayConfig, TrainerConfig
 from aclearn.config.loss import AnyLoss, LossConfig, default_correctors
 from aclearn.config.monitor import MetricsConfig, MonitorConfig, TunerConfig
 from aclearn.config.network import NetworkConfig, SupervisorConfig
@@ -137,6 +137,7 @@ class Config(Group):
     predictor: PredictorConfig = Field(default_factory=PredictorConfig)
     compressor: CompressorConfig = Field(default_factory=CompressorConfig)
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
+    replay: ReplayConfig = Field(default_factory=ReplayConfig)
     loss: AnyLoss = Field(default_factory=lambda: LossConfig.model_for({})())
     correctors: Annotated[tuple[CorrectorConfig, ...], Strict(False)] = Field(
         default_factory=lambda earlier: default_correctors(earlier["loss"]),

@@ -8,6 +8,13 @@ from aclearn.distributions.categorical import MASKED
 from aclearn.types import ActionSpec
 
 
+def epsilon_greedy(logits: Tensor, epsilon: Tensor) -> Tensor:
+    """Logits of the best of `logits` `[B, A]` with probability 1 − ε, and of any with ε `[B]`."""
+    probabilities = (epsilon / logits.shape[1]).unsqueeze(1).expand_as(logits)
+    best = logits.argmax(1, keepdim=True)
+    return probabilities.scatter_add(1, best, 1.0 - epsilon.unsqueeze(1)).log().clamp(min=MASKED)
+
+
 class TorchCategorical:
     """Distributions of logits `[…, A]`, computed in float32.
 

@@ -13,7 +13,7 @@ from aclearn.learning.objective import Objective, make_objective
 from aclearn.learning.observation_buffer import RecentObservations
 from aclearn.learning.optimiser import make_optimiser
 from aclearn.learning.published import PublishedWeights
-from aclearn.learning.sources import BatchSource, Fifo, QueueSource
+from aclearn.learning.sources import BatchSource, Fifo, QueueSource, Replay, ReplayMemory
 from aclearn.learning.staging import PinnedStaging, Staging
 from aclearn.learning.stop_check import BatchStopped, StopCheck
 from aclearn.learning.training_queue import TrainingQueue
@@ -37,6 +37,8 @@ __all__ = [
     "PublishedWeights",
     "QueueSource",
     "RecentObservations",
+    "Replay",
+    "ReplayMemory",
     "Staging",
     "StepAccount",
     "StopCheck",

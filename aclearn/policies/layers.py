@@ -36,6 +36,8 @@ class Layer:
     * "relu", "tanh", "elu", "silu"; "add": the sum of the two layers that it reads.
     * "module": `module`, a network of the user's own, which gives `units` numbers.
     * "part": `units` of the numbers that it reads, from number `start` on.
+    * "dueling": of advantages and a value, which it reads in this order, the values of actions:
+      value + advantage − mean advantage (Wang et al. 2016, eq. 9).
     * "log_std": what it reads, and after it `units` numbers that no observation changes.
     * "normalise": (x − mean) / std, component by component, within ± 10. "denormalise": its
       inverse, x · std + mean, with one mean and std for all components. The trainer keeps their

@@ -52,6 +52,10 @@ def _concat(*parts: Tensor) -> Tensor:
     return torch.cat(parts, 1)
 
 
+def _dueling(advantages: Tensor, value: Tensor) -> Tensor:
+    return value + (advantages - advantages.mean(1, keepdim=True))
+
+
 def _max_pool(layer: Layer, given: Shape) -> _Compute:
     window = {"kernel_size": layer.kernel, "stride": layer.stride, "padding": layer.padding}
     return partial(nn.functional.max_pool2d, **window)
@@ -102,6 +106,7 @@ KINDS: dict[str, Callable[[Layer, Shape], _Compute]] = {
     "silu": lambda layer, given: nn.functional.silu,
     "add": lambda layer, given: torch.add,
     "concat": lambda layer, given: _concat,
+    "dueling": lambda layer, given: _dueling,
     "log_std": lambda layer, given: _LogStd(layer.units),
     "module": _users_network,
     "part": lambda layer, given: partial(

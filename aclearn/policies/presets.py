@@ -70,9 +70,10 @@ def build_architecture(
         activation: one of `ACTIVATIONS`, after every convolution and hidden layer.
         separate_value: the critic has its own hidden layers.
         sections: residual ones, applied in order after the convolutions.
-        critic: "v", one value of a state, "q", one of each action, "action", a Q(x, a) of Box
-            actions with hidden layers of its own, or "actions", a pair of them whose encoder the
-            policy does not share. The value is that of the policy's mode. With "action" the
+        critic: "v", one value of a state, "q", one of each action, "q_values" or "dueling", the
+            policy's parameters being these values, of one head or of two, "action", a Q(x, a) of
+            Box actions with hidden layers of its own, or "actions", a pair of them whose encoder
+            the policy does not share. The value is that of the policy's mode. With "action" the
             deviations stay at `_MODE_STD`, since they have no part in it.
         std_from_observations: the policy head gives the deviations of Box actions too; without it
             they are weights of their own.
@@ -150,8 +151,14 @@ def build_architecture(
 
     for_policy = for_value = tower("hidden", body)
     values_actions = critic in ("action", "actions")
-    if separate_value and not values_actions:
+    if separate_value and not values_actions and critic != "q_values":
         for_value = tower("value_hidden", body)
+    if critic == "dueling":
+        of_head: dict[str, Any] = {"gain": _HEAD_GAIN, "head": True}
+        add("advantages", "dense", for_policy, units=units, **of_head)
+        add("state_value", "dense", for_value, units=1, **of_head)
+        add(POLICY, "dueling", "advantages", "state_value", head=True)
+        return Architecture(name, observation, action_spec, tuple(layers))
     if critic == "action":
         initial_std = _MODE_STD
     if action_spec.numbers and not std_from_observations:
@@ -171,6 +178,8 @@ def build_architecture(
         if critic == "actions":
             second = tower("second_value_hidden", pair)
             add(SECOND_VALUE, "dense", second, units=1, gain=_HEAD_GAIN, head=True)
+    if critic == "q_values":
+        return Architecture(name, observation, action_spec, tuple(layers))
     head, values = (ACTION_VALUES, units) if critic == "q" else (VALUE, 1)
     if normalise_returns:
         # first values of 0: the first targets, and so the first statistics, are rewards alone

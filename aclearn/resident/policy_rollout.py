@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from aclearn.distributions.torch_categorical import epsilon_greedy
 from aclearn.policies import Architecture
 from aclearn.policies.architecture import POLICY
 from aclearn.policies.cuda_stream import CudaStream, captured
@@ -36,6 +37,8 @@ class PolicyRollout:
         in_kernel: compute the policy in the kernel; None: on a GPU, if it is small enough.
         dtype: that the copy's weights are rounded to; they stay in float32.
         noise: added to the modes of a deterministic policy; None: actions are sampled.
+        epsilon: `[N]`, of ε-greedy exploration by a policy of action values, which the caller
+            writes; None: actions are sampled.
         stream: the current one, on a GPU: torch's steps become one CUDA graph.
     """
 
@@ -47,11 +50,13 @@ class PolicyRollout:
         in_kernel: bool | None = None,
         dtype: torch.dtype = torch.float32,
         noise: OrnsteinUhlenbeckNoise | None = None,
+        epsilon: Tensor | None = None,
         stream: CudaStream | None = None,
     ) -> None:
         self._envs, self._dtype, self._stream, self._noise = envs, dtype, stream, noise
         self._replay: Callable[[], object] | None = None
-        if noise is not None:
+        self._epsilon = epsilon
+        if noise is not None or epsilon is not None:
             in_kernel = False
         if in_kernel is None:
             in_kernel = envs.device.type == "cuda" and fits_in_kernel(architecture)
@@ -147,5 +152,8 @@ class PolicyRollout:
         rows = slice(part.first, part.first + part.size)
         for t in range(len(seen) - 1):
             check()
-            parameters[rows] = self._network.outputs(seen[t, rows])[POLICY]
+            given = self._network.outputs(seen[t, rows])[POLICY]
+            if self._epsilon is not None:
+                given = epsilon_greedy(given, self._epsilon[rows])
+            parameters[rows] = given
             self._rollout.run_slice(part, 1, row=t, ahead=t)

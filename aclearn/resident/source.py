@@ -33,6 +33,7 @@ from aclearn.resident import ResidentEnvs, resident_env_of
 from aclearn.resident.memory import learning_bytes
 from aclearn.resident.noise import OrnsteinUhlenbeckNoise
 from aclearn.resident.policy_rollout import PolicyRollout
+from aclearn.rollout import final_epsilons
 from aclearn.telemetry import part
 from aclearn.types import OBSERVATION, EnvSpec, EpisodeCohort, bounded_cohorts
 
@@ -121,12 +122,19 @@ class ResidentSource(BatchSource):
             self._noise = OrnsteinUhlenbeckNoise(
                 self.envs, std=loss.noise_std, damping=loss.noise_damping
             )
+        self._epsilon, self._final = None, torch.zeros(0)
+        if loss.acting == "epsilon":
+            final = final_epsilons(loss.epsilon, loss.epsilon_exponent, resident.envs)
+            self._epsilon_steps: int = loss.epsilon_steps
+            self._final = torch.from_numpy(final).to(device)
+            self._epsilon = torch.ones_like(self._final)
         self._copy, self._chain_id = copy, "none" if copy is None else copy.chain_id
         self._rollout = PolicyRollout(
             self.envs,
             learner.architecture if copy is None else copy.architecture,
             dtype=_DTYPES[resident.policy],
             noise=self._noise,
+            epsilon=self._epsilon,
             stream=self.stream,
         )
         self.envs.reset()
@@ -138,6 +146,9 @@ class ResidentSource(BatchSource):
     def next(self, timeout_s: float, worker: GradientWorker) -> Batch | None:
         with part("rollout"):
             self._rollout.refresh(self._acting_weights())
+            if self._epsilon is not None:  # falls from 1, rollout by rollout
+                left = max(0.0, 1.0 - self.envs.steps / max(1, self._epsilon_steps))
+                self._epsilon.copy_(self._final + (1.0 - self._final) * left)
             try:
                 self._rollout.run(worker.check)
             except BatchStopped:

@@ -185,6 +185,13 @@ def _part(nodes: Nodes, layer: Layer, x: str) -> None:
     nodes.add(layer, "Slice", [x, *names])
 
 
+def _dueling(nodes: Nodes, layer: Layer, advantages: str, value: str) -> None:
+    mean, above = f"{layer.name}.mean", f"{layer.name}.above"
+    nodes.nodes.append(helper.make_node("ReduceMean", [advantages], [mean], axes=[1]))
+    nodes.nodes.append(helper.make_node("Sub", [advantages, mean], [above]))
+    nodes.add(layer, "Add", [value, above])
+
+
 def _log_std(nodes: Nodes, layer: Layer, x: str) -> None:
     # x · 0 + log_std: one row of numbers for each row of x
     none, rows = f"{layer.name}.none", f"{layer.name}.rows"
@@ -221,6 +228,7 @@ KINDS: dict[str, Callable[..., None]] = {
     "concat": lambda nodes, layer, *parts: nodes.add(layer, "Concat", parts, axis=1),
     "module": add_module,
     "part": _part,
+    "dueling": _dueling,
     "log_std": _log_std,
     "normalise": _normalise,
 }

@@ -23,6 +23,7 @@ class Use(IntEnum):
     COMPRESSION = 5
     OBSERVATIONS = 6
     NOISE = 7
+    REPLAY = 8
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from aclearn.learning import (
     Learner,
     PublishedWeights,
     QueueSource,
+    Replay,
+    ReplayMemory,
     StepAccount,
     TrainingQueue,
     make_objective,
@@ -22,7 +24,7 @@ from aclearn.learning.gradient_worker import CHUNK_SAMPLES
 from aclearn.policies import Architecture, halves_pay
 from aclearn.policies.devices import choose_amp, choose_device
 from aclearn.types import EnvSpec, Unroll
-from services.policy.factory import acting_chain, architecture_of
+from services.policy.factory import acting_chain, architecture_of, unroll_spec_of
 from services.role.seeds import Seeds, Use
 from services.trainer.acting_copy import ActingCopy
 from services.trainer.trainer import Trainer
@@ -97,6 +99,9 @@ def make_trainer(
     loss: Any = config.loss
     if loss.source == "fifo":
         source = Fifo(source, unrolls=loss.buffer_unrolls)
+    elif loss.source == "replay":
+        memory = _make_memory(config, spec, learner.device, generation)
+        source = Replay(source, memory, account, config.replay)
     return Trainer(
         learner,
         account,
@@ -106,6 +111,23 @@ def make_trainer(
         published=published,
         generation=generation,
         in_one_piece=in_one_piece,
+    )
+
+
+def _make_memory(
+    config: Config, spec: EnvSpec, device: torch.device, generation: int
+) -> ReplayMemory:
+    replay = config.replay
+    return ReplayMemory(
+        unroll_spec_of(config, spec),
+        device,
+        size=replay.size,
+        max_bytes=replay.max_bytes,
+        n_steps=replay.n_steps,
+        discount=config.loss.discount,
+        priority=replay.priority_exponent if replay.prioritised else 0.0,
+        importance=replay.importance_exponent,
+        seed=Seeds(config.run.seed, generation).number(Use.REPLAY),
     )
 
 

@@ -49,7 +49,8 @@ def outputs(graph, tensors, observations):
         return x + by_unit(tensors[f"{layer.name}.bias"], x) if layer.bias else x
 
     values = walk(graph.layers(with_value=True), observations, product, tensors)
-    return values[graph.layers()[-1].name], values["value"][:, 0], values
+    value = values["value"][:, 0] if "value" in values else None
+    return values[graph.layers()[-1].name], value, values
 
 
 def windows(layer, x, outside):
@@ -68,5 +69,6 @@ _BY_KIND = {
     "elu": lambda layer, x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
     "silu": lambda layer, x: x / (1 + np.exp(-x)),
     "add": lambda layer, x, y: x + y,
+    "dueling": lambda layer, a, v: v + a - a.mean(axis=1, keepdims=True),
     "concat": lambda layer, *parts: np.concatenate(parts, axis=1),
 }

@@ -205,6 +205,11 @@ class ReplayMemory:
         self._tree.set(leaves, weights)
 
     @property
+    def nbytes_there(self) -> int:
+        """Bytes of the columns that are there."""
+        return self.nbytes // self.columns * min(self._written, self.columns)
+
+    @property
     def never_drawn(self) -> int:
         """Valid steps that are there and have not been drawn."""
         return int((self._kept["valid"] & ~self._kept["drawn"]).sum())

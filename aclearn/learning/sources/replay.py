@@ -1,0 +1,150 @@
+"""Batches that a replay memory draws; each step may be learned many times."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import override
+
+from aclearn.config import ReplayConfig
+from aclearn.learning.account import StepAccount
+from aclearn.learning.batch import Batch
+from aclearn.learning.gradient_worker import GradientWorker
+from aclearn.learning.sources.memory import ReplayMemory
+from aclearn.learning.sources.source import BatchSource, SourceAround
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Reason of steps that new ones overwrote before they were drawn.
+NEVER_DRAWN = "never_drawn"
+#: Largest memory that a checkpoint contains.
+SAVED_BYTES = 256 * 1024 * 1024
+_PREFIX = "replay/"
+
+
+class Replay(SourceAround):
+    """Draws batches from a memory of the inner source's steps; for any number of threads.
+
+    It holds the ratio of drawn to new steps. Before more may be drawn it takes another batch of the
+    inner source, and while more may be drawn it takes none, so that actors wait. A step that was
+    never drawn is in flight. The first batch that contains it has it as a new step.
+
+    Args:
+        inner: gives new steps.
+        memory: keeps them.
+        account: of these steps.
+        config: the section `replay`.
+    """
+
+    def __init__(
+        self, inner: BatchSource, memory: ReplayMemory, account: StepAccount, config: ReplayConfig
+    ) -> None:
+        super().__init__(inner)
+        self._memory, self._account, self._config = memory, account, config
+        self._lock = threading.Lock()
+        self._added = self._drawn = 0
+        self._chain_steps: Counter[str] = Counter()  # of new steps since the last batch
+        self._fixed: Batch | None = None
+        self._closed = False
+
+    @override
+    def next(self, timeout_s: float, worker: GradientWorker) -> Batch | None:
+        with self._lock:
+            if not self._may_draw:
+                batch = self.inner.next(timeout_s, worker)
+                if batch is not None:
+                    self._add(batch)
+            if not self._may_draw or self._closed:
+                return None
+            self._drawn += self._config.batch
+            drawn = self._memory.sample(self._config.batch)
+            chain_steps, self._chain_steps = self._chain_steps, Counter()
+            drawn = replace(drawn, chain_steps=chain_steps)
+            return drawn if self.stream is None else self._in_fixed_memory(drawn)
+
+    @property
+    def _may_draw(self) -> bool:
+        config = self._config
+        paid = config.ratio * (self._added - config.start)
+        return self._memory.steps > 0 and self._drawn + config.batch <= paid
+
+    def _add(self, batch: Batch) -> None:
+        lost = self._memory.add(batch)
+        self._added += int(batch.new_steps)
+        self._chain_steps.update(batch.chain_steps)
+        if lost:
+            self._account.dropped(NEVER_DRAWN, lost)
+
+    def _in_fixed_memory(self, batch: Batch) -> Batch:
+        """The batch in the memory of the first one, for updates in one CUDA graph."""
+        if self._fixed is None:
+            self._fixed = batch
+        fixed: dict[str, Any] = {}
+        for name, tensor in vars(batch).items():
+            if isinstance(tensor, Tensor):
+                fixed[name] = getattr(self._fixed, name).copy_(tensor)
+        leaves = {
+            name: self._fixed.observations[name].copy_(leaf)
+            for name, leaf in batch.observations.items()
+        }
+        return replace(batch, observations=leaves, **fixed)
+
+    @override
+    def learned(self, batch: Batch, errors: Tensor | None = None) -> None:
+        if self._config.prioritised and errors is not None and batch.places is not None:
+            with self._lock:
+                self._memory.learned(batch.places, errors)
+
+    @override
+    def heartbeat_fields(self) -> dict[str, dict[str, Any]]:
+        fields = {name: dict(values) for name, values in super().heartbeat_fields().items()}
+        gauges = fields.setdefault("gauges", {})
+        gauges["replay_steps"] = float(self._memory.steps)
+        gauges["replay_ratio"] = self._drawn / max(1, self._added)
+        return fields
+
+    @override
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The memory is part of it up to `SAVED_BYTES`; a larger one is lost with the process."""
+        saved = super().state()
+        if self._memory.nbytes_there > SAVED_BYTES:
+            return saved
+        with self._lock:
+            saved |= {f"{_PREFIX}{name}": a for name, a in self._memory.state().items()}
+            saved[f"{_PREFIX}counts"] = np.array([self._added, self._drawn])
+        return saved
+
+    @override
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        super().restore(saved)
+        mine = {
+            name.removeprefix(_PREFIX): array
+            for name, array in saved.items()
+            if name.startswith(_PREFIX)
+        }
+        try:
+            self._memory.load_state(mine)
+        except (KeyError, ValueError, RuntimeError) as error:
+            _LOGGER.warning(
+                "event=replay_is_empty detail='the checkpoint has no replay memory that fits (%s): "
+                "learning goes on after replay.start new steps'",
+                error,
+            )
+            return
+        self._added, self._drawn = mine["counts"].tolist()
+
+    @override
+    def close(self) -> None:
+        super().close()
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._account.dropped("shutdown", self._memory.never_drawn)
