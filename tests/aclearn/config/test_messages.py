@@ -56,7 +56,7 @@ def test_an_unknown_section_gets_the_sections(path: Path) -> None:
     assert message == (
         f"{path}: line 2: "
         "trainr is not a known key; did you mean trainer? The keys at the top are run, "
-        "env, policy, actors, resident, predictor, compressor, trainer, loss, correctors, "
+        "env, policy, actors, resident, predictor, compressor, trainer, replay, loss, correctors, "
         "optimiser, tuner, monitor, metrics, network, supervisor"
     )
 

@@ -146,3 +146,28 @@ def test_statistics_of_observations_are_not_rounded_with_the_weights() -> None:
     policy = torch_distribution_of(env.spec().action)(parameters.unflatten(0, (_T, 50)))
     torch.testing.assert_close(policy.log_prob(record.actions), record.log_probs)
     envs.close()
+
+
+def test_epsilon_greedy_takes_the_best_action_or_any_with_the_probability_recorded() -> None:
+    env = resident.find_env("CartPole")
+    architecture = build_architecture(
+        "mlp", env.spec().observation, env.spec().action, hidden=(8,), critic="dueling"
+    )
+    network = PolicyNetwork(architecture, seed=4)
+    envs = resident.ResidentEnvs(env, envs=_N, device="cpu", steps=_T, seed=5, threads=2)
+    envs.reset()
+    epsilon = torch.where(torch.arange(_N) % 2 == 0, 0.0, 0.4)
+    rollout = PolicyRollout(envs, architecture, epsilon=epsilon)
+    rollout.refresh(dict(network.named_parameters()))
+    rollout.run()
+    buffers = envs.buffers
+    with torch.no_grad():
+        values, _ = network(buffers.observations[:-1].flatten(0, 1))
+    best = buffers.actions == values.view(_T, _N, 2).argmax(2)
+    taken = buffers.valid
+    assert best[:, ::2][taken[:, ::2]].all()
+    share = best[:, 1::2][taken[:, 1::2]].float().mean()
+    assert float(share) == pytest.approx(0.8, abs=0.01)
+    expected = torch.where(best, 1.0 - epsilon / 2, epsilon / 2)
+    torch.testing.assert_close(buffers.log_probs[taken].exp(), expected[taken])
+    envs.close()

@@ -1,0 +1,150 @@
+"""Replay as a source of batches: the ratio, the account and the checkpoint."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import pytest
+import torch
+
+from aclearn.config import ReplayConfig
+from aclearn.learning import Batch, Replay, ReplayMemory, StepAccount
+from aclearn.learning.sources import BatchSource
+from aclearn.learning.sources import replay as module
+from aclearn.types import OBSERVATION, UnrollSpec
+from tests.support.env_specs import plain_spec
+
+T, B = 4, 3
+CPU = torch.device("cpu")
+
+
+class Inner(BatchSource):
+    """Batches of `ready` numbers of valid steps, whose steps are in flight."""
+
+    def __init__(self, account: StepAccount) -> None:
+        self._account, self.ready, self.asked, self._given = account, deque(), 0, 0
+
+    def next(self, timeout_s, worker) -> Batch | None:
+        self.asked += 1
+        if not self.ready:
+            return None
+        valid = np.arange(T * B).reshape(T, B) < self.ready.popleft()
+        self._given += 1
+        self._account.produced("actor", self._given, int(valid.sum()))
+        no = torch.zeros(T, B)
+        return Batch(
+            observations={OBSERVATION: torch.full((T + 1, B, 2), float(self._given))},
+            actions=no.long(),
+            behaviour_log_prob=no,
+            rewards=no,
+            terminated=no.bool(),
+            truncated=no.bool(),
+            valid=torch.from_numpy(valid),
+            versions=np.zeros((T, B), np.int64),
+            valid_on_host=valid,
+            chain_steps={"none": int(valid.sum())},
+        )
+
+
+class Parts:
+    """A replay of a small memory."""
+
+    def __init__(self, columns: int = 9, **keys) -> None:
+        self.config = ReplayConfig(**{"size": T * columns, "start": 1, "batch": 6, **keys})
+        self.account = StepAccount()
+        self.inner = Inner(self.account)
+        spec = UnrollSpec(plain_spec((2,), "float32", 2), T)
+        priority = 0.5 if self.config.prioritised else 0.0
+        memory = ReplayMemory(spec, CPU, size=T * columns, max_bytes=2**30, priority=priority)
+        self.memory = memory
+        self.source = Replay(self.inner, memory, self.account, self.config)
+
+    def learn(self) -> Batch | None:
+        """Learn the next batch's new steps."""
+        batch = self.source.next(0.0, None)
+        if batch is not None:
+            self.account.learned(int(batch.new_steps))
+            self.source.learned(batch, torch.ones(1, batch.width))
+        self.account.check()
+        return batch
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 7.5])
+def test_drawn_steps_keep_the_ratio_to_new_ones(ratio: float) -> None:
+    parts = Parts(ratio=ratio, start=10)
+    drawn = added = 0
+    for _ in range(60):
+        parts.inner.ready.append(added % 7 + 5)
+        asked = parts.inner.asked
+        while parts.inner.ready:
+            waiting = len(parts.inner.ready)
+            batch = parts.learn()
+            drawn += 0 if batch is None else batch.width
+        added += added % 7 + 5
+        assert waiting == 1
+        assert drawn <= ratio * max(0, added - 10) < drawn + 6 + 12 * ratio
+        assert parts.inner.asked == asked + 1, "it takes new steps only when it may draw no more"
+    gauges = parts.source.heartbeat_fields()["gauges"]
+    assert gauges["replay_ratio"] == pytest.approx(drawn / added)
+    assert gauges["replay_steps"] == parts.memory.steps
+
+
+def test_every_step_is_learned_once_or_dropped() -> None:
+    parts = Parts(columns=6, ratio=0.7)
+    for count in range(30):
+        parts.inner.ready.append(6 + count % 7)
+        while parts.inner.ready or parts.learn():
+            parts.learn()
+    account = parts.account
+    assert account.dropped_steps.keys() == {"never_drawn"}
+    assert 0 < account.in_flight_steps == parts.memory.never_drawn
+    assert account.learned_steps > 0
+    parts.source.close()
+    parts.source.close()
+    assert account.in_flight_steps == 0 < account.dropped_steps["shutdown"]
+    account.check()
+    parts.inner.ready.append(12)
+    assert parts.source.next(0.0, None) is None, "nothing of a closed source"
+
+
+def test_batches_tell_the_chains_of_the_new_steps() -> None:
+    parts = Parts(ratio=1.0)
+    parts.inner.ready.extend([12, 12])
+    first = parts.learn()
+    assert first.chain_steps == {"none": 12}
+    assert parts.learn().chain_steps == {"none": 12}
+    assert parts.learn().chain_steps == {}
+
+
+def test_a_checkpoint_has_a_small_memory_and_not_a_large_one(monkeypatch, caplog) -> None:
+    parts = Parts(prioritised=True, ratio=1.0)
+    parts.inner.ready.extend([12, 12, 12])
+    for _ in range(3):
+        parts.learn()
+    saved, again = parts.source.state(), Parts(prioritised=True, ratio=1.0)
+    again.source.restore(saved)
+    assert again.memory.steps == parts.memory.steps and again.memory.never_drawn == 0
+    for each in (parts, again):
+        each.inner.ready.append(12)
+    one, two = parts.learn(), again.source.next(0.0, None)
+    assert torch.equal(one.places, two.places), "and the same counts of drawn and new steps"
+
+    monkeypatch.setattr(module, "SAVED_BYTES", 10)
+    lost = Parts(prioritised=True)
+    lost.source.restore(parts.source.state())
+    assert lost.memory.steps == 0
+    assert "event=replay_is_empty" in caplog.text
+
+
+def test_batches_for_a_graph_lie_in_the_same_memory() -> None:
+    parts = Parts(ratio=4.0)
+    parts.source.stream = object()
+    parts.inner.ready.extend([12])
+    parts.learn()
+    one = parts.learn()
+    places = one.places.clone()
+    pointers = [one.rewards.data_ptr(), one.observations[OBSERVATION].data_ptr()]
+    two = parts.learn()
+    assert [two.rewards.data_ptr(), two.observations[OBSERVATION].data_ptr()] == pointers
+    assert not torch.equal(two.places, places)
