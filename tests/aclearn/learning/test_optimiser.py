@@ -39,6 +39,12 @@ def test_a_mean_of_n_steps_moves_as_a_sum_with_epsilon_and_start_divided_by_n_sq
             optimiser.step()
         moved.append(weight.detach().clone())
     torch.testing.assert_close(*moved)
+    # the second by hand: θ ← θ − lr · g / √(s + ε), where s ← 0.99 s + 0.01 g²
+    alpha, square, expected = config.rmsprop_alpha, torch.full((2,), 1.0 / n**2), torch.zeros(2)
+    for gradient in gradients:
+        square = alpha * square + (1.0 - alpha) * gradient**2
+        expected -= 0.1 * gradient / (square + 0.1 / n**2).sqrt()
+    torch.testing.assert_close(moved[1], expected)
 
 
 def test_adam_gets_every_number_of_the_configuration() -> None:

@@ -6,12 +6,13 @@ import time
 import tracemalloc
 
 import msgpack
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aclearn.errors import WireError
-from aclearn.wire import MAX_FRAMES, MAX_HEADER_BYTES, REASONS, Envelope, decode, encode
+from aclearn.wire import MAX_FRAMES, MAX_HEADER_BYTES, REASONS, Envelope, Weights, decode, encode
 from aclearn.wire.schema import SCHEMAS
 
 HEADER = {"run": "run-1", "incarnation": "ab12", "sequence": 12}
@@ -448,3 +449,12 @@ def test_any_value_in_any_field_gives_a_message_or_a_refusal(
 
     assert first in {None, "bad_field"}
     assert second in {None} | REASONS
+
+
+def test_the_bytes_of_arrays_are_bounded_exactly() -> None:
+    tensors = {"a": np.zeros(6, np.float32), "b": np.zeros(4, np.float32)}  # 40 bytes
+    frames = encode(Weights(0, 1, tensors), run="r", incarnation="i", sequence=1)
+    assert decode(frames, array_bytes=40).message.version == 1
+    with pytest.raises(WireError, match="40 bytes of arrays") as refused:
+        decode(frames, array_bytes=39)
+    assert refused.value.reason == "too_large"
