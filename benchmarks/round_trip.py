@@ -71,7 +71,7 @@ class StubRun:
         from services.policy.factory import architecture_of
 
         self._monitor = context.serve_at(context.monitor, (Hello, Heartbeat))
-        self._weights, weights = context.serve((WeightsRequest,))
+        self._weights, weights = context.serve("weights")
         self._trainer = Peer("trainer", "trainer-0", context.incarnation, {"weights": weights})
         self._tensors = random_weights(architecture_of(context.config))
         self._started = time.monotonic()

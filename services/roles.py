@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aclearn.config import Config
+from services.wiring import asked_by, endpoints_of
 
 
 def _never(config: Config) -> None:
@@ -19,10 +20,6 @@ def _never(config: Config) -> None:
 
 def _one(config: Config) -> int:
     return 1
-
-
-def _nobody(config: Config) -> tuple[str, ...]:
-    return ()
 
 
 @dataclass(frozen=True)
@@ -35,8 +32,7 @@ class RoleSpec:
             imported only in the role's own process.
         processes_key: key of the number of its processes; empty if a run has exactly one.
         unused: why the configuration does not use it, in a sentence; None if it does.
-        endpoints: names of its servers.
-        needs: the roles that it cannot work without.
+        hears: the roles without whose heartbeats it cannot work.
         needs_folder: whether it writes into the run folder; such a role has one process.
         needs_environment: whether it needs the spec of the environments.
         environments: number that it makes or waits for.
@@ -56,8 +52,7 @@ class RoleSpec:
     entry_point: str
     processes_key: str = ""
     unused: Callable[[Config], str | None] = _never
-    endpoints: tuple[str, ...] = ()
-    needs: Callable[[Config], tuple[str, ...]] = _nobody
+    hears: tuple[str, ...] = ()
     needs_folder: bool = False
     needs_environment: bool = True
     environments: Callable[[Config], int] = _one
@@ -69,6 +64,15 @@ class RoleSpec:
     tuned_workers: str = ""
     optional: bool = False
     stops_first: bool = False
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Names of its servers."""
+        return endpoints_of(self.name)
+
+    def needs(self, config: Config) -> tuple[str, ...]:
+        """The roles that it cannot work without."""
+        return (*self.hears, *asked_by(self.name, config))
 
     @property
     def single(self) -> bool:
@@ -108,17 +112,6 @@ def _no_compressor(config: Config) -> str | None:
     return "no compressor is needed: actors run the policy itself (compressor.chain is empty)"
 
 
-def _policy_of(config: Config) -> tuple[str, ...]:
-    """The roles that the acting policies come from."""
-    return (COMPRESSOR.name,) if config.compressor.rungs else (TRAINER.name,)
-
-
-def _needed_by_actors(config: Config) -> tuple[str, ...]:
-    asked = config.actors.inference == "predictor"
-    acts = (PREDICTOR.name,) if asked else _policy_of(config)
-    return tuple(dict.fromkeys((TRAINER.name, *acts)))
-
-
 def _runs_torch(config: Config, runtime: str) -> bool:
     rungs = config.compressor.rungs
     if not rungs:
@@ -129,7 +122,7 @@ def _runs_torch(config: Config, runtime: str) -> bool:
 MONITOR: RoleSpec = RoleSpec(
     "monitor",
     "services.monitor.main:MonitorRole",
-    needs=lambda _: (TRAINER.name,),
+    hears=("trainer",),
     needs_folder=True,
     needs_environment=False,
     check="services.start.preflight:check_monitor",
@@ -137,7 +130,6 @@ MONITOR: RoleSpec = RoleSpec(
 TRAINER: RoleSpec = RoleSpec(
     "trainer",
     "services.trainer.main:TrainerRole",
-    endpoints=("unrolls", "weights", "shared_weights"),
     needs_folder=True,
     check="services.start.preflight:check_trainer",
     imports_torch=lambda _: True,
@@ -148,8 +140,6 @@ PREDICTOR: RoleSpec = RoleSpec(
     "services.predictor.main:make_predictor",
     processes_key="predictor.processes",
     unused=_no_predictor,
-    endpoints=("predictions",),
-    needs=_policy_of,
     check="services.start.preflight:check_predictor",
     threads=lambda config: config.predictor.threads,
     imports_torch=lambda config: _runs_torch(config, config.predictor.runtime),
@@ -160,8 +150,6 @@ COMPRESSOR: RoleSpec = RoleSpec(
     "services.compressor.main:make_compressor",
     processes_key="compressor.processes",
     unused=_no_compressor,
-    endpoints=("artifacts",),
-    needs=lambda _: (TRAINER.name,),
     nice=lambda config: config.actors.nice,
     imports_torch=lambda _: True,
 )
@@ -170,7 +158,6 @@ ACTOR: RoleSpec = RoleSpec(
     "services.actor.main:make_actor",
     processes_key="actors.processes",
     unused=_no_actors,
-    needs=_needed_by_actors,
     environments=lambda config: config.actors.groups * config.actors.envs_per_group,
     nice=lambda config: config.actors.nice,
     imports_torch=lambda config: (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from aclearn.control.directives import SetChain
 from aclearn.types import PolicyVersion
-from aclearn.wire import MAX_FRAME_BYTES, ArtifactRequest, Heartbeat
+from aclearn.wire import MAX_FRAME_BYTES, Heartbeat
 from services.compressor.core import Compressor
 from services.compressor.cpu_budget import CpuBudget, CpuShare
 from services.compressor.server import serve_artifacts
@@ -65,7 +65,7 @@ def make_compressor(context: RoleContext) -> Role:
         seed=0,  # another one before the first weights
         clock=context.clock,
     )
-    server, endpoint = context.serve((ArtifactRequest,), config.network.ports.artifacts)
+    server, endpoint = context.serve("artifacts")
     kept = config.compressor.observations + config.compressor.fidelity_observations
     largest = max(leaf.nbytes for leaf in context.env_spec.observation.values())
     fitting = MAX_FRAME_BYTES // largest  # of one message

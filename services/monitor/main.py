@@ -22,13 +22,7 @@ from aclearn.runs import RunFolder
 from aclearn.telemetry import WaitMeter
 from aclearn.views import PlainConsole
 from aclearn.wire import (
-    DirectiveAck,
-    DirectiveMessage,
-    Heartbeat,
-    Hello,
-    NumberRequest,
     Server,
-    StatusRequest,
 )
 from services.monitor.core import MonitorState
 from services.monitor.ending import Phase
@@ -40,6 +34,7 @@ from services.role.context import RoleContext
 from services.role.health import missing_role
 from services.roles import MONITOR, ROLES, roles_of
 from services.start.run_end import closing_words
+from services.wiring import ENDPOINTS
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -70,8 +65,7 @@ class MonitorRole:
         numbers_from = 0.0
         if folder.metrics_path.exists():
             numbers_from = clock() + config.monitor.heartbeat_every_s + _RECONNECTED_WITHIN_S
-        accepts = (NumberRequest, Hello, Heartbeat, DirectiveAck, DirectiveMessage, StatusRequest)
-        self._server = context.serve_at(context.monitor, accepts)
+        self._server = context.serve_at(context.monitor, ENDPOINTS["monitor"].accepts)
         own = load_indicators(config.monitor.indicators)
         self._sinks = SinkSet(
             load_sinks(config.metrics.sinks), timeout_s=config.metrics.sink_timeout_s

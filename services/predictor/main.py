@@ -7,7 +7,6 @@ import time
 import numpy as np
 
 from aclearn.control.directives import SetWorkers
-from aclearn.wire import ActCancel, ActRequest
 from services.policy.client import make_policy_client
 from services.policy.factory import architecture_of
 from services.predictor.server import PredictorServer, make_queue, most_rows, request_bytes
@@ -35,11 +34,7 @@ def make_predictor(context: RoleContext) -> Role:
         assert policy.acting is not None  # a worker asks with its first batch
         return context.seeds(policy.acting.at.generation).generator(Use.PREDICTIONS, worker)
 
-    server, endpoint = context.serve(
-        (ActRequest, ActCancel),
-        config.network.ports.predictions,
-        array_bytes=request_bytes(config, spec),
-    )
+    server, endpoint = context.serve("predictions", array_bytes=request_bytes(config, spec))
     predictor = PredictorServer(
         server,
         make_queue(config, context.clock),

@@ -39,6 +39,7 @@ from services.role.agreement import config_digests, space_digests
 from services.role.health import HealthFile
 from services.role.monitor_client import MonitorClient
 from services.role.seeds import Seeds
+from services.wiring import ENDPOINTS
 
 
 def cluster_keys(config: Config) -> ClusterKeys | None:
@@ -118,18 +119,14 @@ class RoleContext:
             raise RuntimeError("run.name is resolved when a configuration is loaded")
         return name
 
-    def serve(
-        self, accepts: Sequence[type[Message]], port: int | None = None, *, array_bytes: int = 0
-    ) -> tuple[Server, str]:
-        """A bound server and its endpoint, on the monitor's transport.
+    def serve(self, name: str, *, array_bytes: int = 0) -> tuple[Server, str]:
+        """The bound server of that name in `ENDPOINTS`, and its endpoint.
 
-        Args:
-            accepts: classes of accepted messages.
-            port: of TCP; None for a free one.
-            array_bytes: most bytes of the arrays of one message.
+        `array_bytes` bounds the arrays of one message.
         """
+        accepts = ENDPOINTS[name].accepts
         if self.network is not None:
-            endpoint = f"inproc://{self.incarnation}/{accepts[0].__name__}"
+            endpoint = f"inproc://{self.incarnation}/{name}"
             transport = self.network.bind(self.name, endpoint)
             return self._server(transport, accepts, array_bytes), endpoint
         monitor, network = parse_endpoint(self.monitor), self.config.network
@@ -143,7 +140,9 @@ class RoleContext:
         is_tcp = monitor.transport == "tcp"
         socket_, endpoint = bind_router(
             self.zmq_context,
-            str(tcp_endpoint(network.bind_host, port or 0)) if is_tcp else "ipc",
+            str(tcp_endpoint(network.bind_host, getattr(network.ports, name, None) or 0))
+            if is_tcp
+            else "ipc",
             directory=None if is_tcp else Path(monitor.path).parent,
             keys=self.keys,
         )

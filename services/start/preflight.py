@@ -123,7 +123,7 @@ def check_trainer(context: RoleContext) -> None:
     """Check a trainer's settings, and its addresses and GPU on this machine."""
     _tell(doubts(context.config))
     if parse_endpoint(context.monitor).transport == "tcp":
-        server, _ = context.serve((), context.config.network.ports.unrolls)
+        server, _ = context.serve("unrolls")
         server.close()
     check_learning(context.config)
 

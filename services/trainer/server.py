@@ -88,12 +88,10 @@ class TrainerServer:
         )
         self._heartbeat_fields = heartbeat_fields
         # bound here, so that a bad address fails the start
-        ports = context.config.network.ports
         self._unrolls, unrolls = context.serve(
-            (Unroll,), ports.unrolls, array_bytes=largest_unroll_bytes(self._spec)
+            "unrolls", array_bytes=largest_unroll_bytes(self._spec)
         )
-        asked = (WeightsRequest, ObservationsRequest)
-        self._weights, weights = context.serve(asked, ports.weights)
+        self._weights, weights = context.serve("weights")
         endpoints = {"unrolls": unrolls, "weights": weights}
         if shared_weights is not None:
             endpoints[SHARED_WEIGHTS] = shared_weights

@@ -73,8 +73,8 @@ class KeptContext(RoleContext):
         super().__post_init__()
         self.channels: list[object] = []
 
-    def serve(self, accepts, port=None, **options):
-        server, endpoint = super().serve(accepts, port, **options)
+    def serve(self, name, **options):
+        server, endpoint = super().serve(name, **options)
         self.channels.append(server)
         return server, endpoint
 

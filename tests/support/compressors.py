@@ -6,7 +6,6 @@ import numpy as np
 
 from aclearn.config import CompressorConfig
 from aclearn.wire import (
-    ArtifactRequest,
     Peer,
 )
 from compress import ArtifactRuntime, CompressorChain, Link, parse_chain
@@ -86,7 +85,7 @@ class Pulling:
     def __init__(self, roles, tools) -> None:
         self.tools, self.clock, self.known = tools, tools.Clock(), tools.KnownPeers()
         context = roles("compressor-0")
-        self.server, endpoint = context.serve((ArtifactRequest,))
+        self.server, endpoint = context.serve("artifacts")
         peer = Peer("compressor", "compressor-0", context.incarnation, {"artifacts": endpoint})
         self.known.learn(peer)
         self.runtime = Acting(ArtifactRuntime(tools.flat))

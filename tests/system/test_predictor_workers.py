@@ -27,7 +27,6 @@ from aclearn.wire import (
     Peer,
     Peers,
     Weights,
-    WeightsRequest,
 )
 from services.policy.factory import architecture_of
 from services.role.context import RoleContext
@@ -93,7 +92,7 @@ class Surroundings:
         self.context = self._role("monitor", 0)
         accepts = (Hello, Heartbeat, DirectiveAck)
         self._monitor = self.context.serve_at(self.context.monitor, accepts)
-        self._weights, endpoint = self.context.serve((WeightsRequest,))
+        self._weights, endpoint = self.context.serve("weights")
         self._trainer = Peer(
             "trainer", "trainer-0", self.context.incarnation, {"weights": endpoint}
         )

@@ -13,7 +13,7 @@ from aclearn.policies.network import PolicyNetwork, tensors_of
 from aclearn.rollout import EpisodeCohorts, PolicySnapshot, UnrollCounter
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion, Unroll
-from aclearn.wire import ActCancel, ActRequest, Peer
+from aclearn.wire import Peer
 from compress import OnnxRuntime
 from services.actor.action_sources import ActionSource, LocalActions
 from services.actor.core import Actor
@@ -75,7 +75,7 @@ def test_an_unroll_has_the_same_parameters_from_a_predictor_as_from_the_actor_s_
     collect("own", LocalActions(client, distribution, rng, lambda client: None, WaitMeter()))
 
     context, known = roles("predictor-0"), tools.KnownPeers()
-    server, endpoint = context.serve((ActRequest, ActCancel), array_bytes=1 << 20)
+    server, endpoint = context.serve("predictions", array_bytes=1 << 20)
     known.learn(Peer("predictor", "predictor-0", context.incarnation, {"predictions": endpoint}))
     predictor = PredictorServer(
         server,

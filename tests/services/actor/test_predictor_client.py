@@ -30,7 +30,7 @@ class Asking:
 
     def start_predictor(self) -> None:
         context = self.roles("predictor-0")
-        self.predictor, endpoint = context.serve((ActRequest, ActCancel), array_bytes=1 << 20)
+        self.predictor, endpoint = context.serve("predictions", array_bytes=1 << 20)
         endpoints = {"predictions": endpoint}
         self.known.learn(Peer("predictor", "predictor-0", context.incarnation, endpoints))
 
@@ -183,7 +183,7 @@ def test_a_predictor_that_dies_is_replaced_by_the_next_one_at_once(asking) -> No
 def _add_predictor(asking) -> object:
     """A second predictor beside the first."""
     context = asking.roles("predictor-1")
-    server, endpoint = context.serve((ActRequest, ActCancel), array_bytes=1 << 20)
+    server, endpoint = context.serve("predictions", array_bytes=1 << 20)
     peer = Peer("predictor", "predictor-1", context.incarnation, {"predictions": endpoint})
     asking.known.learn(*asking.known.peers, peer)
     return server

@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from aclearn.types import Unroll
 from aclearn.wire import ErrorReply, Peer, UnrollReply
 from services.actor.unroll_sender import UnrollSender
 from services.role.peer_link import PeerLink
@@ -25,7 +24,7 @@ class Shipping:
 
     def start_trainer(self) -> None:
         context = self.roles("trainer-0")
-        self.trainer, endpoint = context.serve((Unroll,), array_bytes=1 << 20)
+        self.trainer, endpoint = context.serve("unrolls", array_bytes=1 << 20)
         self.known.learn(Peer("trainer", "trainer-0", context.incarnation, {"unrolls": endpoint}))
 
     def send(self, sequence: int) -> None:

@@ -134,7 +134,7 @@ def test_an_uncompressed_policy_that_is_refused_is_asked_for_once_a_second(roles
 
 def test_a_role_that_has_the_newest_artifact_gets_nothing(roles, tools) -> None:
     compressor = make(tools, ["onnx"])
-    server, endpoint = roles("compressor-0").serve((ArtifactRequest,))
+    server, endpoint = roles("compressor-0").serve("artifacts")
     client = roles("actor-0").connect(endpoint)
     for known, expected in (((-1, -1), ArtifactReply), ((0, 1, "onnx"), NoNewerWeights)):
         if compressor.artifact is None:

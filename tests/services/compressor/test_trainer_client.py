@@ -27,7 +27,7 @@ _OBSERVED = RecentObservations(
 def _line(roles, tools, clock, *, observations_every_s: float):
     """The trainer's server, the known peers, and the client."""
     known, trainer = tools.KnownPeers(), roles("trainer-0")
-    server, endpoint = trainer.serve((WeightsRequest, ObservationsRequest))
+    server, endpoint = trainer.serve("weights")
     known.learn(Peer("trainer", "trainer-0", trainer.incarnation, {"weights": endpoint}))
     line = TrainerClient(
         PeerLink(roles("compressor-0"), "weights"),

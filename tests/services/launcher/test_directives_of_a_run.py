@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import pytest
-
-from aclearn.control import DIRECTIVES, Directive, MonitorPlugin, Payload, StopRole
+from aclearn.control import Directive, MonitorPlugin, Payload
 from aclearn.types.array_rules import IntRule
 from services.role.context import RoleContext
 from services.role.loop import MonitoredRole, Role
@@ -71,21 +69,3 @@ def test_a_directive_of_outside_reaches_the_role_that_obeys_it_and_others_refuse
     assert line["monitor_plugin_failures"] > 0.0  # ten turns are beyond the bounds
     assert (summary["reason"], summary["updates"]) == ("max_updates", 40)
     assert "toy-1 refuses directive 1: Dance: it is not obeyed here; expected one of" in caplog.text
-
-
-@pytest.mark.parametrize("inference", ["local", "predictor"])
-def test_roles_obey_the_directives_that_name_them(tmp_path: Path, monkeypatch, inference) -> None:
-    obeyed: dict[str, set[type[Payload]]] = {}
-    join = RoleContext.join
-
-    def observed(context, *arguments, on=None, **options):
-        obeyed[context.role] = set(on or {})
-        return join(context, *arguments, on=on, **options)
-
-    monkeypatch.setattr(RoleContext, "join", observed)
-    run = WholeRun(tmp_path, actors={"inference": inference}, compressor={"ladder": [["onnx"], []]})
-    run.close()
-    expected = {role: {kind for kind in DIRECTIVES if role in kind.roles} for role in obeyed}
-    if inference == "predictor":
-        expected["actor"] = set()  # it plays the predictor's policy
-    assert obeyed == expected and StopRole not in set().union(*obeyed.values())

@@ -29,7 +29,7 @@ class Pulling:
 
     def start_trainer(self) -> None:
         context = self.roles("trainer-0")
-        self.trainer, endpoint = context.serve((WeightsRequest,))
+        self.trainer, endpoint = context.serve("weights")
         self.known.learn(Peer("trainer", "trainer-0", context.incarnation, {"weights": endpoint}))
 
     def poll(self) -> None:

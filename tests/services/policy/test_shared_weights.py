@@ -47,7 +47,7 @@ class Sharing:
     def start_trainer(self, *, buffer: bool = True) -> None:
         self.stop_trainer()
         context = self.roles("trainer-0")
-        self.trainer, endpoint = context.serve((WeightsRequest,))
+        self.trainer, endpoint = context.serve("weights")
         endpoints = {"weights": endpoint}
         if buffer:
             self.endpoint = share_weights(

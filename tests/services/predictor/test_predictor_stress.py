@@ -77,7 +77,7 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
 ) -> None:
     # no request is repeated here
     monkeypatch.setattr(predictor_module, "_ASKED_AGAIN_WITHIN_S", 600.0)
-    server, endpoint = roles("predictor-0").serve((ActRequest,), array_bytes=1 << 20)
+    server, endpoint = roles("predictor-0").serve("predictions", array_bytes=1 << 20)
     runtime, version = Acting(OnnxRuntime(tools.flat)), 0
     acting: PolicySnapshot | None = None
 

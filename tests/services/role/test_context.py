@@ -21,7 +21,7 @@ def test_the_files_of_sockets_go_with_the_role_and_no_others(tmp_path: Path) -> 
     context = RoleContext("monitor", 0, config, f"ipc://{tmp_path}/m.sock", None, StopFlag())
     try:
         server = context.serve_at(context.monitor, ())
-        other, _ = context.serve(())
+        other, _ = context.serve("unrolls")
         assert (tmp_path / "m.sock").is_socket()
         assert len(list(tmp_path.iterdir())) == 3
         server.close()
@@ -44,21 +44,21 @@ def test_a_role_listens_at_its_port_and_announces_where_others_reach_it(
     tmp_path: Path, network: dict[str, str], announced: str
 ) -> None:
     create_keys(tmp_path)
+    port = free_port()
     config = Config.model_validate(
         {
             "run": {"name": "r"},
             "env": {"id": "CartPole-v1"},
-            "network": {"keys_dir": str(tmp_path), **network},
+            "network": {"keys_dir": str(tmp_path), "ports": {"unrolls": port}, **network},
         }
     )
     context = RoleContext("trainer", 0, config, "tcp://127.0.0.1:5555", None, StopFlag())
     try:
-        port = free_port()
-        first, endpoint = context.serve((), port)
+        first, endpoint = context.serve("unrolls")
         assert endpoint == f"tcp://{announced}:{port}"
         with pytest.raises(EndpointError, match=rf"cannot bind .*:{port}: the address is in use"):
-            context.serve((), port)
-        second, other = context.serve(())  # a free one, which others get too
+            context.serve("unrolls")
+        second, other = context.serve("weights")  # a free one, which others get too
         assert other.startswith(f"tcp://{announced}:") and other != endpoint
         with socket.create_connection(("127.0.0.1", int(other.rpartition(":")[2]))):
             pass

@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 
 from aclearn.errors import ConfigError
-from aclearn.wire import Peer, StatusRequest
+from aclearn.wire import Peer, WeightsRequest
 from services.role.peer_link import PeerLink
 
 
 def _serve(roles, name):
     context = roles(name)
-    server, endpoint = context.serve((StatusRequest,))
-    return context, server, Peer(context.role, name, context.incarnation, {"service": endpoint})
+    server, endpoint = context.serve("weights")
+    return context, server, Peer(context.role, name, context.incarnation, {"weights": endpoint})
 
 
 def _reaches(tools, link, server) -> bool:
     sent = []
 
     def send() -> None:
-        if not sent and link.client.send(StatusRequest()):
+        if not sent and link.client.send(WeightsRequest(0, 0)):
             sent.append(True)
 
     _, envelope = tools.next_message(server, send)
-    return envelope.message == StatusRequest()
+    return envelope.message == WeightsRequest(0, 0)
 
 
 @pytest.mark.parametrize("monitor", ["tcp://10.0.0.7:5555", "tcp://some-host:5555"])
@@ -34,12 +34,12 @@ def test_what_other_machines_cannot_reach_is_refused_when_the_monitor_is_on_one(
     context.monitor = monitor
     words = rf"network\.bind_host: 127\.0\.0\.1 cannot be reached .* monitor is at {monitor}"
     with pytest.raises(ConfigError, match=words):
-        context.serve((StatusRequest,))
+        context.serve("weights")
 
 
 def test_a_link_connects_to_the_endpoint_that_the_monitor_names(roles, tools) -> None:
     _, server, peer = _serve(roles, "trainer-0")
-    link, known = PeerLink(roles("actor-0"), "service"), tools.KnownPeers()
+    link, known = PeerLink(roles("actor-0"), "weights"), tools.KnownPeers()
     assert not link.follow(known)
     assert link.client is None
     known.learn(peer)
@@ -55,7 +55,7 @@ def test_a_link_connects_to_the_endpoint_that_the_monitor_names(roles, tools) ->
 def test_a_peer_that_was_started_again_is_followed(roles, tools) -> None:
     _, first, first_peer = _serve(roles, "trainer-0")
     _, second, second_peer = _serve(roles, "trainer-0")
-    link, known = PeerLink(roles("actor-0"), "service"), tools.KnownPeers()
+    link, known = PeerLink(roles("actor-0"), "weights"), tools.KnownPeers()
     known.learn(first_peer)
     link.follow(known)
     assert _reaches(tools, link, first)
@@ -67,7 +67,7 @@ def test_a_peer_that_was_started_again_is_followed(roles, tools) -> None:
 def test_peers_of_a_new_monitor_count_although_its_revision_is_the_old_one(roles, tools) -> None:
     _, _, first_peer = _serve(roles, "trainer-0")
     _, second, second_peer = _serve(roles, "trainer-0")
-    link, known = PeerLink(roles("actor-0"), "service"), tools.KnownPeers()
+    link, known = PeerLink(roles("actor-0"), "weights"), tools.KnownPeers()
     known.learn(first_peer, revision=3)
     link.follow(known)
     # monitor and trainer died together; the new monitor has counted to 3 as well
@@ -78,7 +78,7 @@ def test_peers_of_a_new_monitor_count_although_its_revision_is_the_old_one(roles
 
 def test_a_peer_that_the_monitor_does_not_name_now_is_kept(roles, tools) -> None:
     _, server, peer = _serve(roles, "trainer-0")
-    link, known = PeerLink(roles("actor-0"), "service"), tools.KnownPeers()
+    link, known = PeerLink(roles("actor-0"), "weights"), tools.KnownPeers()
     known.learn(peer)
     link.follow(known)
     known.learn()  # a new monitor to which the trainer has not said hello yet
@@ -90,7 +90,7 @@ def test_a_peer_that_the_monitor_does_not_name_now_is_kept(roles, tools) -> None
 def test_actors_share_predictors_by_their_numbers(roles, tools, index, expected) -> None:
     serving = [_serve(roles, f"predictor-{i}") for i in range(2)]
     silent = Peer("predictor", "predictor-2", "x", {})  # has bound nothing yet
-    link = PeerLink(roles("actor-0"), "service", index)
+    link = PeerLink(roles("actor-0"), "weights", index)
     known = tools.KnownPeers()
     known.learn(silent, *(peer for *_, peer in reversed(serving)))
     link.follow(known)
@@ -102,7 +102,7 @@ def test_a_peer_that_is_passed_over_makes_room_for_the_next_until_others_are_the
 ) -> None:
     serving = [_serve(roles, f"predictor-{i}") for i in range(2)]
     peers = [peer for *_, peer in serving]
-    link, known = PeerLink(roles("actor-0"), "service"), tools.KnownPeers()
+    link, known = PeerLink(roles("actor-0"), "weights"), tools.KnownPeers()
     known.learn(*peers)
     link.follow(known)
     assert _reaches(tools, link, serving[0][1])
@@ -119,7 +119,7 @@ def test_a_peer_that_is_passed_over_makes_room_for_the_next_until_others_are_the
 
 def test_the_only_peer_is_kept_however_silent(roles, tools) -> None:
     _, server, peer = _serve(roles, "predictor-0")
-    link, known = PeerLink(roles("actor-0"), "service"), tools.KnownPeers()
+    link, known = PeerLink(roles("actor-0"), "weights"), tools.KnownPeers()
     known.learn(peer)
     link.follow(known)
     client = link.client
