@@ -28,7 +28,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.config import Config, load_config
-from aclearn.launch import StopFlag
 from aclearn.wire import (
     ActReply,
     ActRequest,
@@ -42,7 +41,7 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
-from services.role.context import RoleContext
+from services.role.context import RoleContext, RunEnv
 
 _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong_vtrace.yaml"
 _OVERRIDES = (
@@ -61,7 +60,7 @@ class StubRun:
     """A monitor with one known trainer, and that trainer's weights, as a predictor sees them.
 
     Args:
-        context: of the monitor; it binds `context.monitor`.
+        context: of the monitor; it binds `context.run.monitor`.
     """
 
     def __init__(self, context: RoleContext) -> None:
@@ -70,7 +69,7 @@ class StubRun:
 
         from services.policy.factory import architecture_of
 
-        self._monitor = context.serve_at(context.monitor, (Hello, Heartbeat))
+        self._monitor = context.serve_at(context.run.monitor, (Hello, Heartbeat))
         self._weights, weights = context.serve("weights")
         self._trainer = Peer("trainer", "trainer-0", context.incarnation, {"weights": weights})
         self._tensors = random_weights(architecture_of(context.config))
@@ -114,7 +113,7 @@ class ClientTask:
 
 def run_client(task: ClientTask, results: Connection) -> None:
     """Send requests for `task.seconds`; passes the round trips in seconds to `results`."""
-    context = RoleContext("actor", task.index, task.config, task.monitor, None, StopFlag())
+    context = RoleContext("actor", task.index, task.config, RunEnv(task.monitor))
     try:
         client = context.connect(task.endpoint)
         rng = np.random.default_rng(task.index)
@@ -177,7 +176,7 @@ def measure(
     config_path = directory / "config.yaml"
     config_path.write_text(config.to_yaml(), encoding="utf-8")
     address = f"ipc://{directory}/monitor.sock"
-    context = RoleContext("monitor", 0, config, address, None, StopFlag())
+    context = RoleContext("monitor", 0, config, RunEnv(address))
     spawning = multiprocessing.get_context("spawn")
     clients: list[SpawnProcess] = []
     try:

@@ -58,7 +58,7 @@ def make_actions(
             meter,
             architecture.action_spec,
             parameters=parameters,
-            clock=context.clock,
+            clock=context.clocks.decisions,
         )
     # on the CPU: predictors share a GPU; each actor would use half a gigabyte of its memory and
     # wait for the others
@@ -76,7 +76,7 @@ def make_actions(
         fresh = FreshWeights(
             unroll_length=actors.unroll_length,
             unrolls=-(-context.config.trainer.unrolls_per_batch // actors.processes),
-            clock=context.clock,
+            clock=context.clocks.decisions,
         )
     return LocalActions(
         make_client(),
@@ -98,7 +98,7 @@ def make_actor(context: RoleContext) -> Role:
         EnvironmentFailure: the environments cannot be made.
     """
     config = context.config
-    cohorts = EpisodeCohorts(context.clock)
+    cohorts = EpisodeCohorts(context.clocks.decisions)
     info_metrics = InfoMetrics(config.env.info_metrics, config.env.id)
     groups = make_groups(config, cohorts, info_metrics)
     meter = WaitMeter()
@@ -138,7 +138,7 @@ def make_actor(context: RoleContext) -> Role:
             monitor,
             max_in_flight=config.actors.max_in_flight_unrolls,
             meter=meter,
-            clock=context.clock,
+            clock=context.clocks.decisions,
         )
         return Actor(
             groups,

@@ -55,28 +55,28 @@ def make_compressor(context: RoleContext) -> Role:
         ChainError: the chain cannot compress this policy.
     """
     config = context.config
-    assert context.env_spec is not None  # the role needs an environment
-    architecture = architecture_of(config, context.env_spec).acting()
-    chains = make_ladder(config, architecture, agents=context.env_spec.agents)
+    assert context.run.env_spec is not None  # the role needs an environment
+    architecture = architecture_of(config, context.run.env_spec).acting()
+    chains = make_ladder(config, architecture, agents=context.run.env_spec.agents)
     compressor = Compressor(
         chains,
         architecture,
         config.compressor,
         seed=0,  # another one before the first weights
-        clock=context.clock,
+        clock=context.clocks.decisions,
     )
     server, endpoint = context.serve("artifacts")
     kept = config.compressor.observations + config.compressor.fidelity_observations
-    largest = max(leaf.nbytes for leaf in context.env_spec.observation.values())
+    largest = max(leaf.nbytes for leaf in context.run.env_spec.observation.values())
     fitting = MAX_FRAME_BYTES // largest  # of one message
     trainer = TrainerClient(
         PeerLink(context, "weights"),
         observations=max(1, min(fitting, round(kept * _OBSERVATIONS_SHARE))),
         observations_every_s=config.compressor.observations_every_s,
-        clock=context.clock,
+        clock=context.clocks.decisions,
     )
     cpu_budget = CpuBudget(every_s=config.compressor.every_s, cpu_share=config.compressor.cpu_share)
-    cpu_share = CpuShare(context.clock, context.cpu_clock)
+    cpu_share = CpuShare(context.clocks.decisions, context.clocks.cpu)
     metrics = RoleMetrics(compressor.meter, [server])
     sent = 0
     seeded_for: int | None = None
@@ -98,8 +98,8 @@ def make_compressor(context: RoleContext) -> Role:
             trainer,
             cpu_budget,
             monitor,
-            clock=context.clock,
-            cpu_clock=context.cpu_clock,
+            clock=context.clocks.decisions,
+            cpu_clock=context.clocks.cpu,
         )
 
     monitor = context.join(

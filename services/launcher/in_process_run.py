@@ -15,7 +15,7 @@ from aclearn.runs import RunFolder
 from aclearn.types import EnvSpec
 from aclearn.wire import InProcessNetwork
 from services.monitor.main import MonitorRole
-from services.role.context import RoleContext
+from services.role.context import Clocks, RoleContext, RunEnv, Start
 from services.role.loop import Role
 from services.roles import MONITOR, ROLES, RoleSpec
 
@@ -95,24 +95,19 @@ class InProcessRun:
 
     def start(self, spec: RoleSpec, index: int = 0) -> None:
         """Start or restart a role."""
+        name = f"{spec.name}-{index}"
+        folder = self._folder if spec.needs_folder else None
         context = RoleContext(
             spec.name,
             index,
             self._config,
-            _MONITOR_ADDRESS,
-            self._folder if spec.needs_folder else None,
+            RunEnv(_MONITOR_ADDRESS, folder, self._spec, self.network),
             # the monitor stops the others, as between processes
             self._stop if spec is MONITOR else StopFlag(),
-            by_hand=False,
-            inline=True,
-            clock=self.clock,
-            cpu_clock=lambda: 0.0,  # the roles' computation takes no time
-            wall_clock=self._wall_clock,
-            network=self.network,
-            env_spec=self._spec,
+            # the roles' computation takes no time
+            Clocks(self.clock, cpu=lambda: 0.0, wall=self._wall_clock),
+            Start(self._starts[name], by_hand=False),
         )
-        name = context.name
-        context.start = self._starts[name]
         self._starts[name] += 1
         try:
             self.roles[name] = pkgutil.resolve_name(spec.entry_point)(context)

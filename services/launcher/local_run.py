@@ -22,7 +22,7 @@ from services.launcher.status_client import StatusClient
 from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
 from services.policy.users_network import network_variable
 from services.role.automatic import settled
-from services.role.context import RoleContext
+from services.role.context import RoleContext, RunEnv
 from services.roles import ACTOR, WRITERS
 from services.start.folder import check_same_run
 from services.start.preflight import SPEC_VARIABLE, check_run
@@ -129,7 +129,7 @@ def train(
                     actor_command = partial(
                         role_command, config, folder, address, ACTOR, variables=variables
                     )
-                    context = RoleContext("supervisor", 0, config, address, folder, stop)
+                    context = RoleContext("supervisor", 0, config, RunEnv(address, folder), stop)
                     _supervise(context, supervisor, actor_command, ending, view, chosen)
             except BaseException as error:
                 if (lost := ending.lost()) is not None:
@@ -150,7 +150,7 @@ def _supervise(
 ) -> None:
     config = context.config
     try:
-        line = StatusClient(context.connect(context.monitor))
+        line = StatusClient(context.connect(context.run.monitor))
         with console as view:
             for text in chosen:
                 view.note(text)

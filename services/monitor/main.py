@@ -58,14 +58,14 @@ class MonitorRole:
     exit_status = 0
 
     def __init__(self, context: RoleContext) -> None:
-        config, folder, clock = context.config, context.folder, context.clock
+        config, folder, clock = context.config, context.run.folder, context.clocks.decisions
         if folder is None:
             raise ValueError("the monitor needs a run folder")
         self._context, self._folder, self._clock = context, folder, clock
         numbers_from = 0.0
         if folder.metrics_path.exists():
             numbers_from = clock() + config.monitor.heartbeat_every_s + _RECONNECTED_WITHIN_S
-        self._server = context.serve_at(context.monitor, ENDPOINTS["monitor"].accepts)
+        self._server = context.serve_at(context.run.monitor, ENDPOINTS["monitor"].accepts)
         own = load_indicators(config.monitor.indicators)
         self._sinks = SinkSet(
             load_sinks(config.metrics.sinks), timeout_s=config.metrics.sink_timeout_s
@@ -74,7 +74,7 @@ class MonitorRole:
         self._files = files = MonitorFiles(folder, figures, self._sinks)
         self._plugins = Plugins(_open_plugins(config, folder, files), config)
         began_ago_s = started_seconds_ago(files.last_written, moment(time.monotonic()))
-        self._metrics = files.open_metrics(context.wall_clock() - began_ago_s)
+        self._metrics = files.open_metrics(context.clocks.wall() - began_ago_s)
         if last_line := files.last_line:
             _LOGGER.info(
                 "event=run_continued folder=%s time_s=%s", folder.path, last_line.get("time_s")
@@ -89,7 +89,7 @@ class MonitorRole:
             indicators=IndicatorSet(config.monitor.return_window_s, own),
             expected={spec.name: spec.processes(config) for spec in ROLES.values()},
             numbers_from=numbers_from,
-            wall_clock=context.wall_clock,
+            wall_clock=context.clocks.wall,
             figures=self._figures,
             frames_per_step=config.env.atari.frame_skip if config.env.is_atari else None,
             directives=files.read_directives(),
@@ -100,8 +100,8 @@ class MonitorRole:
         self._next_line = clock()  # immediately, to show that the run has started
         # under `aclearn train` the parent shows the run; otherwise the monitor does
         self._console = (
-            PlainConsole(config.run.bounds(), name=context.run, stream=sys.stdout)
-            if context.by_hand
+            PlainConsole(config.run.bounds(), name=context.run_name, stream=sys.stdout)
+            if context.start.by_hand
             else None
         )
         settings = config.model_dump(by_alias=True)
@@ -120,7 +120,7 @@ class MonitorRole:
             _send(server, state.take(routing_id, envelope, self._clock()))
         now = self._clock()
         if stop := self._context.stop:
-            if self._context.contained:
+            if self._context.start.contained:
                 state.leave(str(stop.reason))
             else:
                 state.stop(str(stop.reason), now, in_haste=True)
@@ -134,9 +134,9 @@ class MonitorRole:
         if before is not state.phase is Phase.STOPPING_ALL:
             # the last checkpoint needs the newest mean, to decide whether it is the best
             self._next_line = now
-        if self._context.health is not None:
+        if self._context.start.health is not None:
             members = self._registry.members
-            self._context.health.say(
+            self._context.start.health.say(
                 lambda: missing_role(MONITOR.needs(config), {member.role for member in members})
             )
         if now >= self._next_line:
@@ -156,7 +156,7 @@ class MonitorRole:
         self._server.close(linger_s=0.5)
 
     def _make_line(self) -> dict[str, Any]:
-        wall_now = self._context.wall_clock()
+        wall_now = self._context.clocks.wall()
         self._metrics.observe_own_waits(MONITOR.name, self._meter.seconds(), wall_now)
         return self.state.make_line(self._clock())
 
@@ -180,7 +180,7 @@ class MonitorRole:
         line, seed = self._make_line(), self._context.config.run.seed
         written = self._files.finish(line, self._metrics, self._goal, reason, seed=seed)
         self._plugins.close()
-        if not self._context.by_hand:
+        if not self._context.start.by_hand:
             return
         if not written:
             raise LearningLost(
@@ -210,7 +210,9 @@ def _open_registry(context: RoleContext) -> Registry:
         silent_after_s=config.monitor.silent_after_s,
         replaced_after_s=max(_REPLACED_AFTER_S, replaced_after_s),
         first_numbers={
-            spec.name: spec.most_processes(config) for spec in ROLES.values() if not context.by_hand
+            spec.name: spec.most_processes(config)
+            for spec in ROLES.values()
+            if not context.start.by_hand
         },
     )
 

@@ -192,7 +192,7 @@ def make_policy_client(
     """
     # deterministic runs: each role acts on the newest policy
     every_s = 0.0 if context.inline else _ASK_EVERY_S
-    make = partial(PolicyClient, clock=context.clock, ask_every_s=every_s)
+    make = partial(PolicyClient, clock=context.clocks.decisions, ask_every_s=every_s)
     if context.config.compressor.rungs:
         artifacts = ArtifactRuntime(architecture, threads=threads)
         suffix = "-original" if uncompressed else ""

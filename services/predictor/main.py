@@ -17,7 +17,7 @@ from services.role.seeds import Use
 
 def make_predictor(context: RoleContext) -> Role:
     """Create one predictor."""
-    config, spec = context.config, context.env_spec
+    config, spec = context.config, context.run.env_spec
     assert spec is not None  # the role needs an environment
     architecture = architecture_of(config, spec).acting()
     policy = make_policy_client(
@@ -37,14 +37,14 @@ def make_predictor(context: RoleContext) -> Role:
     server, endpoint = context.serve("predictions", array_bytes=request_bytes(config, spec))
     predictor = PredictorServer(
         server,
-        make_queue(config, context.clock),
+        make_queue(config, context.clocks.decisions),
         lambda: policy.acting,
         architecture,
         generator=generator,
         most_rows=most_rows(config, spec),
         parameters=config.actors.behaviour_parameters,
         explores=config.loss.acting == "epsilon",
-        clock=context.clock,
+        clock=context.clocks.decisions,
         inline=context.inline,
     )
     predictor.resize(config.predictor.workers)

@@ -53,52 +53,74 @@ def cluster_keys(config: Config) -> ClusterKeys | None:
 
 
 @dataclass
-class RoleContext:
-    """One role's place in the run; owns its ZeroMQ context.
+class RunEnv:
+    """What surrounds a role in its run.
 
     Attributes:
-        role: actor, predictor, compressor, trainer or monitor; supervisor for their parent.
-        index: the number in the name; chooses seeds and peers.
-        config: of the whole run.
-        monitor: its address.
+        monitor: the monitor's address.
         folder: of the run; None for roles that write nothing.
         env_spec: of the environments; None for roles that do not need it.
-        stop: set by SIGTERM and Ctrl-C.
-        start: number of this start of the role; chooses seeds. A parent counts the starts; without
-            one it is drawn, since nobody knows of the earlier ones.
+        network: carries the messages of roles in one process; None for ZeroMQ.
+    """
+
+    monitor: str
+    folder: RunFolder | None = None
+    env_spec: EnvSpec | None = None
+    network: InProcessNetwork | None = None
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Seconds: for all decisions, of the process's CPU, and real ones for metrics and files."""
+
+    decisions: Callable[[], float] = time.monotonic
+    cpu: Callable[[], float] = time.process_time
+    wall: Callable[[], float] = time.monotonic
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a role was started.
+
+    Attributes:
+        number: of this start of the role; chooses seeds. A parent counts the starts; without one
+            it is drawn, since nobody knows of the earlier ones.
         health: receives the reason to wait; None without a health check.
         note: how the previous process of this role ended, as text.
         contained: whether it is the only process of its container: a signal does not end the run,
             and its output is for the user.
-        number_given: whether the monitor handed out `index`, and may hand out another one.
+        number_given: whether the monitor hands out the role's index, and may hand out another one.
         forced: whether the user wants to take part although settings differ from the run's.
         by_hand: whether the user started this role alone: no parent shows the run.
-        inline: whether it must start no thread.
-        clock: monotonic seconds, for all decisions; not for measurements.
-        cpu_clock: CPU seconds of the process.
-        wall_clock: real seconds, for metrics, checkpoints and `run.max_wall_s`.
-        network: carries the messages of roles in one process; None for ZeroMQ.
     """
 
-    role: str
-    index: int
-    config: Config
-    monitor: str
-    folder: RunFolder | None
-    stop: StopFlag
-    start: int = 0
+    number: int = 0
     health: HealthFile | None = None
-    env_spec: EnvSpec | None = None
     note: str = ""
     contained: bool = False
     number_given: bool = False
     forced: bool = False
     by_hand: bool = field(default_factory=lambda: PARENT_PID_VARIABLE not in os.environ)
-    inline: bool = False
-    clock: Callable[[], float] = time.monotonic
-    cpu_clock: Callable[[], float] = time.process_time
-    wall_clock: Callable[[], float] = time.monotonic
-    network: InProcessNetwork | None = None
+
+
+@dataclass
+class RoleContext:
+    """One role's place in the run; owns its ZeroMQ context.
+
+    Attributes:
+        role: name in the table of roles; supervisor for their parent.
+        index: the number in the name; chooses seeds and peers.
+        config: of the whole run.
+        stop: set by SIGTERM and Ctrl-C.
+    """
+
+    role: str
+    index: int
+    config: Config
+    run: RunEnv
+    stop: StopFlag = field(default_factory=StopFlag)
+    clocks: Clocks = Clocks()
+    start: Start = field(default_factory=Start)
     incarnation: str = field(default_factory=new_incarnation)
     zmq_context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=zmq.Context)
 
@@ -112,7 +134,12 @@ class RoleContext:
         return f"{self.role}-{self.index}"
 
     @property
-    def run(self) -> str:
+    def inline(self) -> bool:
+        """Whether the role must start no thread: all roles share one process."""
+        return self.run.network is not None
+
+    @property
+    def run_name(self) -> str:
         """The run's name, which every message carries."""
         name = self.config.run.name
         if name is None:
@@ -125,16 +152,16 @@ class RoleContext:
         `array_bytes` bounds the arrays of one message.
         """
         accepts = ENDPOINTS[name].accepts
-        if self.network is not None:
+        if self.run.network is not None:
             endpoint = f"inproc://{self.incarnation}/{name}"
-            transport = self.network.bind(self.name, endpoint)
+            transport = self.run.network.bind(self.name, endpoint)
             return self._server(transport, accepts, array_bytes), endpoint
-        monitor, network = parse_endpoint(self.monitor), self.config.network
+        monitor, network = parse_endpoint(self.run.monitor), self.config.network
         announced = tcp_endpoint(network.announce_host or network.bind_host)
         if not monitor.is_loopback and announced.is_loopback:
             raise ConfigError(
                 f"network.bind_host: {announced.host} cannot be reached by roles on other "
-                f"machines, and the monitor is at {self.monitor}; set it to this machine's "
+                f"machines, and the monitor is at {self.run.monitor}; set it to this machine's "
                 "address, or to 0.0.0.0"
             )
         is_tcp = monitor.transport == "tcp"
@@ -153,8 +180,8 @@ class RoleContext:
 
     def serve_at(self, address: str, accepts: Sequence[type[Message]]) -> Server:
         """A server bound to exactly `address`, for messages without arrays."""
-        if self.network is not None:
-            return self._server(self.network.bind(self.name, address), accepts, 0)
+        if self.run.network is not None:
+            return self._server(self.run.network.bind(self.name, address), accepts, 0)
         socket_, endpoint = bind_router(self.zmq_context, address, keys=self.keys)
         return self._server(self._owned(socket_, endpoint), accepts, 0)
 
@@ -168,7 +195,7 @@ class RoleContext:
         self, transport: Transport, accepts: Sequence[type[Message]], array_bytes: int
     ) -> Server:
         return Server(
-            transport, self.run, self.incarnation, accepts=accepts, array_bytes=array_bytes
+            transport, self.run_name, self.incarnation, accepts=accepts, array_bytes=array_bytes
         )
 
     def connect(self, endpoint: str, suffix: str = "") -> Client:
@@ -180,22 +207,22 @@ class RoleContext:
         """
         routing_id = f"{self.incarnation}{suffix}".encode()
         transport: Transport
-        if self.network is not None:
-            transport = self.network.connect(self.name, endpoint, routing_id=routing_id)
+        if self.run.network is not None:
+            transport = self.run.network.connect(self.name, endpoint, routing_id=routing_id)
         else:
             transport = ZmqTransport(
                 connect_dealer(self.zmq_context, endpoint, routing_id=routing_id, keys=self.keys)
             )
-        return Client(transport, self.run, self.incarnation)
+        return Client(transport, self.run_name, self.incarnation)
 
     def seeds(self, generation: int) -> Seeds:
         """The seeds of this start, under a trainer of that generation."""
-        return Seeds(self.config.run.seed, generation, self.index, self.start)
+        return Seeds(self.config.run.seed, generation, self.index, self.start.number)
 
     @property
     def digests(self) -> dict[str, str]:
         """Of all that must be equal in a run, as far as this role knows it."""
-        return config_digests(self.config) | space_digests(self.env_spec)
+        return config_digests(self.config) | space_digests(self.run.env_spec)
 
     def hello(self, endpoints: dict[str, str], *, generation: int = 0) -> Hello:
         """This role's hello; `generation` is a trainer's."""
@@ -205,10 +232,10 @@ class RoleContext:
             socket.gethostname(),
             os.getpid(),
             endpoints,
-            self.note,
+            self.start.note,
             generation,
             self.digests,
-            self.forced,
+            self.start.forced,
         )
 
     def join(
@@ -228,15 +255,15 @@ class RoleContext:
             generation: of a trainer.
         """
         return MonitorClient(
-            self.connect(self.monitor),
+            self.connect(self.run.monitor),
             hello=self.hello(dict(endpoints or {}), generation=generation),
             heartbeat=heartbeat,
             heartbeat_every_s=self.config.monitor.heartbeat_every_s,
             on=on,
             stop=self.stop,
-            health=self.health,
-            number_given=self.number_given,
-            clock=self.clock,
+            health=self.start.health,
+            number_given=self.start.number_given,
+            clock=self.clocks.decisions,
         )
 
     def close(self) -> None:
@@ -244,8 +271,8 @@ class RoleContext:
 
         Never blocks, since every socket has a linger of 0.
         """
-        if self.network is not None:
-            self.network.disconnect(self.name)
+        if self.run.network is not None:
+            self.run.network.disconnect(self.name)
         # before the sockets close; later a file of that name may be another process's
         for file in self._socket_files:
             with suppress(OSError):  # a remaining file does no harm: the next bind removes it

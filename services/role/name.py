@@ -55,7 +55,7 @@ def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monoto
     Returns:
         The number; None if the process was asked to stop meanwhile.
     """
-    client = context.connect(context.monitor)
+    client = context.connect(context.run.monitor)
     unanswered, refusals = UnansweredWarning(), set[str]()
     requests = Requests[str](ASKING)
     requests.add(context.role, NumberRequest(context.role), clock())
@@ -65,8 +65,8 @@ def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monoto
             for key, request in requests.due(now):
                 requests.tried(key, now, sent=client.send(request))
             unanswered.look(now)
-            if context.health is not None:
-                context.health.say(lambda: "the monitor")
+            if context.start.health is not None:
+                context.start.health.say(lambda: "the monitor")
             envelope = client.receive(_LOOK_EVERY_S)
             message = None if envelope is None else envelope.message
             if isinstance(message, Number):

@@ -116,13 +116,13 @@ def check_monitor(context: RoleContext) -> None:
     load_indicators(context.config.monitor.indicators)
     load_sinks(context.config.metrics.sinks)
     check_strategies(context.config, roles_of(context.config))
-    check_address(context.config, context.monitor)
+    check_address(context.config, context.run.monitor)
 
 
 def check_trainer(context: RoleContext) -> None:
     """Check a trainer's settings, and its addresses and GPU on this machine."""
     _tell(doubts(context.config))
-    if parse_endpoint(context.monitor).transport == "tcp":
+    if parse_endpoint(context.run.monitor).transport == "tcp":
         server, _ = context.serve("unrolls")
         server.close()
     check_learning(context.config)

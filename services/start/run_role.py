@@ -20,7 +20,7 @@ from aclearn.launch import (
     lower_priority,
 )
 from aclearn.launch.resources import keep_freed_memory
-from services.role.context import RoleContext
+from services.role.context import RoleContext, RunEnv, Start
 from services.role.health import open_health
 from services.role.loop import run_to_end
 from services.role.monitor_client import NumberTaken, exit_status
@@ -73,13 +73,7 @@ def run_role(
     allow_many_connections()
     while True:
         health = open_health(config, spec, name or spec.name, restarts)
-        context = RoleContext(
-            spec.name,
-            number or 0,
-            config,
-            monitor,
-            None,
-            stop,
+        start = Start(
             restarts if supervised else secrets.randbits(32),
             health,
             note=note,
@@ -87,6 +81,7 @@ def run_role(
             number_given=number is None,
             forced=forced,
         )
+        context = RoleContext(spec.name, number or 0, config, RunEnv(monitor), stop, start=start)
         with health or nullcontext():
             try:
                 return _run(context, spec)
@@ -99,18 +94,18 @@ def run_role(
 
 
 def _run(context: RoleContext, spec: RoleSpec) -> int:
-    context.env_spec = check_role(context)
+    context.run.env_spec = check_role(context)
     if context.stop and spec.needs_environment:  # the monitor's answer has the reason
         return exit_status(context.stop, run_is_over=False)
     # a role that writes nothing may be on a machine without the folder
-    context.folder = role_folder(context.config, spec.name) if spec.needs_folder else None
-    if context.number_given:
+    context.run.folder = role_folder(context.config, spec.name) if spec.needs_folder else None
+    if context.start.number_given:
         number = ask_number(context)
         if number is None:
             return exit_status(context.stop, run_is_over=False)
         context.index = number
-    if context.health is not None:
-        context.health.name = context.name
+    if context.start.health is not None:
+        context.start.health.name = context.name
     if spec is not MONITOR:  # the monitor needs little memory
         keep_freed_memory()
     make = pkgutil.resolve_name(spec.entry_point)

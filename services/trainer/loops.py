@@ -73,13 +73,13 @@ class QueueLoop(Loop):
         checkpoints: TrainerCheckpoints,
         queue: TrainingQueue[Unroll],
     ) -> None:
-        config, spec = context.config, context.env_spec
+        config, spec = context.config, context.run.env_spec
         assert spec is not None
         self._context, self._published, endpoint = context, trainer.published, None
         if not context.inline:
             allocate = allocator_for(config, trainer.learner.device)
             acting = trainer.learner.architecture.acting()
-            endpoint = share_weights(trainer.published, allocate, acting, context.monitor)
+            endpoint = share_weights(trainer.published, allocate, acting, context.run.monitor)
         timeout_s = 0.0 if context.inline else WORKER_WAITS_S
         self._pool = WorkerPool(
             lambda: make_step(trainer, timeout_s=timeout_s), name="trainer", inline=context.inline

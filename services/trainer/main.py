@@ -21,7 +21,7 @@ class TrainerRole:
 
     def __init__(self, context: RoleContext) -> None:
         _settle(context)
-        config, folder, spec = context.config, context.folder, context.env_spec
+        config, folder, spec = context.config, context.run.folder, context.run.env_spec
         if folder is None or spec is None:
             raise ValueError("the trainer needs a run folder and the spec of the environments")
         self._context, self._folder = context, folder
@@ -39,7 +39,7 @@ class TrainerRole:
             folder,
             config.run,
             start=lambda: warm_start(config, trainer.learner.architecture),
-            clock=context.wall_clock,
+            clock=context.clocks.wall,
         )
         self._checkpoints.restore_or_start()
         self._loop: Loop
@@ -68,7 +68,7 @@ class TrainerRole:
         self._checkpoints.write_if_due()
         # started by hand: no parent tells the user
         reached = self._trainer.account.reached
-        if self._context.by_hand and not self._told and reached is not None:
+        if self._context.start.by_hand and not self._told and reached is not None:
             self._told = True
             _LOGGER.info(
                 "event=bound_reached bound=run.%s detail='waits for the monitor to end the "
@@ -94,16 +94,16 @@ class TrainerRole:
             unsaved = last["counters"]["unsaved_updates"]
             _LOGGER.error("event=worker_hangs unsaved_updates=%d", unsaved)
         self._loop.close()
-        if self._context.by_hand and self._stopped:
+        if self._context.start.by_hand and self._stopped:
             refuse_lost_learning(self._folder, last)
 
 
 def _settle(context: RoleContext) -> None:
     """Settle what is `auto`, in the run's folder too; `aclearn train` has settled it before."""
-    if context.folder is None or context.env_spec is None:
+    if context.run.folder is None or context.run.env_spec is None:
         return
-    context.config, chosen = settled(context.config, context.env_spec)
+    context.config, chosen = settled(context.config, context.run.env_spec)
     if chosen:
-        settle_folder(context.folder, context.config)
+        settle_folder(context.run.folder, context.config)
     for text in chosen:
         _LOGGER.info("event=chosen detail=%r", text)

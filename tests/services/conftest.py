@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from aclearn.config import Config, EnvConfig, MonitorConfig, RunConfig
-from aclearn.launch import StopFlag
 from aclearn.policies import Architecture, Convolution, build_architecture
 from aclearn.types import OBSERVATION, ObservationSpec, PolicyOutput, Unroll, UnrollSpec
 from aclearn.wire import Heartbeat, Peer
 from compress import RefusedTensors
-from services.role.context import RoleContext
+from services.role.context import RoleContext, RunEnv
 from tests.support.checked_swaps import swaps_checked
 from tests.support.clock import Clock
 from tests.support.env_specs import plain_spec
@@ -104,7 +103,7 @@ class Roles:
             env=EnvConfig(id="CartPole-v1"),
             monitor=MonitorConfig(heartbeat_every_s=0.05),
         )
-        context = KeptContext(role, int(index), config, self.monitor, None, StopFlag())
+        context = KeptContext(role, int(index), config, RunEnv(self.monitor))
         self._contexts.append(context)
         return context
 

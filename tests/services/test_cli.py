@@ -152,7 +152,7 @@ def test_a_role_whose_number_was_taken_starts_over_and_asks_for_another(monkeypa
 
         def __init__(self, context: RoleContext) -> None:
             self.context = context
-            ran.append((context.name, context.number_given, context.incarnation))
+            ran.append((context.name, context.start.number_given, context.incarnation))
 
         def step(self, timeout_s: float) -> bool:
             if self.context.index == 0:

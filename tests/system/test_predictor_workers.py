@@ -14,7 +14,6 @@ import pytest
 
 from aclearn.config import load_config
 from aclearn.control import SetWorkers, StopRole
-from aclearn.launch import StopFlag
 from aclearn.wire import (
     ActReply,
     ActRequest,
@@ -29,7 +28,7 @@ from aclearn.wire import (
     Weights,
 )
 from services.policy.factory import architecture_of
-from services.role.context import RoleContext
+from services.role.context import RoleContext, RunEnv
 from tests.support.system import CARTPOLE, Run, System
 from tests.support.waiting import patience, wait_for
 
@@ -91,7 +90,7 @@ class Surroundings:
         self.monitor_address = f"ipc://{system.sockets}/m"
         self.context = self._role("monitor", 0)
         accepts = (Hello, Heartbeat, DirectiveAck)
-        self._monitor = self.context.serve_at(self.context.monitor, accepts)
+        self._monitor = self.context.serve_at(self.context.run.monitor, accepts)
         self._weights, endpoint = self.context.serve("weights")
         self._trainer = Peer(
             "trainer", "trainer-0", self.context.incarnation, {"weights": endpoint}
@@ -110,7 +109,7 @@ class Surroundings:
         )
 
     def _role(self, role: str, index: int) -> RoleContext:
-        return RoleContext(role, index, self.config, self.monitor_address, None, StopFlag())
+        return RoleContext(role, index, self.config, RunEnv(self.monitor_address))
 
     def add_client(self) -> None:
         context = self._role("actor", len(self.clients))

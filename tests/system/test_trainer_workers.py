@@ -12,7 +12,6 @@ import pytest
 
 from aclearn.config import load_config
 from aclearn.control import SetWorkers, StopRole
-from aclearn.launch import StopFlag
 from aclearn.wire import (
     DirectiveAck,
     DirectiveMessage,
@@ -23,7 +22,7 @@ from aclearn.wire import (
     Peer,
     Peers,
 )
-from services.role.context import RoleContext
+from services.role.context import RoleContext, RunEnv
 from tests.support.metrics_lines import check_lines
 from tests.support.system import CARTPOLE, Run, System
 from tests.support.waiting import patience, wait_for
@@ -39,7 +38,7 @@ class PlayedMonitor:
         # no checkpoints: the disk must not delay a worker
         path = system.config(CARTPOLE, run={"checkpoint_every_s": 3600.0}, actors={"processes": 1})
         address = f"ipc://{system.sockets}/m"
-        self._context = RoleContext("monitor", 0, load_config(path), address, None, StopFlag())
+        self._context = RoleContext("monitor", 0, load_config(path), RunEnv(address))
         self._server = self._context.serve_at(address, (Hello, Heartbeat, DirectiveAck))
         self._addresses: dict[str, bytes] = {}
         self._peers: dict[str, Peer] = {}

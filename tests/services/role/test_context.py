@@ -9,18 +9,17 @@ import pytest
 
 from aclearn.config import Config
 from aclearn.errors import EndpointError
-from aclearn.launch import StopFlag
 from aclearn.wire import create_keys
-from services.role.context import RoleContext
+from services.role.context import RoleContext, RunEnv
 from tests.support.system import free_port
 
 
 def test_the_files_of_sockets_go_with_the_role_and_no_others(tmp_path: Path) -> None:
     config = Config.model_validate({"run": {"name": "r"}, "env": {"id": "CartPole-v1"}})
     (tmp_path / "another").touch()
-    context = RoleContext("monitor", 0, config, f"ipc://{tmp_path}/m.sock", None, StopFlag())
+    context = RoleContext("monitor", 0, config, RunEnv(f"ipc://{tmp_path}/m.sock"))
     try:
-        server = context.serve_at(context.monitor, ())
+        server = context.serve_at(context.run.monitor, ())
         other, _ = context.serve("unrolls")
         assert (tmp_path / "m.sock").is_socket()
         assert len(list(tmp_path.iterdir())) == 3
@@ -52,7 +51,7 @@ def test_a_role_listens_at_its_port_and_announces_where_others_reach_it(
             "network": {"keys_dir": str(tmp_path), "ports": {"unrolls": port}, **network},
         }
     )
-    context = RoleContext("trainer", 0, config, "tcp://127.0.0.1:5555", None, StopFlag())
+    context = RoleContext("trainer", 0, config, RunEnv("tcp://127.0.0.1:5555"))
     try:
         first, endpoint = context.serve("unrolls")
         assert endpoint == f"tcp://{announced}:{port}"

@@ -147,7 +147,7 @@ def test_a_monitor_of_another_run_says_so_and_the_role_logs_it_once(roles, tools
         line.clock.now += 1.0
     [text] = _events(caplog, "message_refused")
     assert "reason=wrong_run" in text
-    assert f"belongs to run '{line.context.run}', this is run 'another-run'" in text.replace(
+    assert f"belongs to run '{line.context.run_name}', this is run 'another-run'" in text.replace(
         "\\", ""
     )
 

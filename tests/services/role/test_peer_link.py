@@ -31,7 +31,7 @@ def test_what_other_machines_cannot_reach_is_refused_when_the_monitor_is_on_one(
     roles, monitor
 ) -> None:
     context = roles("trainer-0")
-    context.monitor = monitor
+    context.run.monitor = monitor
     words = rf"network\.bind_host: 127\.0\.0\.1 cannot be reached .* monitor is at {monitor}"
     with pytest.raises(ConfigError, match=words):
         context.serve("weights")

@@ -18,7 +18,7 @@ from aclearn.types import EnvSpec
 from aclearn.wire import create_keys
 from compress.methods.quantizer import Quantizer
 from services.launcher.role_commands import monitor_addresses
-from services.role.context import RoleContext
+from services.role.context import RoleContext, RunEnv
 from services.start.preflight import check_role, check_run
 from services.start.probe import check_environment, probe_environment
 from tests.support.env_specs import plain_spec
@@ -199,7 +199,7 @@ _NO_GPU = {
 @pytest.mark.parametrize(("role", "other"), [("trainer", "predictor"), ("predictor", "trainer")])
 def test_a_role_by_hand_is_refused_for_its_own_gpu_only(role: str, other: str, load) -> None:
     def check(*overrides: str) -> EnvSpec | None:
-        context = RoleContext(role, 0, load(*overrides), "ipc:///nowhere", None, StopFlag())
+        context = RoleContext(role, 0, load(*overrides), RunEnv("ipc:///nowhere"))
         try:
             return check_role(context)
         finally:
