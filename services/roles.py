@@ -9,9 +9,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from aclearn.config import Config
 from services.wiring import asked_by, endpoints_of
+
+#: Largest number in a process's name: one message lists all names.
+MOST_NUMBER: Final = 999_999
 
 
 def _never(config: Config) -> None:

@@ -23,7 +23,7 @@ from services.policy.factory import architecture_of, unroll_spec_of
 from services.role.context import RoleContext
 from services.role.loop import MonitoredRole, Role
 from services.role.monitor_client import MonitorClient
-from services.role.peer_link import PeerLink
+from services.role.request_client import PeerLink
 from services.role.seeds import Seeds, Use
 
 

@@ -14,8 +14,7 @@ from aclearn.types import ActionBatch, ActionSpec, PolicyVersion, State
 from aclearn.types.observation_spec import Observations
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, Message
 from services.role.monitor_client import MonitorClient
-from services.role.peer_link import PeerLink
-from services.role.request_client import RequestClient
+from services.role.request_client import PeerLink, RequestClient
 from services.role.requests import RetryPolicy
 
 _LOGGER = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ from aclearn.telemetry import WaitMeter
 from aclearn.types import Unroll
 from aclearn.wire import Message, UnrollReply
 from services.role.monitor_client import MonitorClient
-from services.role.peer_link import PeerLink
-from services.role.request_client import RequestClient
+from services.role.request_client import PeerLink, RequestClient
 from services.role.requests import RetryPolicy
 
 #: A busy or stopped trainer may take long to answer; after a minute the answer is lost.

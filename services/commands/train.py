@@ -119,8 +119,8 @@ def train_and_tell(
         AclearnError: the run cannot be started, a role died too often, or learning is lost.
     """
     # imported here: it takes a while
+    from services.ending.words import closing_words, next_commands, why_over
     from services.launcher.local_run import train as run
-    from services.start.run_end import closing_words, next_commands, why_over
 
     # print, not typer.echo: that writes to the file below `sys.stdout` where it is ASCII
     if resume and (words := why_over(config)) is not None:

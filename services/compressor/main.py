@@ -17,7 +17,7 @@ from services.role.context import RoleContext
 from services.role.loop import MonitoredRole, Role
 from services.role.metrics import RoleMetrics
 from services.role.monitor_client import MonitorClient
-from services.role.peer_link import PeerLink
+from services.role.request_client import PeerLink
 from services.role.seeds import Use
 
 #: Share of the kept observations in one request.

@@ -17,8 +17,7 @@ from aclearn.wire import (
     WeightsRequest,
 )
 from services.role.monitor_client import MonitorClient
-from services.role.peer_link import PeerLink
-from services.role.request_client import RequestClient
+from services.role.request_client import PeerLink, RequestClient
 from services.role.requests import RetryPolicy
 
 _LOGGER = logging.getLogger(__name__)

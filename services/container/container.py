@@ -35,9 +35,9 @@ from aclearn.wire import (
     new_incarnation,
     parse_endpoint,
 )
+from services.ending.words import why_over
 from services.role.health import FAILED, RUNTIME_DIR_VARIABLE, HealthReport, read_reports
 from services.roles import MONITOR, RoleSpec
-from services.start.run_end import why_over
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -14,12 +15,13 @@ from aclearn.extensions import search_modules_in
 from aclearn.launch import RoleCommand, StopFlag, Supervisor
 from aclearn.runs import RunFolder, create_next, lock_all, lock_run
 from aclearn.views import RunConsole, open_console
+from services.ending.run_ending import RunEnding
 from services.launcher.called_console import CalledConsole, OnMetrics
 from services.launcher.role_commands import monitor_addresses, role_command, role_commands
-from services.launcher.run_ending import RunEnding
 from services.launcher.run_parent import RunParent
 from services.launcher.status_client import StatusClient
 from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
+from services.policy.factory import architecture_of
 from services.policy.users_network import network_variable
 from services.role.automatic import settled
 from services.role.context import RoleContext, RunEnv
@@ -27,6 +29,9 @@ from services.roles import ACTOR, WRITERS
 from services.start.folder import check_same_run
 from services.start.preflight import SPEC_VARIABLE, check_run
 from services.start.temporary_directory import socket_directory
+from services.trainer.warm_start import warm_start
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def open_run_folder(config: Config, *, resume: bool, overwrite: bool = False) -> RunFolder:
@@ -97,6 +102,9 @@ def train(
         spec = check_run(config, bound, resume=resume, overwrite=overwrite, stop=stop)
         if spec is None or stop:
             return None
+        if not resume:
+            for doubt in warm_start(config, architecture_of(config, spec)).doubts:
+                _LOGGER.warning(doubt)
         config, chosen = settled(config, spec)
         variables = {
             STARTED_AT_VARIABLE: started_at,

@@ -13,8 +13,8 @@ from aclearn.launch import StopFlag
 from aclearn.runs import RunFolder
 from aclearn.types import EnvSpec
 from aclearn.views import RunConsole
+from services.ending.run_ending import RunEnding
 from services.launcher.in_process_run import InProcessRun
-from services.launcher.run_ending import RunEnding
 
 #: Seconds between two updates of the console.
 _SHOW_EVERY_S = 0.5

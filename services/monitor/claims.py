@@ -10,8 +10,7 @@ from typing import Any, Final
 from aclearn.types import MOST_COHORTS, MOST_INFO_METRICS, EpisodeCohort
 from aclearn.types.bounds import LARGEST_FIGURE
 from aclearn.wire import Heartbeat, Hello
-from services.role.name import MOST_NUMBER
-from services.roles import ROLES
+from services.roles import MOST_NUMBER, ROLES
 
 #: Most bytes of an incarnation or label; most endpoints of a role and bytes of each; most gauges
 #: and labels of a heartbeat. They keep one peer from filling the messages about all.

@@ -24,6 +24,7 @@ from aclearn.views import PlainConsole
 from aclearn.wire import (
     Server,
 )
+from services.ending.words import closing_words
 from services.monitor.core import MonitorState
 from services.monitor.ending import Phase
 from services.monitor.files import MonitorFiles
@@ -33,7 +34,6 @@ from services.monitor.run_clock import moment, started_seconds_ago
 from services.role.context import RoleContext
 from services.role.health import missing_role
 from services.roles import MONITOR, ROLES, roles_of
-from services.start.run_end import closing_words
 from services.wiring import ENDPOINTS
 
 _LOGGER = logging.getLogger(__name__)

@@ -25,8 +25,7 @@ from aclearn.wire import (
     Peers,
 )
 from services.role.health import WAITS_FOR_MONITOR, HealthFile, missing_role
-from services.role.refusal_log import say_refusal
-from services.role.requests import Requests, RetryPolicy
+from services.role.requests import Requests, RetryPolicy, say_refusal
 from services.roles import MONITOR, TRAINER
 
 _LOGGER = logging.getLogger(__name__)

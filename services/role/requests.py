@@ -1,14 +1,19 @@
 """Unanswered requests: which to repeat, give up or send to another peer.
 
-Pure: no socket; time is an argument.
+No socket; time is an argument.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from aclearn.wire import ErrorReply
+
+_LOGGER = logging.getLogger(__name__)
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -136,3 +141,12 @@ class Requests(Generic[Key]):
             self._waiting.clear()
         for key, request in self._waiting.items():
             self._waiting[key] = _Request(request.message, since=now, due_at=now)
+
+
+def say_refusal(said: set[str], by: str, refusal: ErrorReply) -> None:
+    """Log why a peer refused a message; `said` holds the reasons already logged."""
+    if refusal.reason not in said:
+        said.add(refusal.reason)
+        _LOGGER.warning(
+            "event=message_refused by=%s reason=%s detail=%r", by, refusal.reason, refusal.detail
+        )

@@ -12,9 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from aclearn.config import Config, canonical_yaml, config_from_yaml
-from aclearn.errors import ConfigError, RunFolderError
+from aclearn.errors import CheckpointError, ConfigError, RunFolderError
 from aclearn.launch import PARENT_PID_VARIABLE
-from aclearn.runs import FolderLock, RunFolder, lock_all, lock_role
+from aclearn.runs import (
+    Checkpoint,
+    FolderLock,
+    RunFolder,
+    load_checkpoint,
+    load_newest,
+    lock_all,
+    lock_role,
+)
 from aclearn.types import AUTO
 from services.role.automatic import AUTOMATIC
 from services.roles import WRITERS
@@ -131,3 +139,18 @@ def _different_leaves(
         elif theirs != ours and canonical_yaml(theirs) != canonical_yaml(ours):  # NaN is not NaN
             found.append((f"{prefix}{key}", theirs, ours))
     return found
+
+
+def checkpoint_at(path: Path) -> Checkpoint:
+    """The checkpoint of a .json file, or the newest one of a run folder.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+        RunFolderError: there is no such folder.
+    """
+    if path.suffix == ".json":
+        return load_checkpoint(path)
+    checkpoint = load_newest(RunFolder.open(path).checkpoints_dir)
+    if checkpoint is None:
+        raise CheckpointError(f"{path} has no checkpoint yet")
+    return checkpoint

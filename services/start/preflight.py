@@ -12,6 +12,7 @@ import logging
 import os
 import pkgutil
 from collections.abc import Iterable
+from math import prod
 
 import zmq
 
@@ -24,7 +25,7 @@ from aclearn.metrics.sinks import load_sinks
 from aclearn.policies import Architecture
 from aclearn.runs import RunFolder, next_name
 from aclearn.types import EnvSpec
-from aclearn.wire import bind_router, claim_ipc_path, parse_endpoint
+from aclearn.wire import MAX_FRAME_BYTES, bind_router, claim_ipc_path, parse_endpoint
 from services.policy.factory import acting_chain, architecture_of, make_ladder
 from services.role.context import RoleContext, cluster_keys
 from services.role.torch_checks import (
@@ -33,11 +34,11 @@ from services.role.torch_checks import (
     check_with_torch_elsewhere,
 )
 from services.roles import ROLES, roles_of
-from services.start.message_sizes import check_sizes
 from services.start.probe import probe_environment
-from services.start.warm_start import warm_start
 
 _LOGGER = logging.getLogger(__name__)
+
+_MIB = 1024 * 1024
 
 #: Environment variable in which `aclearn train` passes the environment's spec to its roles.
 SPEC_VARIABLE = "ACLEARN_ENV_SPEC"
@@ -75,8 +76,6 @@ def check_run(
     spec = probe_environment(config, stop=stop)
     if spec is not None:
         architecture = check_policy(config, spec)
-        if not resume:
-            _tell(warm_start(config, architecture).doubts)
         if config.compressor.rungs:
             make_ladder(config, architecture.acting())
         if config.resident.chain:
@@ -182,3 +181,63 @@ def check_policy(config: Config, spec: EnvSpec) -> Architecture:
     architecture = architecture_of(config, spec)
     check_sizes(config, spec, architecture.acting())
     return architecture
+
+
+def check_sizes(
+    config: Config, spec: EnvSpec, architecture: Architecture, *, most_bytes: int = MAX_FRAME_BYTES
+) -> None:
+    """Check the sizes of unrolls, observations and weights.
+
+    Args:
+        config: gives T and B.
+        spec: of the environment.
+        architecture: of the policy.
+        most_bytes: of one array.
+
+    Raises:
+        ConfigError: one of them is larger; names the keys to change.
+    """
+    envs, T = config.actors.envs_per_group, config.actors.unroll_length
+    B = envs * spec.agents
+    who = f"{envs} environments" + (f" of {spec.agents} agents" if spec.agents > 1 else "")
+    predictor = config.actors.inference == "predictor"
+    if predictor and spec.agents > 1 and config.predictor.max_batch < B:
+        raise ConfigError(
+            f"predictor.max_batch: {config.predictor.max_batch} observations do not hold one "
+            f"request of an actor, which asks for {envs} environments of {spec.agents} agents at "
+            f"once; set it to {B} or more"
+        )
+    leaves = spec.observation.values()
+    # an unroll has each frame once, an action request the whole stack
+    unroll = (T + 1) * B * max(leaf.nbytes // leaf.frame_stack for leaf in leaves)
+    request = B * max(leaf.nbytes for leaf in leaves) if predictor else 0
+    masks = (T + 1) * B * spec.action.mask_width if spec.masked else 0
+    weights = {name: 4 * prod(shape) for name, shape in architecture.tensor_shapes().items()}
+    largest = max(weights, key=weights.__getitem__)
+    for what, size, mend in (
+        (
+            f"actors.unroll_length: the frames of an unroll of {T} steps of {who}",
+            unroll,
+            "lower it or actors.envs_per_group",
+        ),
+        (
+            f"actors.unroll_length: the action masks of an unroll of {T} steps of {who}",
+            masks,
+            "lower it or actors.envs_per_group",
+        ),
+        (
+            f"actors.envs_per_group: the observations of {who}",
+            request,
+            "lower it",
+        ),
+        (
+            f"policy.architecture: the weights {largest} of {architecture.name}",
+            weights[largest],
+            "choose a smaller policy.hidden, another architecture or smaller observations",
+        ),
+    ):
+        if size > most_bytes:
+            raise ConfigError(
+                f"{what} are {size / _MIB:.0f} MiB, and one message carries arrays of at most "
+                f"{most_bytes / _MIB:.0f} MiB; {mend}"
+            )

@@ -1,16 +1,20 @@
-"""Runs one role in this process; gives its exit status."""
+"""Runs one role in this process, under a number from --name or from the monitor."""
 
 from __future__ import annotations
 
 import logging
 import os
 import pkgutil
+import re
 import secrets
 import sys
+import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import NoReturn
 
 from aclearn.config import Config
+from aclearn.errors import ConfigError
 from aclearn.extensions import search_modules_in
 from aclearn.launch import (
     PARENT_PID_VARIABLE,
@@ -20,17 +24,22 @@ from aclearn.launch import (
     lower_priority,
 )
 from aclearn.launch.resources import keep_freed_memory
+from aclearn.wire import ErrorReply, MembershipReply, Number, NumberRequest
 from services.role.context import RoleContext, RunEnv, Start
 from services.role.health import open_health
 from services.role.loop import run_to_end
-from services.role.monitor_client import NumberTaken, exit_status
-from services.role.name import ask_number, number_in
-from services.roles import MONITOR, RoleSpec
+from services.role.monitor_client import ASKING, NumberTaken, UnansweredWarning, exit_status
+from services.role.requests import Requests, say_refusal
+from services.roles import MONITOR, MOST_NUMBER, RoleSpec
 from services.start.folder import role_folder
 from services.start.preflight import check_role
 from services.start.temporary_directory import remove_if_orphaned
 
 _LOGGER = logging.getLogger(__name__)
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
+#: Longest wait for the monitor's answer before signals are checked.
+_LOOK_EVERY_S = 0.1
 
 
 def end_process(status: int) -> NoReturn:
@@ -111,3 +120,60 @@ def _run(context: RoleContext, spec: RoleSpec) -> int:
     make = pkgutil.resolve_name(spec.entry_point)
     lower_priority(spec.nice(context.config))
     return run_to_end(make(context))
+
+
+def number_in(spec: RoleSpec, name: str) -> int:
+    """The number in a name from --name.
+
+    Raises:
+        ConfigError: the name is not the role, a hyphen and a number of at most six digits, or the
+            number is not 0 for a role with one process.
+    """
+    role = spec.name
+    prefix, _, number = name.rpartition("-")
+    if prefix != role or not _NUMBER.fullmatch(number):
+        raise ConfigError(
+            f"--name: {name!r} is no name of role {role}; expected {role}- and a number from "
+            f"0 to {MOST_NUMBER}, e.g. {role}-3. Without --name the monitor gives a number"
+        )
+    if spec.single and number != "0":
+        raise ConfigError(
+            f"--name: {name!r}: a run has one {role}; expected {role}-0, which it "
+            "gets without --name too"
+        )
+    return int(number)
+
+
+def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monotonic) -> int | None:
+    """The number that the monitor hands out to this process.
+
+    Waits for the monitor without a limit; the log mentions it after five seconds.
+
+    Returns:
+        The number; None if the process was asked to stop meanwhile.
+    """
+    client = context.connect(context.run.monitor)
+    unanswered, refusals = UnansweredWarning(), set[str]()
+    requests = Requests[str](ASKING)
+    requests.add(context.role, NumberRequest(context.role), clock())
+    try:
+        while not context.stop:
+            now = clock()
+            for key, request in requests.due(now):
+                requests.tried(key, now, sent=client.send(request))
+            unanswered.look(now)
+            if context.start.health is not None:
+                context.start.health.say(lambda: "the monitor")
+            envelope = client.receive(_LOOK_EVERY_S)
+            message = None if envelope is None else envelope.message
+            if isinstance(message, Number):
+                _LOGGER.info("event=number_given name=%s-%d", context.role, message.number)
+                return message.number
+            if isinstance(message, MembershipReply) and message.action == "leave":
+                _LOGGER.info("event=told_to_stop reason=%r", message.reason)
+                return None
+            if isinstance(message, ErrorReply):
+                say_refusal(refusals, MONITOR.name, message)
+        return None
+    finally:
+        client.close()

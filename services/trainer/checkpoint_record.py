@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from aclearn.errors import CheckpointError, LearningLost
+from aclearn.errors import CheckpointError
 from aclearn.metrics.formatting import printable
-from aclearn.runs import RunFolder, list_checkpoints, saved_labels, why_not_written
+from aclearn.runs import why_not_written
 
 #: Most seconds from a failed checkpoint to the next attempt.
 _RETRY_AFTER_S = 10.0
@@ -61,49 +59,3 @@ class CheckpointRecord:
             "unsaved_updates": max(0, updates - self.updates),
             "unsaved_steps": max(0, learned_steps - self.learned_steps),
         }
-
-
-def refuse_lost_learning(folder: RunFolder, last: Mapping[str, Any]) -> None:
-    """Raise if learning is lost, where no parent of the process reports it.
-
-    Args:
-        folder: of the run.
-        last: fields of the trainer's last heartbeat.
-
-    Raises:
-        LearningLost: the last checkpoint could not be written.
-    """
-    counters = last["counters"]
-    lost = lost_learning(
-        folder,
-        updates=counters["updates"],
-        unsaved_steps=counters["unsaved_steps"],
-        error=last["note"],
-    )
-    if lost is not None:
-        raise LearningLost(lost)
-
-
-def lost_learning(
-    folder: RunFolder, *, updates: int, unsaved_steps: int, error: str | None
-) -> str | None:
-    """The cause, the amount of lost learning and the remaining checkpoint; None if nothing is lost.
-
-    Args:
-        folder: of the run.
-        updates: of the run.
-        unsaved_steps: agent steps learned after the newest checkpoint.
-        error: why the last checkpoint could not be written, if known.
-    """
-    labels = saved_labels(folder.checkpoints_dir)
-    lost = updates - (labels[0] if labels else 0)
-    if lost <= 0:  # the heartbeat is older than the last checkpoint
-        return None
-    reason = error or (f"the trainer ended first, see its log in {folder.logs_dir}")
-    stays = f"{list_checkpoints(folder.checkpoints_dir)[0].stem} stays" if labels else "none stays"
-    free = "free space and " if "No space" in reason else ""
-    return (
-        f"the last checkpoint could not be written: {reason}; {lost} updates "
-        f"({unsaved_steps} agent steps) are lost. Of {folder.checkpoints_dir} {stays}; "
-        f"{free}resume with --resume"
-    )

@@ -11,9 +11,9 @@ from typing import Any
 from aclearn.config import RunConfig
 from aclearn.errors import CheckpointError
 from aclearn.runs import RunFolder, load_best, load_newest, save_checkpoint
-from services.start.warm_start import WarmStart
 from services.trainer.checkpoint_record import CheckpointRecord
 from services.trainer.trainer import Snapshot, Trainer
+from services.trainer.warm_start import WarmStart
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 from aclearn.runs import claim_generation
+from services.ending.run_ending import refuse_lost_learning
 from services.role.automatic import settle_folder, settled
 from services.role.context import RoleContext
-from services.start.warm_start import warm_start
 from services.trainer.build import make_queue, make_trainer
-from services.trainer.checkpoint_record import refuse_lost_learning
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.loops import Loop, OwnLoop, QueueLoop
+from services.trainer.warm_start import warm_start
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from services.compressor.core import Compressor
 from services.compressor.server import serve_artifacts
 from services.policy.client import PolicyClient
 from services.policy.sources import artifact_source
-from services.role.peer_link import PeerLink
+from services.role.request_client import PeerLink
 from tests.support.acting import Acting
 from tests.support.architectures import parts_of
 

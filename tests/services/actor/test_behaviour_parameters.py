@@ -21,7 +21,7 @@ from services.actor.env_groups import make_groups
 from services.actor.predictor_client import PredictorClient
 from services.policy.factory import architecture_of, unroll_spec_of
 from services.predictor.server import PredictorServer, make_queue
-from services.role.peer_link import PeerLink
+from services.role.request_client import PeerLink
 from tests.support.env_specs import plain_spec
 
 

@@ -12,7 +12,7 @@ from aclearn.telemetry import WaitMeter
 from aclearn.types import OBSERVATION, ActionSpec, PolicyVersion
 from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply, Peer
 from services.actor.predictor_client import PredictorClient
-from services.role.peer_link import PeerLink
+from services.role.request_client import PeerLink
 
 
 class Asking:

@@ -8,7 +8,7 @@ import pytest
 
 from aclearn.wire import ErrorReply, Peer, UnrollReply
 from services.actor.unroll_sender import UnrollSender
-from services.role.peer_link import PeerLink
+from services.role.request_client import PeerLink
 
 
 class Shipping:

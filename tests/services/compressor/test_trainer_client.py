@@ -16,7 +16,7 @@ from aclearn.wire import (
 from services.compressor.cpu_budget import CpuBudget
 from services.compressor.main import refresh
 from services.compressor.trainer_client import TrainerClient
-from services.role.peer_link import PeerLink
+from services.role.request_client import PeerLink
 from tests.support.compressors import make_moody, some_tensors
 
 _OBSERVED = RecentObservations(

@@ -11,10 +11,10 @@ import pytest
 
 from aclearn.config import config_from_yaml
 from aclearn.errors import ConfigError
+from services.ending.words import closing_words, return_before
 from services.evaluator.saved_policy import load_policy
 from services.policy.factory import architecture_of
-from services.start.run_end import closing_words
-from services.start.warm_start import return_before, warm_start
+from services.trainer.warm_start import warm_start
 from tests.support.whole_run import WholeRun
 
 

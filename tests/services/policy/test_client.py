@@ -11,7 +11,7 @@ from compress import ArtifactRuntime, OnnxRuntime, Policy, parse_chain
 from compress.runtimes.torch_runtime import TorchRuntime
 from services.policy.client import PolicyClient
 from services.policy.sources import weights_source
-from services.role.peer_link import PeerLink
+from services.role.request_client import PeerLink
 from tests.support.acting import parameters_of
 from tests.support.contexts import context_of
 

@@ -22,7 +22,7 @@ from compress import OnnxRuntime
 from services.policy.client import PolicyClient
 from services.policy.shared_weights import SharedWeightsClient, shared_weights_of
 from services.policy.sources import weights_source
-from services.role.peer_link import PeerLink
+from services.role.request_client import PeerLink
 from services.trainer.weight_sharing import allocator_for, share_weights
 from tests.support.acting import Acting, parameters_of
 

@@ -10,7 +10,7 @@ from aclearn.config import ActorsConfig, Config, EnvConfig, PredictorConfig
 from aclearn.errors import ConfigError
 from aclearn.policies import describe_architecture
 from aclearn.types import EnvSpec
-from services.start.message_sizes import check_sizes
+from services.start.preflight import check_sizes
 from tests.support.env_specs import plain_spec
 
 _IMAGES = plain_spec((4, 84, 84), "uint8", 6, 4)

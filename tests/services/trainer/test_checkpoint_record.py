@@ -1,4 +1,4 @@
-"""A trainer's record of its checkpoints, and the lost learning of an ended run."""
+"""A trainer's record of its checkpoints."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import errno
 from pathlib import Path
 
 from aclearn.errors import CheckpointError
-from aclearn.runs import RunFolder, save_checkpoint
-from services.trainer.checkpoint_record import CheckpointRecord, lost_learning
+from services.trainer.checkpoint_record import CheckpointRecord
 
 _FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -36,16 +35,3 @@ def test_what_failed_is_tried_again_sooner_and_counted_with_its_reason() -> None
     record.saved(170.0, updates=9, learned_steps=90)
     assert record.error == "" and record.failures == 2
     assert record.counters(updates=9, learned_steps=90)["unsaved_updates"] == 0
-
-
-def test_a_run_is_told_what_no_checkpoint_has(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path, "r", "x\n") as folder:
-        words = lost_learning(folder, updates=3, unsaved_steps=30, error="full")
-        assert words is not None
-        assert "3 updates (30 agent steps) are lost" in words and "none stays;" in words
-        save_checkpoint(folder.checkpoints_dir, tensors={}, state={}, label=3, keep=1)
-        # the heartbeat about the last checkpoint is missing: the disk has the newer number
-        assert lost_learning(folder, updates=3, unsaved_steps=30, error=None) is None
-        words = lost_learning(folder, updates=4, unsaved_steps=10, error=None)
-        assert words is not None
-        assert "the trainer ended first," in words and "000001-3 stays;" in words

@@ -9,7 +9,7 @@ import pytest
 
 from aclearn.errors import LearningLost
 from aclearn.runs import RunFolder, save_checkpoint
-from services.launcher.run_ending import RunEnding
+from services.ending.run_ending import RunEnding, lost_learning
 
 
 def _line(time_s: float, updates: int) -> dict[str, object]:
@@ -60,3 +60,16 @@ def test_a_run_whose_steps_were_all_refused_does_not_end_well(
             return
         with pytest.raises(LearningLost, match=f"none of its 360 agent steps .* for: {why};"):
             ending.checked_summary()
+
+
+def test_a_run_is_told_what_no_checkpoint_has(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, "r", "x\n") as folder:
+        words = lost_learning(folder, updates=3, unsaved_steps=30, error="full")
+        assert words is not None
+        assert "3 updates (30 agent steps) are lost" in words and "none stays;" in words
+        save_checkpoint(folder.checkpoints_dir, tensors={}, state={}, label=3, keep=1)
+        # the heartbeat about the last checkpoint is missing: the disk has the newer number
+        assert lost_learning(folder, updates=3, unsaved_steps=30, error=None) is None
+        words = lost_learning(folder, updates=4, unsaved_steps=10, error=None)
+        assert words is not None
+        assert "the trainer ended first," in words and "000001-3 stays;" in words

@@ -8,8 +8,8 @@ import pytest
 
 from aclearn.errors import ConfigError
 from aclearn.wire import Hello, MembershipReply, Number, NumberRequest
-from services.role.name import ask_number, number_in
 from services.roles import ACTOR, ROLES
+from services.start.run_role import ask_number, number_in
 
 
 @pytest.mark.parametrize(("name", "number"), [("actor-0", 0), ("actor-999999", 999_999)])

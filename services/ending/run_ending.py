@@ -8,8 +8,7 @@ from typing import Any
 
 from aclearn.errors import LearningLost, RunFolderError
 from aclearn.metrics import nothing_learned
-from aclearn.runs import MetricsTail, RunFolder
-from services.trainer.checkpoint_record import lost_learning
+from aclearn.runs import MetricsTail, RunFolder, list_checkpoints, saved_labels
 
 
 class RunEnding:
@@ -90,3 +89,49 @@ class RunEnding:
 
 def _written_at(path: Path) -> int | None:
     return path.stat().st_mtime_ns if path.exists() else None
+
+
+def refuse_lost_learning(folder: RunFolder, last: Mapping[str, Any]) -> None:
+    """Raise if learning is lost, where no parent of the process reports it.
+
+    Args:
+        folder: of the run.
+        last: fields of the trainer's last heartbeat.
+
+    Raises:
+        LearningLost: the last checkpoint could not be written.
+    """
+    counters = last["counters"]
+    lost = lost_learning(
+        folder,
+        updates=counters["updates"],
+        unsaved_steps=counters["unsaved_steps"],
+        error=last["note"],
+    )
+    if lost is not None:
+        raise LearningLost(lost)
+
+
+def lost_learning(
+    folder: RunFolder, *, updates: int, unsaved_steps: int, error: str | None
+) -> str | None:
+    """The cause, the amount of lost learning and the remaining checkpoint; None if nothing is lost.
+
+    Args:
+        folder: of the run.
+        updates: of the run.
+        unsaved_steps: agent steps learned after the newest checkpoint.
+        error: why the last checkpoint could not be written, if known.
+    """
+    labels = saved_labels(folder.checkpoints_dir)
+    lost = updates - (labels[0] if labels else 0)
+    if lost <= 0:  # the heartbeat is older than the last checkpoint
+        return None
+    reason = error or (f"the trainer ended first, see its log in {folder.logs_dir}")
+    stays = f"{list_checkpoints(folder.checkpoints_dir)[0].stem} stays" if labels else "none stays"
+    free = "free space and " if "No space" in reason else ""
+    return (
+        f"the last checkpoint could not be written: {reason}; {lost} updates "
+        f"({unsaved_steps} agent steps) are lost. Of {folder.checkpoints_dir} {stays}; "
+        f"{free}resume with --resume"
+    )

@@ -10,7 +10,7 @@ import pytest
 from aclearn.config import Config, EnvConfig, RunConfig
 from aclearn.errors import RunFolderError
 from aclearn.runs import RunFolder
-from services.start.run_end import closing_words, next_commands, why_over
+from services.ending.words import closing_words, next_commands, why_over
 
 _SUMMARY = {
     "time_s": 9.0,

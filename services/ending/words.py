@@ -10,11 +10,10 @@ from typing import Any, Final
 
 from aclearn.config import Config
 from aclearn.control import StopCondition
-from aclearn.errors import RunFolderError
+from aclearn.errors import AclearnError, RunFolderError
 from aclearn.metrics import EPISODES_FOR_TARGET, dropped_words
 from aclearn.runs import RunFolder, is_metrics_line
-from services.start.folder import check_same_run
-from services.start.warm_start import return_before
+from services.start.folder import check_same_run, checkpoint_at
 
 #: Numbers of every summary that show whether the run is over; `return_mean_100` may be None.
 _JUDGED: Final = ("time_s", "accounted_env_steps", "updates", "episodes_in_mean")
@@ -132,3 +131,18 @@ def _check(summary: Mapping[str, Any], path: Path) -> None:
             f"{path} is no summary of this version of aclearn ({what}); remove the file to resume "
             "the run, or start another one under another run.name"
         )
+
+
+def return_before(config: Config) -> float | None:
+    """The mean return of the policy in `run.init_from`; None if there is none, or none is known."""
+    if config.run.init_from is None:
+        return None
+    with suppress(AclearnError, KeyError, TypeError, ValueError):  # it may have been removed since
+        checkpoint = checkpoint_at(Path(config.run.init_from))
+        known = checkpoint.state["return_mean_100"]
+        if known is None:  # the newest one: as its run ended
+            summary = RunFolder.open(checkpoint.path.parents[1]).read_summary()
+            if summary and summary["updates"] == checkpoint.label:
+                known = summary["return_mean_100"]
+        return None if known is None else float(known)
+    return None

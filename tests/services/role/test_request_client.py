@@ -6,7 +6,7 @@ import pytest
 
 from aclearn.errors import ConfigError
 from aclearn.wire import Peer, WeightsRequest
-from services.role.peer_link import PeerLink
+from services.role.request_client import PeerLink
 
 
 def _serve(roles, name):

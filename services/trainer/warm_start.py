@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -11,10 +10,10 @@ from typing import Any, Final, NamedTuple
 from numpy.typing import NDArray
 
 from aclearn.config import Config, config_from_yaml
-from aclearn.errors import AclearnError, CheckpointError, ConfigError
+from aclearn.errors import AclearnError, ConfigError
 from aclearn.policies import Architecture
-from aclearn.runs import Checkpoint, RunFolder, load_checkpoint, load_newest
-from services.start.folder import differences
+from aclearn.runs import RunFolder
+from services.start.folder import checkpoint_at, differences
 
 _KEY: Final = "run.init_from"
 #: Groups and keys of the configuration that decide about the architecture.
@@ -52,7 +51,7 @@ def warm_start(config: Config, architecture: Architecture) -> WarmStart:
         return WarmStart()
     path = Path(config.run.init_from)
     try:
-        checkpoint = _read(path)
+        checkpoint = checkpoint_at(path)
     except AclearnError as error:
         raise ConfigError(f"{_KEY}: {error}") from error
     found, expected = checkpoint.state.get("architecture"), architecture.digest()
@@ -86,30 +85,6 @@ def warm_start(config: Config, architecture: Architecture) -> WarmStart:
                 "steps may destroy the policy, so set a smaller one to refine it"
             )
     return WarmStart(tensors, doubts)
-
-
-def return_before(config: Config) -> float | None:
-    """The mean return of the policy in `run.init_from`; None if there is none, or none is known."""
-    if config.run.init_from is None:
-        return None
-    with suppress(AclearnError, KeyError, TypeError, ValueError):  # it may have been removed since
-        checkpoint = _read(Path(config.run.init_from))
-        known = checkpoint.state["return_mean_100"]
-        if known is None:  # the newest one: as its run ended
-            summary = RunFolder.open(checkpoint.path.parents[1]).read_summary()
-            if summary and summary["updates"] == checkpoint.label:
-                known = summary["return_mean_100"]
-        return None if known is None else float(known)
-    return None
-
-
-def _read(path: Path) -> Checkpoint:
-    if path.suffix == ".json":
-        return load_checkpoint(path)
-    checkpoint = load_newest(RunFolder.open(path).checkpoints_dir)
-    if checkpoint is None:
-        raise CheckpointError(f"{path} has no checkpoint yet")
-    return checkpoint
 
 
 def _different(checkpoint: Path, config: Config) -> str:
