@@ -67,7 +67,7 @@ def make_extension(
     *,
     key: str,
     expected: type[_T],
-    ours: Mapping[str, Any] = MappingProxyType({}),
+    ours: Mapping[str, str] = MappingProxyType({}),
     given: tuple[Any, ...] = (),
 ) -> _T:
     """The result of one of our classes, or of the user's class or function, for its arguments.
@@ -77,13 +77,13 @@ def make_extension(
         arguments: by keyword, from a configuration.
         key: of the configuration; a message begins with it and the name.
         expected: the class or protocol of the result.
-        ours: name → class.
+        ours: name → `module:Name`.
         given: by position, before the arguments.
 
     Raises:
         ConfigError: as `load_extension`, it raises, or its result is of another class; one line.
     """
-    made_by, where = ours.get(name) or load_extension(name, key=key), f"{key} {name!r}"
+    made_by, where = load_extension(ours.get(name, name), key=key), f"{key} {name!r}"
     try:
         made = made_by(*given, **arguments)
     except Exception as failure:
@@ -106,7 +106,7 @@ def make_extensions(
     *,
     key: str,
     expected: type[_T],
-    ours: Mapping[str, Any] = MappingProxyType({}),
+    ours: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, _T]:
     """The results of several entries of a configuration, by name; a repeated name gets a number.
 
@@ -114,7 +114,7 @@ def make_extensions(
         entries: name and arguments of each; the rest, and errors, as of `make_extension`.
         key: of the configuration.
         expected: the class or protocol of the results.
-        ours: name → class.
+        ours: name → `module:Name`.
     """
     made: dict[str, _T] = {}
     for number, (name, arguments) in enumerate(entries):

@@ -18,6 +18,7 @@ from compress.graphs.onnx_graph import build_onnx
 from compress.graphs.policy_graph import PolicyGraph, check_tensors
 from compress.link import Link
 from compress.link_check import check_compressor
+from compress.methods import LINKS
 from compress.methods.distiller import Distiller
 from compress.methods.fusion import Fusion
 from compress.methods.low_rank import LowRank
@@ -25,7 +26,7 @@ from compress.methods.pruning import Pruning
 from compress.methods.quantizer import Quantizer
 from compress.methods.static_graph import ONNX, TorchScript
 from compress.modules.fusion import fold_batch_norm, fold_normalisation, fuse_module
-from compress.parse import LINKS, parse_chain, parse_words
+from compress.parse import parse_chain, parse_words
 from compress.policy import Context, Policy
 from compress.runtimes.artifact_runtime import ArtifactRuntime, check_probe
 from compress.runtimes.onnx_runtime import OnnxRuntime

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aclearn.config import YamlError, parse_yaml
@@ -11,24 +11,8 @@ from aclearn.extensions import load_extension
 from compress.chain import CompressorChain
 from compress.errors import ChainError
 from compress.link import Link
-from compress.methods.distiller import Distiller
-from compress.methods.fusion import Fusion
-from compress.methods.low_rank import LowRank
-from compress.methods.pruning import Pruning
-from compress.methods.quantizer import Quantizer
-from compress.methods.static_graph import ONNX, TorchScript
-from compress.settings import ConfiguredLink
+from compress.methods import LINKS
 
-LINKS: dict[str, type[ConfiguredLink[Any]]] = {
-    "prune": Pruning,
-    "distill": Distiller,
-    "low_rank": LowRank,
-    "quantize": Quantizer,
-    "fuse": Fusion,
-    "torchscript": TorchScript,
-    "onnx": ONNX,
-}
-"""The links by their names in a configuration."""
 _SHORT = {"int8": ("quantize", "int8"), "fp16": ("quantize", "fp16"), "bf16": ("quantize", "bf16")}
 
 
@@ -101,9 +85,15 @@ def _link(item: Any, any_cpu: bool) -> Link:
     if name in _SHORT:
         name, main = _SHORT[name]
         arguments = [main, *arguments]
-    make: Callable[..., Link] = LINKS.get(name) or _users_link(str(name))
+    if name not in LINKS and ":" not in str(name):
+        names = (*LINKS, *_SHORT)
+        raise ChainError(
+            f"chain: the link {name!r} is unknown; expected one of {', '.join(names)}, or "
+            f"module:Class{did_you_mean(str(name), names)}"
+        )
+    make = load_extension(LINKS.get(name, name), key="chain", error=ChainError)
     settings = dict(value) if isinstance(value, Mapping) else {}
-    if any_cpu and make is Quantizer:
+    if any_cpu and name == "quantize":
         settings.setdefault("reduced_range", True)
     try:
         link = make(*arguments, **settings)
@@ -115,16 +105,6 @@ def _link(item: Any, any_cpu: bool) -> Link:
     if not isinstance(link, Link):
         raise ChainError(f"{name}: expected a compress.Link, got {type(link).__name__}")
     return link
-
-
-def _users_link(name: str) -> Callable[..., Link]:
-    if ":" not in name:
-        raise ChainError(
-            f"chain: the link {name!r} is unknown; expected one of {', '.join([*LINKS, *_SHORT])}, "
-            f"or module:Class{did_you_mean(name, [*LINKS, *_SHORT])}"
-        )
-    made: Callable[..., Link] = load_extension(name, key="chain", error=ChainError)
-    return made
 
 
 def _words_of(error: Exception) -> str:

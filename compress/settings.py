@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -65,10 +66,11 @@ def read_settings(
         raise ChainError(str(error)) from None
 
 
-def links_page(links: Mapping[str, type[ConfiguredLink[Any]]]) -> str:
-    """The text of docs/links.md."""
+def links_page(links: Mapping[str, str]) -> str:
+    """The text of docs/links.md, of a table name → `module:Class`."""
     parts = [_HEAD]
-    for name, link in links.items():
+    for name, address in links.items():
+        link: type[ConfiguredLink[Any]] = pkgutil.resolve_name(address)
         parts += [f"## {name}\n", f"{inspect.getdoc(link)}\n"]
         parts += [*settings_table(link.model), ""] if link.model.model_fields else []
     return "\n".join(parts)

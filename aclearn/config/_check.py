@@ -116,9 +116,10 @@ def _unknown(whole: type[BaseModel], data: Any, location: list[str], prefix: str
 
 
 def _losses_with(key: str) -> list[str]:
-    from aclearn.config.loss import loss_models  # which is made of checked groups itself
+    from aclearn.config.loss import ALGORITHMS  # which is made of checked groups itself
 
-    return [name for name, model in loss_models().items() if key in _explain.fields_of(model)]
+    models = {name: ALGORITHMS.model(name) for name in ALGORITHMS.names}
+    return [name for name, model in models.items() if model and key in _explain.fields_of(model)]
 
 
 def _missing(key: str, field: FieldInfo) -> Mistake:

@@ -76,6 +76,9 @@ def find(model: type[BaseModel], location: Sequence[str | int], data: Any) -> tu
 
 def expected(field: FieldInfo) -> str:
     """The values that a field accepts, as text: `whole number ≥ 1 or null`."""
+    for item in field.metadata:
+        if hasattr(item, "words"):  # `Named`
+            return str(item.words())
     return _type_words(field.annotation, _bounds(field.metadata))
 
 
@@ -107,7 +110,7 @@ def _type_words(kind: Any, bounds: str = "") -> str:
     if origin is tuple:
         return f"list of {_type_words(arguments[0])}".replace("whole number", "whole numbers")
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return str(kind.model_config.get("title"))
+        return str(getattr(kind, "words", lambda: "a section")())
     words = _PLAIN.get(origin or kind, getattr(kind, "__name__", str(kind)))
     return f"{words} {bounds}" if bounds else words
 

@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
+from aclearn.config._named import Named
+
+
+class Links(Named):
+    """The links of a chain, of which the package `compress` makes what they say."""
+
+    @override
+    def words(self) -> str:
+        return f"list of {self}, each alone or as `name: setting`"
+
+    @override
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return handler(source)
 
 
 class CompressorConfig(Group):
     """The processes that compress the acting policy; none without a chain or a ladder."""
 
-    chain: list[Any] = Field(
+    chain: Annotated[list[Any], Links("compress:LINKS")] = Field(
         default_factory=list,
-        description="links that compress the policy for actors, in order: a name (onnx, int8, "
-        "fuse), `name: setting` (prune: 0.5, distill: accerl-net1, quantize: int8, low_rank: 64), "
-        "or module:Class of yours; ends with its runtime, onnx or torchscript, else eager torch; "
-        "empty: no compression; docs/compression.md has all settings",
+        description="links that compress the policy for actors, in order, such as prune: 0.5; "
+        "int8, fp16 and bf16 stand for those settings of quantize; ends with its runtime, onnx or "
+        "torchscript, else eager torch; empty: no compression; docs/links.md has all settings",
     )
     ladder: list[list[Any]] = Field(
         default_factory=list,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
-from aclearn.config._named import NamedArguments
+from aclearn.config._named import Named, NamedArguments
 
 #: Largest bound of a ratio: beyond it float32 overflows.
 MAX_BAR = 3e38
@@ -135,25 +135,42 @@ class ActionValueConfig(LambdaConfig):
             )
 
 
-CORRECTORS: dict[str, type[Group]] = {
-    "vtrace": VTraceConfig,
-    "importance_sampling": ImportanceSamplingConfig,
-    "epsilon_correction": EpsilonCorrectionConfig,
-    "kl_filter": KLFilterConfig,
-    "no_correction": LambdaConfig,
-    "n_step": NStepConfig,
-    "retrace": ActionValueConfig,
-    "tree_backup": ActionValueConfig,
-    "q_lambda": ActionValueConfig,
-    "q_importance_sampling": ActionValueConfig,
+class OurCorrector(NamedTuple):
+    """A corrector of aclearn: its class by address, which imports torch, and its model."""
+
+    address: str
+    model: type[Group]
+
+
+CORRECTORS = {
+    "vtrace": OurCorrector("correctors:VTrace", VTraceConfig),
+    "importance_sampling": OurCorrector("correctors:ImportanceSampling", ImportanceSamplingConfig),
+    "epsilon_correction": OurCorrector("correctors:EpsilonCorrection", EpsilonCorrectionConfig),
+    "kl_filter": OurCorrector("correctors:KLFilter", KLFilterConfig),
+    "no_correction": OurCorrector("correctors:NoCorrection", LambdaConfig),
+    "n_step": OurCorrector("correctors:NStep", NStepConfig),
+    "retrace": OurCorrector("correctors:Retrace", ActionValueConfig),
+    "tree_backup": OurCorrector("correctors:TreeBackup", ActionValueConfig),
+    "q_lambda": OurCorrector("correctors:QLambda", ActionValueConfig),
+    "q_importance_sampling": OurCorrector("correctors:QImportanceSampling", ActionValueConfig),
 }
-"""The models of our correctors by their names."""
+"""Our correctors by their names."""
 
 
 class CorrectorConfig(NamedArguments):
     """One corrector of the chain; in YAML `name` or `name: {arguments}`."""
 
-    table = CORRECTORS
+    table = Named("aclearn.config.correctors:CORRECTORS")
+
+    @override
+    @classmethod
+    def model_of(cls, name: str) -> type[Group] | None:
+        return CORRECTORS[name].model if name in CORRECTORS else None
+
+    @property
+    def address(self) -> str:
+        """`module:Name` of the class."""
+        return CORRECTORS[self.name].address if self.name in CORRECTORS else self.name
 
 
 def _entry(arguments: Group, config: Any) -> tuple[int, str]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from aclearn.config import _explain
+from aclearn.config._named import Named
 from aclearn.config._yaml import dump_yaml
-from aclearn.config.correctors import CORRECTORS
-from aclearn.config.loss import LossConfig, loss_models
+from aclearn.config.loss import LossConfig
 from aclearn.config.model import Config
-from aclearn.config.sinks import SINKS
-from aclearn.config.strategies import STRATEGIES
 
 _HEAD = """# Configuration
 
@@ -42,17 +39,6 @@ actors: {processes: 4}
 _TABLE = ("| key | type | default | meaning |", "|---|---|---|---|")
 
 
-def _parts() -> dict[str, tuple[str, Mapping[str, type[BaseModel]]]]:
-    """Heading and models of a key whose value names a model, by the key."""
-    own = {kind: model for kind, model in loss_models().items() if kind != "actor_critic"}
-    return {
-        "loss.kind": ("loss", own),
-        "correctors": ("correctors", CORRECTORS),
-        "monitor.strategies": ("strategies", STRATEGIES),
-        "metrics.sinks": ("sinks", SINKS),
-    }
-
-
 class ConfigKey(NamedTuple):
     """One key of the configuration; all fields are texts."""
 
@@ -74,18 +60,28 @@ def describe_config() -> list[ConfigKey]:
 
 def configuration_page() -> str:
     """The text of docs/configuration.md."""
-    lines, parts_of = [_HEAD], _parts()
+    lines, fields = [_HEAD], dict(_explain.walk(Config))
     for section, entries in groupby(describe_config(), lambda entry: entry.section):
         parts: list[str] = []
         lines += [f"\n## {section}\n", *_TABLE]
         for entry in entries:
             lines.append(_row(entry))
-            heading, models = parts_of.get(entry.key, ("", {}))
-            for name, model in models.items():
+            heading = entry.key.removesuffix(".kind").rpartition(".")[2]
+            for name, model in _models(fields[entry.key]).items():
                 parts += [f"\n### {heading}: {name}\n", *settings_table(model)]
                 parts += _usual(model)
         lines += parts  # below the section's own table
     return "\n".join(lines) + "\n"
+
+
+def _models(field: FieldInfo) -> dict[str, type[BaseModel]]:
+    """The models that names in this key's value choose, but the one whose keys the page has."""
+    shown = LossConfig.model_for({})
+    listed = [each for each in get_args(field.annotation) if hasattr(each, "model_of")]
+    of = {each.table: each.model_of for each in listed if each.table}
+    of |= {each: each.model for each in field.metadata if isinstance(each, Named)}
+    found = {name: model_of(name) for table, model_of in of.items() for name in table.names}
+    return {name: model for name, model in found.items() if model and model is not shown}
 
 
 def _usual(model: type[BaseModel]) -> list[str]:

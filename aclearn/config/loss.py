@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, SerializeAsAny, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, SerializeAsAny
 
 from aclearn.config._fields import Group
-from aclearn.config._named import known
+from aclearn.config._named import Named
 from aclearn.config.correctors import CorrectorConfig
+
+ALGORITHMS = Named("aclearn.algorithms:ALGORITHMS")
+"""Our algorithms by `loss.kind`."""
 
 
 def loss_kind(default: str) -> Any:
     """The key `loss.kind` of an algorithm's model."""
-    return Field(
+    field: Any = Field(
         default=default,
-        description="loss: actor_critic, a2c, ppo, impact, ddpg, or module:Name of yours, whose "
-        "arguments are the other keys of this section (docs/algorithms.md)",
+        description="algorithm; the other keys of this section are its own (docs/algorithms.md)",
     )
+    field.metadata.append(ALGORITHMS)
+    return field
 
 
 class LossConfig(Group):
@@ -64,17 +67,12 @@ class LossConfig(Group):
     def model_for(cls, data: Any) -> type[LossConfig]:
         """The model of the loss that `data` names."""
         kind = data.get("kind", "actor_critic") if isinstance(data, Mapping) else "actor_critic"
-        address = _algorithms().get(str(kind))
-        return pkgutil.resolve_name(address).config_model if address else UsersLossConfig
+        model: Any = ALGORITHMS.model(str(kind))
+        return model or UsersLossConfig
 
     def learned_together(self, config: Any) -> int:
         """Consecutive steps of an environment that an update's returns can reach over."""
         return int(config.actors.unroll_length)
-
-    @field_validator("kind")
-    @classmethod
-    def _is_known(cls, kind: str) -> str:
-        return known(kind, _algorithms())
 
 
 def _loss_of_its_kind(data: Any) -> Any:
@@ -91,19 +89,6 @@ AnyLoss = Annotated[SerializeAsAny[LossConfig], BeforeValidator(_loss_of_its_kin
 """The section `loss`: a `LossConfig` of the kind that it names."""
 
 
-def loss_models() -> dict[str, type[LossConfig]]:
-    """The models of our algorithms by `loss.kind`."""
-    return {
-        kind: pkgutil.resolve_name(address).config_model for kind, address in _algorithms().items()
-    }
-
-
 def default_correctors(loss: LossConfig) -> tuple[CorrectorConfig, ...]:
     """The list `correctors` of a configuration that has none."""
     return tuple(CorrectorConfig.model_validate(each) for each in loss.usual_correctors)
-
-
-def _algorithms() -> Mapping[str, str]:
-    # by its address: the algorithms are made of this package's models
-    table: Mapping[str, str] = pkgutil.resolve_name("aclearn.algorithms:ALGORITHMS")
-    return table

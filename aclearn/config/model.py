@@ -141,9 +141,8 @@ class Config(Group):
     loss: AnyLoss = Field(default_factory=lambda: LossConfig.model_for({})())
     correctors: Annotated[tuple[CorrectorConfig, ...], Strict(False)] = Field(
         default_factory=lambda earlier: default_correctors(earlier["loss"]),
-        description="corrections of off-policy data before the loss, in order: names below, or "
-        "module:Name of yours; empty: one-step targets without correction; the default depends on "
-        "loss.kind",
+        description="corrections of off-policy data before the loss, in order; empty: one-step "
+        "targets without correction; the default depends on loss.kind",
     )
     optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
     tuner: TunerConfig = Field(default_factory=TunerConfig)

@@ -9,15 +9,41 @@ from pydantic import ConfigDict, Field, Strict
 from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
-from aclearn.config._named import NamedArguments
-from aclearn.config.sinks import SinkConfig
-from aclearn.config.strategies import StrategyConfig
+from aclearn.config._named import Named, NamedArguments
+
+
+class StrategyArguments(Group):
+    """Common arguments of strategies."""
+
+    dwell_s: float = Field(
+        default=10.0,
+        gt=0.0,
+        le=86_400.0,
+        description="least time between two changes by this strategy, in seconds",
+    )
+
+
+class UsersStrategyArguments(StrategyArguments):
+    """Arguments of a user's own strategy: its class takes the further keys."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class StrategyConfig(NamedArguments):
+    """One strategy; in YAML `name` or `name: {arguments}`."""
+
+    table = Named("aclearn.control.strategies:STRATEGIES")
+    users = UsersStrategyArguments
+
+
+class SinkConfig(NamedArguments):
+    """One sink of metrics; in YAML `name` or `name: {arguments}`."""
+
+    table = Named("aclearn.metrics.sinks:SINKS")
 
 
 class UsersClass(NamedArguments):
     """One entry that names a class of the user's own."""
-
-    model_config = ConfigDict(title="module:Name or `module:Name: {argument: value}`")
 
     form = "module:Name or one `module:Name: {argument: value}`"
 
@@ -45,22 +71,20 @@ class MonitorConfig(Group):
     )
     plugins: Annotated[tuple[UsersClass, ...], Strict(False)] = Field(
         default=(),
-        description="decisions of yours from the run's metrics: module:Name of subclasses of "
-        "aclearn.control.MonitorPlugin, with arguments `module:Name: {argument: value}`; a later "
-        "plug-in overrules an earlier one, and each overrules the tuner and the strategies",
+        description="decisions of yours from the run's metrics: subclasses of "
+        "aclearn.control.MonitorPlugin; a later plug-in overrules an earlier one, and each "
+        "overrules the tuner and the strategies",
     )
     strategies: Annotated[tuple[StrategyConfig, ...], Strict(False)] = Field(
         default=(),
-        description="strategies that adapt the compression while the run goes on: threshold, "
-        "reward_gap, linear_mix, staged, bandit, or module:Name of subclasses of "
-        "aclearn.control.Strategy; one may choose the rung of compressor.ladder, and one the share "
-        "of unrolls",
+        description="strategies that adapt the compression while the run goes on; yours are "
+        "subclasses of aclearn.control.Strategy; one may choose the rung of compressor.ladder, and "
+        "one the share of unrolls",
     )
     indicators: Annotated[tuple[UsersClass, ...], Strict(False)] = Field(
         default=(),
-        description="figures of yours in the metrics: module:Name of subclasses of "
-        "aclearn.metrics.indicators.Indicator, with arguments `module:Name: {argument: value}`; "
-        "each sees those before it",
+        description="figures of yours in the metrics: subclasses of "
+        "aclearn.metrics.indicators.Indicator; each sees those before it",
     )
     return_window_s: float = Field(
         default=60.0,
@@ -97,8 +121,8 @@ class MetricsConfig(Group):
 
     sinks: Annotated[tuple[SinkConfig, ...], Strict(False)] = Field(
         default=(),
-        description="other places that take each metrics line and decision: wandb (Weights & "
-        "Biases), or module:Name of subclasses of aclearn.metrics.sinks.MetricsSink",
+        description="other places that take each metrics line and decision; yours are subclasses "
+        "of aclearn.metrics.sinks.MetricsSink",
     )
     sink_timeout_s: float = Field(
         default=5.0,

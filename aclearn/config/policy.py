@@ -9,8 +9,8 @@ from pydantic import Field, Strict, field_validator
 from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
-from aclearn.config._named import known
-from aclearn.types import ACTIVATIONS, ARCHITECTURES, AUTO, refuse_recurrence
+from aclearn.config._named import Named
+from aclearn.types import ACTIVATIONS, AUTO, refuse_recurrence
 
 if TYPE_CHECKING:
     Activation = str
@@ -21,10 +21,10 @@ else:
 class PolicyConfig(Group):
     """The network."""
 
-    architecture: str = Field(
+    architecture: Annotated[str, Named("aclearn.types:ARCHITECTURES", (AUTO,))] = Field(
         default=AUTO,
-        description="network: auto (one that fits the observations; config.yaml of the run names "
-        f"it), {', '.join(ARCHITECTURES)}, or module:Class of yours (docs/networks.md)",
+        description="network; auto: one that fits the observations, which config.yaml of the run "
+        "names (docs/networks.md)",
     )
     arguments: dict[str, Any] = Field(
         default_factory=dict, description="keyword arguments of a network of yours"
@@ -75,12 +75,13 @@ class PolicyConfig(Group):
         """Whether the network is a class of the user's own."""
         return ":" in self.architecture
 
-    @field_validator("architecture")
+    @field_validator("architecture", mode="before")
     @classmethod
-    def _is_known(cls, name: str) -> str:
-        if ":" not in name and (refusal := refuse_recurrence(name)) is not None:
+    def _keeps_no_state(cls, name: Any) -> Any:
+        named = isinstance(name, str) and ":" not in name
+        if named and (refusal := refuse_recurrence(name)) is not None:
             raise ValueError(refusal)
-        return known(name, {AUTO: None, **ARCHITECTURES})
+        return name
 
     @override
     def contradictions(self, config: Any) -> Iterator[str]:

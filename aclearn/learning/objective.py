@@ -9,34 +9,8 @@ from aclearn.algorithms import ALGORITHMS, Loss, TargetNetworkConfig
 from aclearn.config import CorrectorConfig, LossConfig, validated
 from aclearn.errors import ConfigError
 from aclearn.extensions import make_extension
-from correctors import (
-    Corrector,
-    CorrectorChain,
-    EpsilonCorrection,
-    ImportanceSampling,
-    KLFilter,
-    NoCorrection,
-    NStep,
-    QImportanceSampling,
-    QLambda,
-    Retrace,
-    TreeBackup,
-    VTrace,
-)
+from correctors import Corrector, CorrectorChain
 
-#: Our correctors by their names in a configuration.
-CORRECTORS: dict[str, type[Corrector]] = {
-    "vtrace": VTrace,
-    "importance_sampling": ImportanceSampling,
-    "epsilon_correction": EpsilonCorrection,
-    "kl_filter": KLFilter,
-    "no_correction": NoCorrection,
-    "n_step": NStep,
-    "retrace": Retrace,
-    "tree_backup": TreeBackup,
-    "q_lambda": QLambda,
-    "q_importance_sampling": QImportanceSampling,
-}
 #: Results of every chain.
 _MADE = frozenset({"targets", "advantages", "weights"})
 _PARAMETERS = "behaviour_parameters"
@@ -96,8 +70,7 @@ def make_objective(
 
 def _make_loss(config: LossConfig) -> tuple[Loss, LossConfig]:
     kind = config.kind
-    address = ALGORITHMS.get(kind, kind)
-    loss: Loss = make_extension(address, {}, key="loss.kind", expected=Loss)  # type: ignore[type-abstract]
+    loss: Loss = make_extension(kind, {}, key="loss.kind", expected=Loss, ours=ALGORITHMS)  # type: ignore[type-abstract]
     possible = _MADE | {_PARAMETERS}
     if missing := loss.needs - possible:
         raise ConfigError(
@@ -121,7 +94,7 @@ def _with_corrector(chain: CorrectorChain, config: CorrectorConfig, key: str) ->
         arguments,
         key=key,
         expected=Corrector,  # type: ignore[type-abstract]
-        ours=CORRECTORS,
+        ours={config.name: config.address},
     )
     try:
         return chain.add(made)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from aclearn.config import Config, config_of_keys, override_keys
+from aclearn.config import Config, LossConfig, config_of_keys, override_keys
 from aclearn.errors import EnvironmentFailure
 from aclearn.policies import choose_architecture, halves_pay
 from aclearn.types import EnvSpec
@@ -20,7 +20,6 @@ _OF_THE_ENVIRONMENT = ("env.", "actors.step_timeout_s", "run.pythonpath", "run.d
 _OF_ACTORS = ("actors.", "trainer.device", "trainer.unrolls_per_batch")
 #: Bound of a run that learns from images, of unknown difficulty.
 _STEPS_OF_IMAGES = 10_000_000
-_CORRECTORS = [{"vtrace": {"lambda": 0.95}}, "importance_sampling"]
 
 
 class Chosen(NamedTuple):
@@ -66,7 +65,8 @@ def _entries(env_id: str, spec: EnvSpec, target: float | None) -> Iterator[tuple
         yield "loss.normalise_returns", True, "the size of rewards is not known"
     yield "loss.discount", 0.99, "discount factor per agent step"
     yield from _for_large_images() if large else _for_the_rest()
-    yield "correctors", _CORRECTORS, "targets and advantages; weights of the policy gradient"
+    correctors = list(LossConfig.model_for({"kind": "ppo"}).usual_correctors)
+    yield "correctors", correctors, "targets and advantages; weights of the policy gradient"
 
 
 def _for_the_rest() -> Iterator[tuple[str, Any, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 import types
 from pathlib import Path
@@ -233,6 +234,6 @@ def test_the_page_of_links_is_current() -> None:
 
 
 def test_every_setting_of_a_link_says_what_it_means() -> None:
-    for name, link in LINKS.items():
-        for key, field in link.model.model_fields.items():
+    for name, address in LINKS.items():
+        for key, field in pkgutil.resolve_name(address).model.model_fields.items():
             assert field.description, f"{name}: {key}"

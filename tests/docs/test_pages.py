@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aclearn.config import describe_config
-from aclearn.config.loss import loss_models
+from aclearn.config.loss import ALGORITHMS
 
 _ROOT = Path(__file__).parents[2]
 _PAGES = [
@@ -69,7 +69,11 @@ def test_every_page_that_a_message_or_comment_names_exists() -> None:
 )
 def test_every_key_of_the_configuration_that_a_page_names_exists(page: Path) -> None:
     keys = {entry.key for entry in describe_config()}
-    keys |= {f"loss.{key}" for model in loss_models().values() for key in model.model_fields}
+    keys |= {
+        f"loss.{key}"
+        for model in map(ALGORITHMS.model, ALGORITHMS.names)
+        for key in model.model_fields
+    }
     known = keys | {key.rpartition(".")[0] for key in keys}
     sections = "|".join({key.partition(".")[0] for key in keys})
     named = re.findall(rf"`((?:{sections})\.\w[\w.]*)", page.read_text("utf-8"))

@@ -7,7 +7,33 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import Field
+
+from aclearn.config import Whole
+from aclearn.config.monitor import StrategyArguments
 from aclearn.control.strategies.strategy import Decision, Moment, Strategy
+
+
+class BanditConfig(StrategyArguments):
+    """A sliding-window UCB bandit whose arms are the rungs, and its reward growth per second."""
+
+    indicator: str = Field(
+        default="return_mean_100",
+        min_length=1,
+        description="cumulative reward CR, a figure of the metrics line",
+    )
+    every_s: float = Field(
+        default=60.0,
+        gt=0.0,
+        le=86_400.0,
+        description="time Δ that a play of a rung is measured, in seconds, after dwell_s",
+    )
+    window: Whole = Field(
+        default=40, ge=2, le=1000, description="newest plays that count; older ones are forgotten"
+    )
+    exploration: float = Field(
+        default=0.6, ge=0.0, le=100.0, description="ξ: how much an uncertain rung is preferred"
+    )
 
 
 class Bandit(Strategy):
@@ -19,32 +45,19 @@ class Bandit(Strategy):
     2011). The next rung has the highest mean + B √(ξ ln n / N): of its N plays among the n that
     count; B is the spread of all of them. A rung without plays comes first, and of equals the most
     compressed one.
-
-    Args:
-        indicator: metric of the cumulative reward.
-        every_s: measured seconds of a play.
-        window: number of plays that count.
-        exploration: ξ; the theory requires more than 0.5.
     """
 
-    def __init__(
-        self,
-        indicator: str = "return_mean_100",
-        *,
-        every_s: float = 60.0,
-        window: int = 40,
-        exploration: float = 0.6,
-    ) -> None:
-        self._indicator, self._every_s, self._exploration = indicator, every_s, exploration
+    config_model = BanditConfig
+
+    def __init__(self, **arguments: Any) -> None:
+        config = BanditConfig(**arguments)
+        self.indicators = (config.indicator,)
+        self._indicator, self._every_s = config.indicator, config.every_s
+        self._exploration = config.exploration
         #: Rung and growth per second of each play that counts, the oldest first.
-        self._plays: deque[tuple[int, float]] = deque(maxlen=window)
+        self._plays: deque[tuple[int, float]] = deque(maxlen=config.window)
         #: Rung, time and return at the start of the present play.
         self._began: tuple[int, float, float] | None = None
-
-    @property
-    def indicators(self) -> tuple[str, ...]:
-        """The cumulative reward."""
-        return (self._indicator,)
 
     def decide(self, moment: Moment) -> Decision | None:
         """The next rung, at the end of a play."""

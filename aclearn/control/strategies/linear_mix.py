@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from pydantic import Field
+
+from aclearn.config.monitor import StrategyArguments
 from aclearn.control.directives import SetChain, SetMix
 from aclearn.control.strategies.strategy import Decision, Moment, Strategy
+
+
+class LinearMixConfig(StrategyArguments):
+    """The share α of unrolls that the compressed policy plays falls linearly with a distance."""
+
+    indicator: str = Field(
+        default="compressor_kl_mean",
+        min_length=1,
+        description="distance of the two policies, a figure of the metrics line",
+    )
+    zero_at: float = Field(
+        default=1.0, gt=0.0, description="distance from which on α is 0; α is 1 at distance 0"
+    )
+    step: float = Field(default=0.05, gt=0.0, le=1.0, description="least change of α")
 
 
 class LinearMix(Strategy):
     """The compressed policy plays an unroll with probability α = 1 − indicator / `zero_at`.
 
     α is at least 0. Changes of less than `step` are skipped, except those to 0 and to 1.
-
-    Args:
-        indicator: metric that is 0 if the two policies are equal.
-        zero_at: distance from which on the uncompressed policy plays alone.
-        step: least change of α.
     """
+
+    config_model = LinearMixConfig
 
     sets: ClassVar[type[SetChain] | type[SetMix]] = SetMix
     start: ClassVar[float] = 1.0
 
-    def __init__(
-        self, indicator: str = "compressor_kl_mean", zero_at: float = 1.0, *, step: float = 0.05
-    ) -> None:
-        self._indicator, self._zero_at, self._step = indicator, zero_at, step
-
-    @property
-    def indicators(self) -> tuple[str, ...]:
-        """The distance."""
-        return (self._indicator,)
+    def __init__(self, **arguments: Any) -> None:
+        config = LinearMixConfig(**arguments)
+        self.indicators = (config.indicator,)
+        self._indicator, self._zero_at, self._step = config.indicator, config.zero_at, config.step
 
     def decide(self, moment: Moment) -> Decision | None:
         """α of the newest distance."""

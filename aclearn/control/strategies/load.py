@@ -8,14 +8,9 @@ from pathlib import Path
 from aclearn.config import Config
 from aclearn.control.decision_log import DecisionLog
 from aclearn.control.directives import SetChain, SetMix
-from aclearn.control.strategies.bandit import Bandit
+from aclearn.control.strategies import STRATEGIES, Strategy
 from aclearn.control.strategies.indicators import needs_of
-from aclearn.control.strategies.linear_mix import LinearMix
-from aclearn.control.strategies.reward_gap import RewardGap
-from aclearn.control.strategies.staged import Staged
-from aclearn.control.strategies.strategy import Strategy
 from aclearn.control.strategies.strategy_plugin import Show, StrategyPlugin
-from aclearn.control.strategies.threshold import Threshold
 from aclearn.errors import ConfigError
 from aclearn.extensions import make_extension
 from aclearn.metrics.indicators import load_indicators
@@ -23,13 +18,6 @@ from aclearn.metrics.names import check_line_name
 from aclearn.runs import STRATEGIES_FILE, read_metrics
 
 _KEY = "monitor.strategies"
-_OURS: dict[str, type[Strategy]] = {
-    "threshold": Threshold,
-    "reward_gap": RewardGap,
-    "linear_mix": LinearMix,
-    "staged": Staged,
-    "bandit": Bandit,
-}
 _SETS = {SetChain: "the rung of the ladder", SetMix: "the share of unrolls"}
 
 
@@ -91,7 +79,9 @@ def _make(config: Config, roles: Collection[str]) -> dict[str, tuple[Strategy, f
     for entry in entries:
         arguments = entry.arguments.model_dump()
         dwell_s = arguments.pop("dwell_s")
-        strategy = make_extension(entry.name, arguments, key=_KEY, expected=Strategy, ours=_OURS)
+        strategy = make_extension(
+            entry.name, arguments, key=_KEY, expected=Strategy, ours=STRATEGIES
+        )
         faults += _faults(entry.name, strategy, config)
         for figure in strategy.indicators if config.compressor.rungs else ():
             try:

@@ -5,11 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from pydantic import Field
 from typing_extensions import override
 
+from aclearn.config import Whole
+from aclearn.config.monitor import StrategyArguments
 from aclearn.control.strategies.strategy import Decision, HeldFor, Moment, Strategy
 
 _EXPLORATION, _IMPROVEMENT, _CONVERGENCE = "exploration", "improvement", "convergence"
+
+
+class StagedConfig(StrategyArguments):
+    """Exploration, improvement and convergence, distinguished by the slope, each with its rung."""
+
+    indicator: str = Field(
+        default="return_slope_per_s",
+        min_length=1,
+        description="slope of the return, a figure of the metrics line",
+    )
+    slope: float = Field(
+        default=0.01,
+        gt=0.0,
+        description="slope above which the policy improves, in points of the game per second",
+    )
+    back_share: float = Field(
+        default=0.5, gt=0.0, le=1.0, description="share of it below which the slope counts as low"
+    )
+    calm_s: float = Field(
+        default=120.0,
+        gt=0.0,
+        le=86_400.0,
+        description="how long the slope must be low before improvement ends, in seconds",
+    )
+    exploration: Whole = Field(default=0, ge=0, description="rung before the first improvement")
+    improvement: Whole = Field(default=1, ge=0, description="rung while the policy improves")
+    convergence: Whole = Field(default=0, ge=0, description="rung after an improvement")
 
 
 class Staged(Strategy):
@@ -17,38 +47,19 @@ class Staged(Strategy):
 
     A run begins in exploration. A slope above `slope` is improvement, at any time. A slope below
     `back_share` · `slope` for `calm_s` ends it: that is convergence.
-
-    Args:
-        indicator: metric of the slope of the return.
-        slope: least slope of improvement.
-        back_share: share of it below which the slope counts as low.
-        calm_s: how long it must be low, in seconds.
-        exploration, improvement, convergence: the rungs.
     """
+
+    config_model = StagedConfig
 
     stages: ClassVar[tuple[str, ...]] = (_EXPLORATION, _IMPROVEMENT, _CONVERGENCE)
 
-    def __init__(
-        self,
-        indicator: str = "return_slope_per_s",
-        slope: float = 0.01,
-        *,
-        back_share: float = 0.5,
-        calm_s: float = 120.0,
-        exploration: int = 0,
-        improvement: int = 1,
-        convergence: int = 0,
-    ) -> None:
-        self._indicator, self._slope, self._calm_s = indicator, slope, calm_s
-        self._low = back_share * slope
-        rungs = (exploration, improvement, convergence)
-        self._rungs = dict(zip(self.stages, rungs, strict=True))
+    def __init__(self, **arguments: Any) -> None:
+        config = StagedConfig(**arguments)
+        self.indicators = (config.indicator,)
+        self._indicator, self._slope, self._calm_s = config.indicator, config.slope, config.calm_s
+        self._low = config.back_share * config.slope
+        self._rungs: dict[str, int] = {stage: getattr(config, stage) for stage in self.stages}
         self._stage, self._low_for = _EXPLORATION, HeldFor()
-
-    @property
-    def indicators(self) -> tuple[str, ...]:
-        """The slope."""
-        return (self._indicator,)
 
     def faults(self, rungs: int) -> list[str]:
         """Stages whose rung is not on the ladder."""

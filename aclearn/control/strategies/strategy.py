@@ -64,15 +64,12 @@ class Strategy:
         sets: `SetChain` for a strategy that sets the rung, `SetMix` for one that sets the share of
             unrolls that actors play with the compressed policy.
         start: the setting before the first decision.
+        indicators: the metrics that it requires.
     """
 
     sets: ClassVar[type[SetChain] | type[SetMix]] = SetChain
     start: ClassVar[float] = 0
-
-    @property
-    def indicators(self) -> tuple[str, ...]:
-        """The metrics that it requires."""
-        return ()
+    indicators: tuple[str, ...] = ()
 
     def decide(self, moment: Moment) -> Decision | None:
         """The decision on a new line; None for no change.

@@ -3,14 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
+from pydantic import Field
 from typing_extensions import override
 
+from aclearn.config.monitor import StrategyArguments
 from aclearn.control.strategies.strategy import Decision, HeldFor, Moment, Strategy
 
 #: Factor of the wait before a return, if the rung fails again.
 _WAIT_GROWS_BY = 2.0
+
+
+class ReturnsConfig(StrategyArguments):
+    """Arguments of a strategy that comes back from a more faithful rung."""
+
+    back_share: float = Field(
+        default=0.5,
+        gt=0.0,
+        le=1.0,
+        description="share of the bound below which the indicator counts as low again",
+    )
+    back_after_s: float = Field(
+        default=30.0,
+        gt=0.0,
+        le=86_400.0,
+        description="how long the indicator must be low before a less faithful rung is tried "
+        "again, in seconds; doubles each time that rung fails again",
+    )
+    back_after_most_s: float = Field(
+        default=600.0,
+        gt=0.0,
+        le=86_400.0,
+        description="bound of that wait, in seconds",
+    )
+
+
+class ThresholdConfig(ReturnsConfig):
+    """An indicator beyond a bound: the next more faithful rung of the ladder."""
+
+    indicator: str = Field(
+        default="compressor_kl_max",
+        min_length=1,
+        description="bounded quantity, a figure of the metrics line",
+    )
+    epsilon: float = Field(
+        default=14.0, gt=0.0, description="bound ε of the indicator; of a divergence, in nats"
+    )
 
 
 class Threshold(Strategy):
@@ -20,36 +59,21 @@ class Threshold(Strategy):
     It follows when the indicator was below `back_share` · `epsilon` for `back_after_s`. This wait
     doubles each time a rung fails again, up to `back_after_most_s`; it is reset when the rung has
     held for as long.
-
-    Args:
-        indicator: a metric.
-        epsilon: its bound.
-        back_share: share of the bound below which it counts as low again.
-        back_after_s: how long it must be low before the return, in seconds.
-        back_after_most_s: bound of that wait.
     """
 
-    def __init__(
-        self,
-        indicator: str = "compressor_kl_max",
-        epsilon: float = 14.0,
-        *,
-        back_share: float = 0.5,
-        back_after_s: float = 30.0,
-        back_after_most_s: float = 600.0,
-    ) -> None:
-        self._indicator, self._epsilon, self._low = indicator, epsilon, back_share * epsilon
-        self._back_after_s = back_after_s
-        self._back_after_most_s = max(back_after_s, back_after_most_s)
+    config_model: ClassVar[type[StrategyArguments]] = ThresholdConfig
+
+    def __init__(self, **arguments: Any) -> None:
+        config = ThresholdConfig(**arguments)
+        self.indicators = (config.indicator,)
+        self._indicator, self._epsilon = config.indicator, config.epsilon
+        self._low = config.back_share * config.epsilon
+        self._back_after_s = config.back_after_s
+        self._back_after_most_s = max(config.back_after_s, config.back_after_most_s)
         #: How long the indicator must be low; and the rung that failed last: rungs up to it are on
         #: trial.
-        self._wait_s, self._failed = back_after_s, -1
+        self._wait_s, self._failed = self._back_after_s, -1
         self._low_for = HeldFor()
-
-    @property
-    def indicators(self) -> tuple[str, ...]:
-        """The bounded metric."""
-        return (self._indicator,)
 
     def value(self, moment: Moment) -> float | None:
         """The indicator; None where it is not known."""

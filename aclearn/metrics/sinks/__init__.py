@@ -1,8 +1,8 @@
-"""Sinks: classes of the user that take a run's metrics elsewhere."""
+"""Sinks, which take a run's metrics elsewhere: ours, and classes of the user's."""
 
 from __future__ import annotations
 
 from aclearn.metrics.sinks.sink import MetricsSink, SinkRun
-from aclearn.metrics.sinks.sink_set import SinkSet, load_sinks
+from aclearn.metrics.sinks.sink_set import SINKS, SinkSet, load_sinks
 
-__all__ = ["MetricsSink", "SinkRun", "SinkSet", "load_sinks"]
+__all__ = ["SINKS", "MetricsSink", "SinkRun", "SinkSet", "load_sinks"]

@@ -10,15 +10,16 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from aclearn.config.sinks import SinkConfig
+from aclearn.config.monitor import SinkConfig
 from aclearn.errors import words_of
 from aclearn.extensions import make_extensions
 from aclearn.metrics.sinks.sink import MetricsSink, SinkRun
-from aclearn.metrics.sinks.wandb_sink import WandbSink
 
 _LOGGER = logging.getLogger(__name__)
 _KEY: Final = "metrics.sinks"
-_OURS: Final = {"wandb": WandbSink}
+
+#: Our sinks by their names; the `config_model` of each has its arguments.
+SINKS: Final = {"wandb": "aclearn.metrics.sinks.wandb_sink:WandbSink"}
 
 #: Calls that wait for a sink; newer ones are dropped. Minutes of a run with usual lines.
 MOST_WAITING: Final = 256
@@ -173,4 +174,4 @@ def load_sinks(entries: Iterable[SinkConfig]) -> dict[str, MetricsSink]:
         ConfigError: one cannot be imported or made, or is no `MetricsSink`.
     """
     named = ((entry.name, entry.arguments.model_dump()) for entry in entries)
-    return make_extensions(named, key=_KEY, expected=MetricsSink, ours=_OURS)
+    return make_extensions(named, key=_KEY, expected=MetricsSink, ours=SINKS)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 import secrets
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+from pydantic import Field
+
+from aclearn.config import Group
 from aclearn.metrics.names import CHAIN_STEPS, PART_SECONDS
 from aclearn.metrics.sinks.sink import MetricsSink, SinkRun
 from aclearn.runs import write_atomically
@@ -17,6 +20,19 @@ ID_FILE: Final = "wandb_id"
 _LEFT_OUT: Final = frozenset({PART_SECONDS, CHAIN_STEPS})
 
 
+class WandbConfig(Group):
+    """Weights & Biases; `pip install 'aclearn[wandb]'`."""
+
+    project: str = Field(default="aclearn", min_length=1, description="project of the run")
+    entity: str | None = Field(default=None, description="user or team; null: your own")
+    group: str | None = Field(default=None, description="group of runs, e.g. of a sweep")
+    tags: list[str] = Field(default_factory=list, description="tags of the run")
+    mode: Literal["online", "offline"] = Field(
+        default="online",
+        description="offline: write into the run's folder; `wandb sync` sends it later",
+    )
+
+
 class WandbSink(MetricsSink):
     """Sends metrics lines, decisions and the summary to Weights & Biases, over `env_steps`.
 
@@ -25,26 +41,16 @@ class WandbSink(MetricsSink):
     configuration is sent without `env.kwargs`. A resumed run continues its run there. The key of
     the account comes from `wandb login` or WANDB_API_KEY.
 
-    Args:
-        project, entity, group, tags, mode: as of `wandb.init`.
-
     Raises:
         ModuleNotFoundError: wandb is not installed.
     """
 
-    def __init__(
-        self,
-        project: str = "aclearn",
-        entity: str | None = None,
-        group: str | None = None,
-        tags: tuple[str, ...] = (),
-        mode: str = "online",
-    ) -> None:
+    config_model = WandbConfig
+
+    def __init__(self, **arguments: Any) -> None:
         if importlib.util.find_spec("wandb") is None:  # importing it takes a second
             raise ModuleNotFoundError("No module named 'wandb'", name="wandb")
-        self._arguments: dict[str, Any] = {
-            "project": project, "entity": entity, "group": group, "tags": tags, "mode": mode,
-        }  # fmt: skip
+        self._arguments = WandbConfig(**arguments).model_dump()
         self._run: Any = None
 
     def open(self, run: SinkRun) -> None:

@@ -129,7 +129,7 @@ def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
             "'actor-critic' is unknown; expected one of actor_critic, a2c, ppo, impact, ddpg, or "
             "module:Name of yours; did you mean actor_critic?",
         ),
-        ("correctors", "vtrace", "expected list of names or `name: {arguments}`, got 'vtrace' "),
+        ("correctors", "vtrace", "expected list of vtrace, importance_sampling, "),
         ("loss.entropy_cost", "1e39", "expected number ≥ 0 and ≤ 1e+06, got 1e+39 (number);"),
         ("optimiser.max_grad_norm", ".inf", "expected number ≥ 0, got inf (number);"),
         ("optimiser.adam_beta1", "1.0", "expected number ≥ 0 and < 1, got 1.0 (number);"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aclearn.config.sinks import SinkConfig
+from aclearn.config.monitor import SinkConfig
 from aclearn.errors import ConfigError
 from aclearn.metrics.sinks import SinkRun, SinkSet, load_sinks
 from aclearn.metrics.sinks.sink_set import MOST_WAITING
