@@ -121,6 +121,8 @@ monitor.heartbeat_every_s: 2, monitor.silent_after_s: 3, actors.step_timeout_s: 
   monitor.silent_after_s => monitor.silent_after_s: 4
 monitor.silent_after_s: 20, actors.step_timeout_s: 20
   monitor.silent_after_s => monitor.silent_after_s<: 21 | actors.step_timeout_s: 10
+replay.size: 2000
+  replay.size => remove
 optimiser.schedule: linear
   optimiser.schedule_steps => optimiser.schedule_steps<: 10_000_000 | optimiser.schedule: constant
 supervisor.backoff_first_s: 3, supervisor.backoff_max_s: 2
