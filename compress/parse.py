@@ -88,7 +88,7 @@ def _link(item: Any, any_cpu: bool) -> Link:
     if name not in LINKS and ":" not in str(name):
         names = (*LINKS, *_SHORT)
         raise ChainError(
-            f"chain: the link {name!r} is unknown; expected one of {', '.join(names)}, or "
+            f"chain: the link {str(name)!r} is unknown; expected one of {', '.join(names)}, or "
             f"module:Class{did_you_mean(str(name), names)}"
         )
     make = load_extension(LINKS.get(name, name), key="chain", error=ChainError)
