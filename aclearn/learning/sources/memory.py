@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aclearn.learning.batch import Batch
+from aclearn.learning.sources.frame_columns import FrameColumns
 from aclearn.learning.sources.sum_tree import SumTree
-from aclearn.types import LeafSpec, UnrollSpec
+from aclearn.types import UnrollSpec
 
 #: Added to an error, so that every step can be drawn (Schaul et al. 2016, section 3.3).
 _LEAST_ERROR = 1e-6
@@ -51,6 +52,7 @@ class ReplayMemory:
         seed: of the draws.
 
     Attributes:
+        device: as given.
         columns: that are kept at most.
         steps: valid ones that are there.
         nbytes: of the columns.
@@ -72,14 +74,15 @@ class ReplayMemory:
         importance: float = 0.4,
         seed: int = 0,
     ) -> None:
-        self._length, self._leaves = spec.length, dict(spec.env.observation.items())
+        self.device = device
+        self._length, leaves = spec.length, spec.env.observation
         self._n_steps, self._discount = n_steps, discount
         self._priority, self._importance = priority, importance
         shapes = _shapes(spec)
         column_bytes = sum(
             prod(shape) * torch.empty((), dtype=dtype).element_size()
             for shape, dtype in shapes.values()
-        )
+        ) + sum(FrameColumns.column_bytes(leaf, spec.length) for leaf in leaves.values())
         self.columns = min(size // spec.length, max_bytes // column_bytes)
         if self.columns < 1:
             raise ValueError(
@@ -91,9 +94,9 @@ class ReplayMemory:
             name: torch.zeros(self.columns, *shape, dtype=dtype, device=device)
             for name, (shape, dtype) in shapes.items()
         }
-        # an older frame of a stack that begins an episode within a column is not in the column
-        self._older: dict[str, dict[int, Tensor]] = {
-            name: {} for name, leaf in self._leaves.items() if leaf.frame_stack > 1
+        self._observations = {
+            name: FrameColumns(leaf, columns=self.columns, length=spec.length, device=device)
+            for name, leaf in leaves.items()
         }
         self._tree = SumTree(self.columns * spec.length, device)
         self._highest = torch.ones((), dtype=torch.float64, device=device)
@@ -122,8 +125,8 @@ class ReplayMemory:
         forgotten = kept["valid"][slots].sum()
         for name, values in self._columns_of(batch).items():
             kept[name][slots] = values
-        for name, leaf in self._leaves.items():
-            self._add_frames(name, leaf, batch, slots)
+        for name, frames in self._observations.items():
+            frames.add(batch.observations[name], batch.valid, slots)
         numbers = slots.unsqueeze(1) * self._length + torch.arange(
             self._length, device=slots.device
         )
@@ -146,8 +149,8 @@ class ReplayMemory:
         """
         if self.steps == 0:
             raise RuntimeError("replay: no step is there")
-        kept, device = self._kept, self._tree.weights.device
-        uniform = torch.rand(count, dtype=torch.float64, device=device, generator=self._random)
+        kept = self._kept
+        uniform = torch.rand(count, dtype=torch.float64, device=self.device, generator=self._random)
         first = self._tree.draw(uniform)
         slots, t = first // self._length, first % self._length
         rewards, lengths = self._returns(first, t)
@@ -169,8 +172,8 @@ class ReplayMemory:
         valid = torch.ones_like(terminated).unsqueeze(0)
         return Batch(
             observations={
-                name: self._stacks(name, leaf, slots.expand_as(rows), rows)
-                for name, leaf in self._leaves.items()
+                name: frames.at(slots.expand_as(rows), rows, kept["valid"])
+                for name, frames in self._observations.items()
             },
             actions=of("actions"),
             behaviour_log_prob=of("behaviour_log_prob"),
@@ -220,11 +223,9 @@ class ReplayMemory:
         tensors = {name: tensor[:there] for name, tensor in self._kept.items()}
         tensors["priorities"] = self._tree.weights[: there * self._length]
         tensors["highest"], tensors["random"] = self._highest, self._random.get_state()
-        for name, histories in self._older.items():
-            tensors[f"older_rows.{name}"] = torch.tensor(list(histories), dtype=_INTEGERS)
-            older = [*histories.values()]
-            tensors[f"older.{name}"] = torch.stack(older) if older else torch.zeros(0)
         saved = {name: tensor.cpu().numpy().copy() for name, tensor in tensors.items()}
+        for leaf, frames in self._observations.items():
+            saved |= {f"{leaf}/{name}": array for name, array in frames.state(there).items()}
         return saved | {"written": np.array(self._written)}
 
     def load_state(self, saved: Mapping[str, NDArray[Any]]) -> None:
@@ -248,10 +249,9 @@ class ReplayMemory:
         self._tree.set(torch.arange(len(weights), device=weights.device), weights)
         self._highest.copy_(tensors["highest"])
         self._random.set_state(tensors["random"])
-        for name in self._older:
-            older = tensors[f"older.{name}"].to(weights.device)
-            rows = tensors[f"older_rows.{name}"].tolist()
-            self._older[name] = dict(zip(rows, older, strict=True))
+        for leaf, frames in self._observations.items():
+            names = ("frames", "older_places", "older")
+            frames.load_state({name: saved[f"{leaf}/{name}"] for name in names})
         self._written = written
         self.steps = int(self._kept["valid"].sum())
 
@@ -281,58 +281,6 @@ class ReplayMemory:
         weights = self._tree.weights[leaves] ** -self._importance
         return (weights / weights.max()).float()
 
-    def _add_frames(self, name: str, leaf: LeafSpec, batch: Batch, slots: Tensor) -> None:
-        """Keep the newest frame of each observation, and the older ones of first observations."""
-        kept, seen, older = (
-            self._kept[_frames(name)],
-            batch.observations[name],
-            leaf.frame_stack - 1,
-        )
-        if not older:
-            kept[slots] = seen.transpose(0, 1)
-            return
-        stacks = seen.view(*seen.shape[:2], older + 1, -1, *seen.shape[3:]).transpose(0, 1)
-        kept[slots, :older] = stacks[:, 0, :-1]
-        kept[slots, older:] = stacks[:, :, -1]
-        histories, rows = self._older[name], self._length + 1
-        written = set(slots.tolist())
-        for row in [row for row in histories if row // rows in written]:
-            del histories[row]
-        for t, b in (~batch.valid[:-1] & batch.valid[1:]).nonzero().tolist():
-            histories[int(slots[b]) * rows + t + 1] = stacks[b, t + 1, :-1].clone()
-
-    def _stacks(self, name: str, leaf: LeafSpec, slots: Tensor, rows: Tensor) -> Tensor:
-        """A leaf's observations at these rows, `[2, N, *shape]`; images in channels-last memory."""
-        kept, older = self._kept[_frames(name)], leaf.frame_stack - 1
-        first = (slots * kept.shape[1] + rows).unsqueeze(-1)
-        places = first + torch.arange(older + 1, device=rows.device)
-        # many times as fast as an index of several tensors
-        frames = kept.flatten(0, 1).index_select(0, places.flatten())
-        frames = frames.view(*places.shape, *kept.shape[2:])  # [2, N, S, *frame]
-        if older and self._older[name]:
-            self._correct(name, frames, slots, rows)
-        stacks = frames.flatten(2, 3)
-        if not leaf.is_image:
-            return stacks
-        return stacks.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
-
-    def _correct(self, name: str, frames: Tensor, slots: Tensor, rows: Tensor) -> None:
-        """Write the older frames of observations soon after the beginning of an episode."""
-        older = frames.shape[2] - 1
-        valid = self._kept["valid"]
-        for age in range(older - 1, -1, -1):  # of two beginnings the nearer one wins
-            begun = rows - age
-            inside = (begun > 0) & (begun < self._length)
-            step = begun.clamp(1, self._length - 1)
-            begins = inside & valid[slots, step] & ~valid[slots, step - 1]
-            for i, j in begins.nonzero().tolist():
-                place = int(slots[i, j]) * (self._length + 1) + int(begun[i, j])
-                frames[i, j, : older - age] = self._older[name][place][age:]
-
-
-def _frames(leaf: str) -> str:
-    return f"frames.{leaf}"
-
 
 def _shapes(spec: UnrollSpec) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     """Name of what is kept → shape and dtype of one column."""
@@ -350,8 +298,4 @@ def _shapes(spec: UnrollSpec) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         shapes["behaviour_parameters"] = ((steps, spec.parameters), torch.float32)
     if spec.env.masked:
         shapes["masks"] = ((steps + 1, action.mask_width), torch.bool)
-    for name, leaf in spec.env.observation.items():
-        frame = (leaf.shape[0] // leaf.frame_stack, *leaf.shape[1:])
-        dtype = torch.uint8 if leaf.dtype == "uint8" else torch.float32
-        shapes[_frames(name)] = ((leaf.frame_stack + steps, *frame), dtype)
     return shapes

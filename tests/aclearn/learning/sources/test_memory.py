@@ -79,7 +79,7 @@ class Games:
         number = len(self.columns)
         return Batch(
             observations={
-                "pixels": tensor(rows, "pixels", torch.uint8),
+                "pixels": in_channels_last(tensor(rows, "pixels", torch.uint8)),
                 "numbers": tensor(rows, "numbers", torch.float32),
             },
             actions=tensor(steps, "actions", torch.int64),
@@ -93,6 +93,10 @@ class Games:
             versions=np.full((T, B), number),
             valid_on_host=valid.numpy(),
         )
+
+
+def in_channels_last(pixels: torch.Tensor) -> torch.Tensor:
+    return pixels.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
 
 
 @dataclass
@@ -156,7 +160,7 @@ def test_each_transition_is_that_of_the_lists(n_steps: int) -> None:
     assert drawn.weights is None
     valid = kept._kept["valid"]
     begun = int((valid[:, 1:] & ~valid[:, :-1]).sum())
-    assert len(kept._older["pixels"]) == begun, "those of forgotten columns are gone"
+    assert len(kept._observations["pixels"]._older) == begun, "those of forgotten columns are gone"
     # every step is learned once, lost once, or was never drawn
     assert lost > 0 < kept.never_drawn
     assert learned + lost + kept.never_drawn == produced
