@@ -127,7 +127,7 @@ def training_cost(config: Config, seconds: float) -> Cost:
     """
     import torch
 
-    from aclearn.learning import Learner, Minibatches, make_objective
+    from aclearn.learning import Learner, make_objective
     from aclearn.policies.devices import choose_amp, choose_device
 
     torch.set_num_threads(1)
@@ -149,14 +149,13 @@ def training_cost(config: Config, seconds: float) -> Cost:
         seed=0,
     )
     steps, epochs = sum(int(unroll.valid.sum()) for unroll in unrolls), config.trainer.epochs
-    count, order = config.trainer.minibatches, torch.Generator().manual_seed(0)
+    count = config.trainer.minibatches
 
     def run(times: int) -> None:
         worker = learner.own_worker
         for _ in range(times):
-            batch = learner.prepare(worker.assemble(unrolls, observation), worker)
-            for _, part in Minibatches(batch, count=count, passes=epochs, generator=order):
-                learner.update(part, learned_steps=0)
+            batch = worker.assemble(unrolls, observation)
+            learner.learn(batch, worker, minibatches=count, epochs=epochs)
 
     cost = _cost_of(run, steps_each=steps * epochs, seconds=seconds)
     amp = "off" if amp_dtype is None else str(amp_dtype).removeprefix("torch.")

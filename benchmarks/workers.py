@@ -85,7 +85,7 @@ def trainer_workers(config: Config, count: int) -> Iterator[Done]:
             updates.append(0)
 
         def step(meter: WaitMeter) -> bool:
-            learner.update(batch, learned_steps=0, worker=worker)
+            learner.learn(batch, worker)
             updates[index] += 1
             return True
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from aclearn.algorithms.algorithm import (
     Algorithm,
     EpsilonConfig,
+    Group,
     Loss,
     LossSums,
     NoiseConfig,
     Outputs,
+    TargetCopies,
     TargetNetworkConfig,
 )
 
@@ -25,9 +27,11 @@ __all__ = [
     "ALGORITHMS",
     "Algorithm",
     "EpsilonConfig",
+    "Group",
     "Loss",
     "LossSums",
     "NoiseConfig",
     "Outputs",
+    "TargetCopies",
     "TargetNetworkConfig",
 ]

@@ -13,10 +13,11 @@ from typing_extensions import override
 from aclearn.config import Config, LossConfig, Whole
 
 if TYPE_CHECKING:  # roles without torch read the configuration, and with it the algorithms
-    from torch import Tensor
+    from torch import Generator, Tensor
 
     from aclearn.distributions import TorchDistribution
     from aclearn.learning.batch import Batch
+    from aclearn.learning.networks import Networks
     from correctors import Correction
 
 #: Largest weight of a term of the loss: beyond it float32 overflows.
@@ -183,10 +184,40 @@ class LossSums(NamedTuple):
     Attributes:
         total: the loss to differentiate.
         metrics: by name; the trainer reports their means over the valid steps.
+        errors: `[T, B]` without gradient, size of each step's error, for prioritised replay.
     """
 
     total: Tensor
     metrics: Mapping[str, Tensor]
+    errors: Tensor | None = None
+
+
+class Group(NamedTuple):
+    """Weights that the optimiser treats alike.
+
+    Attributes:
+        names: prefixes of names of weights, and of learned scalars.
+        learning_rate: None: `optimiser.learning_rate`.
+        max_grad_norm: None: `optimiser.max_grad_norm`.
+    """
+
+    names: tuple[str, ...] = ("",)
+    learning_rate: float | None = None
+    max_grad_norm: float | None = None
+
+
+class TargetCopies(NamedTuple):
+    """Weights of a target network, which follow the newest ones slowly.
+
+    Attributes:
+        every: updates from one change to the next.
+        rate: share of the way to the newest weights that a change goes; 1 copies them.
+        names: prefixes of names of weights; the target network's others are the newest.
+    """
+
+    every: int = 1
+    rate: float = 1.0
+    names: tuple[str, ...] = ("",)
 
 
 class Algorithm:
@@ -207,6 +238,41 @@ class Algorithm:
     config_model: ClassVar[type[LossConfig]] = LossConfig
     recomputes_targets: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"targets", "advantages", "weights"})
+
+    def groups(self, config: Any) -> Mapping[str, Group]:
+        """The groups of the optimiser: each weight and learned scalar is in one of them."""
+        return {"all": Group()}
+
+    def scalars(self, config: Any) -> Mapping[str, float]:
+        """First values of learned numbers beside the weights, by name."""
+        return {}
+
+    def targets(self, config: Any) -> TargetCopies | None:
+        """The weights of the target network; None: there is none."""
+        if isinstance(config, TargetNetworkConfig):
+            return TargetCopies(config.target_update_every, config.target_update_rate)
+        return None
+
+    def losses(
+        self,
+        batch: Batch,
+        networks: Networks,
+        targets: Networks,
+        rng: Generator,
+        config: Any,
+    ) -> Mapping[str, LossSums]:
+        """The losses of each group's weights: sums over the valid steps of a part of a batch.
+
+        All are differentiated together, so that a gradient must reach its own group alone.
+
+        Args:
+            batch: steps that are not `valid` must not count, whatever they hold.
+            networks: of the newest weights, and the learned scalars.
+            targets: the target network, without gradient; `networks` if there is none.
+            rng: of random numbers, on the device.
+            config: an instance of `config_model`.
+        """
+        raise NotImplementedError
 
     def ends_batch(self, metrics: Mapping[str, float | Tensor], config: Any) -> bool | Tensor:
         """Whether the remaining epochs of a batch are left out after one of its updates.

@@ -19,10 +19,10 @@ class TrainerConfig(Group):
         pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
         description="device of the trainer: auto (a GPU if there is one), cpu, cuda or cuda:N",
     )
-    amp: Literal["auto", "off", "bf16", "fp16"] = Field(
+    amp: Literal["auto", "off", "bf16"] = Field(
         default="auto",
         description="number format of forward and backward pass; auto: off, which is fp32, but for "
-        "images of 32 × 32 pixels and more bf16 if the device has it, else fp16 on a GPU; "
+        "images of 32 × 32 pixels and more bf16 if the device has it; "
         "config.yaml of the run has the format in place of auto",
     )
     channels_last: bool = Field(
@@ -79,11 +79,6 @@ class TrainerConfig(Group):
         description="largest lag of a learned unroll, in policy versions (one for each batch); "
         "older unrolls are dropped and counted",
     )
-
-    @override
-    def contradictions(self, config: Any) -> Iterator[str]:
-        if self.amp == "fp16" and self.device == "cpu":
-            yield "trainer.amp: fp16 needs a GPU, and trainer.device is cpu; use bf16, auto or off"
 
 
 class ReplayConfig(Group):

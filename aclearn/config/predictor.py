@@ -39,7 +39,7 @@ class PredictorConfig(Group):
     runtime: Literal["onnx", "torch", "torch-amp"] = Field(
         default="onnx",
         description="runtime of a predictor's policy without compressor.chain: ONNX Runtime, "
-        "torch in fp32, or torch in bf16 (without bf16: fp16 on a GPU, fp32 on the CPU); a GPU "
+        "torch in fp32, or torch in bf16 where the device has it; a GPU "
         "needs torch or torch-amp",
     )
     device: str = Field(

@@ -125,11 +125,15 @@ class Batch:
         return int(np.count_nonzero(self.valid_on_host))
 
     @property
-    def new_steps(self) -> int:
-        """Number of valid steps that no earlier batch had; may wait for the device."""
-        if self.new is None:
-            return self.steps
-        return int((self.valid & self.new).sum())
+    def new_steps(self) -> Tensor:
+        """`[]` int64, number of valid steps that no earlier batch had."""
+        return (self.valid if self.new is None else self.valid & self.new).sum()
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Those of a batch that is not prepared, in a fixed order."""
+        each = [*self.observations.values(), *self.state, *vars(self).values()]
+        return [tensor for tensor in each if isinstance(tensor, Tensor)]
 
     def of_valid(self, values: Tensor) -> Tensor:
         """`values` `[T, B]` with 0 where steps are not valid, even where they are NaN."""
@@ -147,36 +151,29 @@ class Batch:
         frozen = None if self.frozen is None else self.frozen.columns(columns)
         return replace(self, observations=leaves, state=state, frozen=frozen, **changes)
 
-    def single_steps(self, numbers: NDArray[np.int64]) -> Batch:
+    def single_steps(self, numbers: Tensor) -> Batch:
         """Copies of single steps, `[1, N]`, for a policy without state; the correction is frozen.
 
-        Args:
-            numbers: t · B + b of each step; valid ones.
-        """
-        return replace(
-            self.taken(torch.from_numpy(numbers).to(self.actions.device)),
-            versions=self.versions.reshape(-1)[numbers][None],
-            valid_on_host=self.valid_on_host.reshape(-1)[numbers][None],
-            all_valid=True,
-        )
+        The host's fields, which would wait for a GPU, are empty.
 
-    def taken(self, steps: Tensor) -> Batch:
-        """As `single_steps`, by numbers that only the device knows: the host's fields are empty."""
+        Args:
+            numbers: t · B + b of each step, int64 on the device.
+        """
         assert self.frozen is not None and not self.state
         changes: dict[str, Any] = {
-            name: value.flatten(0, 1)[steps].unsqueeze(0)
+            name: value.flatten(0, 1)[numbers].unsqueeze(0)
             for name, value in vars(self).items()
             if isinstance(value, Tensor)
         }
         return replace(
             self,
             observations={
-                name: leaf[:-1].flatten(0, 1)[steps].unsqueeze(0)
+                name: leaf[:-1].flatten(0, 1)[numbers].unsqueeze(0)
                 for name, leaf in self.observations.items()
             },
             versions=self.versions[:0],
             valid_on_host=self.valid_on_host[:0],
-            frozen=self.frozen.steps(steps),
+            frozen=self.frozen.steps(numbers),
             **changes,
         )
 

@@ -8,153 +8,165 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from aclearn.algorithms import TargetNetworkConfig
-from aclearn.config import LossConfig, OptimiserConfig
+from aclearn.config import OptimiserConfig
 from aclearn.errors import CheckpointError
 from aclearn.learning.normalisers import Normalisers
 from aclearn.learning.optimiser import make_optimiser
+from aclearn.learning.surrogate import Objective
 from aclearn.learning.target_network import TargetNetwork
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 
-#: Mutable state of torch's GradScaler.
-_SCALER_STATE = ("scale", "_growth_tracker")
-#: State of each weight by kind of optimiser.
-_OPTIMISER_STATE = {
-    "adam": {"step", "exp_avg", "exp_avg_sq"},
-    "rmsprop": {"step", "square_avg"},
-    "rmsprop_tf": {"square_avg"},
-}
-
 
 class LearnerState:
-    """Weights, optimiser, running means and target network of a learner, which guards them.
+    """Weights, optimiser, running means, target copies and counts of a learner, which guards them.
+
+    Tensors stay where they are, so that a CUDA graph may contain them.
 
     Args:
         network: the target policy, on its device.
         optimiser: its configuration.
-        loss: its configuration, which may ask for a target network.
-        scaler: of the loss; disabled but for fp16.
+        objective: which may ask for optimiser groups, learned scalars and target copies.
+        seed: of the random numbers.
 
     Attributes:
         network: as given.
-        parameters: its weights, in its own order.
-        normalisers: of its normalising layers.
-        optimiser: of its weights.
-        scaler: as given.
-        target: the target network, if there is one.
-        advantage_squares: sum of squared advantages, older ones decayed.
-        advantage_weight: their number, in the same way.
+        scalars: the learned scalars, by name.
+        parameters: the weights in the network's own order, then the scalars.
+        normalisers: of the network's normalising layers.
+        optimiser: of weights and scalars.
+        target: the weights that follow slowly, if there are any.
+        advantages: `[2]` float64: sum of squared advantages, older ones decayed, and their number,
+            in the same way.
+        learned_steps: `[]` int64, agent steps in updates, each counted once.
+        updates: `[]` int64, their number.
+        generators: random numbers of the minibatches' order and of the losses, on the device.
     """
 
     def __init__(
-        self,
-        network: PolicyNetwork,
-        *,
-        optimiser: OptimiserConfig,
-        loss: LossConfig,
-        scaler: torch.amp.GradScaler,
+        self, network: PolicyNetwork, *, optimiser: OptimiserConfig, objective: Objective, seed: int
     ) -> None:
-        self.network, self.scaler, self._kind = network, scaler, optimiser.kind
-        self.parameters: list[Tensor] = list(network.parameters())
+        device = next(network.parameters()).device
+        self.network, self._kind = network, optimiser.kind
+        self.scalars = {
+            name: nn.Parameter(torch.tensor(value, device=device))
+            for name, value in objective.scalars.items()
+        }
+        self._named: dict[str, nn.Parameter] = dict(network.named_parameters()) | self.scalars
+        self.parameters: list[Tensor] = list(self._named.values())
         self.normalisers = Normalisers(network)
-        self.optimiser = make_optimiser(network.parameters(), optimiser)
+        self.optimiser = make_optimiser(objective.optimiser_groups(self._named), optimiser)
         self.target: TargetNetwork | None = None
-        if isinstance(loss, TargetNetworkConfig):
-            every, rate = loss.target_update_every, loss.target_update_rate
-            self.target = TargetNetwork(self.parameters, every=every, rate=rate)
-        self.advantage_squares = self.advantage_weight = 0.0
+        if objective.targets is not None:
+            weights = dict(network.named_parameters())
+            self.target = TargetNetwork(weights, **objective.targets._asdict())
+        self.advantages = torch.zeros(2, dtype=torch.float64, device=device)
+        self.learned_steps = torch.zeros((), dtype=torch.int64, device=device)
+        self.updates = torch.zeros_like(self.learned_steps)
+        self.generators = {
+            name: torch.Generator(device).manual_seed(seed) for name in ("minibatches", "losses")
+        }
+
+    def _others(self) -> dict[str, Tensor]:
+        """What is saved by these names and in this form."""
+        return {
+            **{f"scalars/{name}": scalar for name, scalar in self.scalars.items()},
+            "normaliser/advantages": self.advantages,
+            "learned_steps": self.learned_steps,
+            "updates": self.updates,
+        }
+
+    @property
+    def target_weights(self) -> list[Tensor] | None:
+        """The weights of the target copies, then the scalars; None without such copies."""
+        if self.target is None:
+            return None
+        return [*self.target.weights, *self.scalars.values()]
 
     @property
     def memory(self) -> list[Tensor]:
-        """The tensors that updates change, without those of the scaler."""
-        moments = [value for state in self.optimiser.state.values() for value in state.values()]
-        weights = [weight.detach() for weight in self.parameters]
-        target = [] if self.target is None else [*self.target.weights, self.target.updates]
-        return [*weights, *moments, *target, *self.normalisers.memory]
+        """The tensors that updates change."""
+        return [
+            *(parameter.detach() for parameter in self.parameters),
+            *(value for state in self.optimiser.state.values() for value in state.values()),
+            *([] if self.target is None else [*self.target.copies.values(), self.target.updates]),
+            *self.normalisers.memory,
+            self.advantages,
+            self.learned_steps,
+            self.updates,
+        ]
 
     def saved(self) -> dict[str, NDArray[Any]]:
         """A copy of everything under flat names."""
+        tensors = self._others()
+        for name, parameter in self._named.items():
+            for key, value in self.optimiser.state.get(parameter, {}).items():
+                tensors[f"optimiser/{name}/{key}"] = value
+        if self.target is not None:
+            tensors |= {f"target/{name}": copy for name, copy in self.target.copies.items()}
+            tensors["target_updates"] = self.target.updates
+        tensors |= {f"random/{name}": each.get_state() for name, each in self.generators.items()}
         saved: dict[str, NDArray[Any]] = {
             f"weights/{name}": array for name, array in tensors_of(self.network).items()
         }
-        for name, parameter in self.network.named_parameters():
-            for key, value in self.optimiser.state.get(parameter, {}).items():
-                # contiguous: moments of channels-last weights have their memory order
-                array = value.detach().cpu().contiguous().numpy().copy()
-                saved[f"optimiser/{name}/{key}"] = array
-        if self.target is not None:
-            names = [name for name, _ in self.network.named_parameters()]
-            for name, weight in zip(names, self.target.weights, strict=True):
-                saved[f"target/{name}"] = weight.cpu().contiguous().numpy().copy()
-            saved["target_updates"] = np.array(int(self.target.updates), np.int64)
-        advantages = [self.advantage_squares, self.advantage_weight]
-        saved["normaliser/advantages"] = np.array(advantages, np.float64)
-        saved |= self.normalisers.state()
-        if self.scaler.is_enabled():
-            scaler = self.scaler.state_dict()
-            saved["scaler"] = np.array([scaler[key] for key in _SCALER_STATE], np.float64)
-        return saved
+        for name, tensor in tensors.items():
+            # contiguous: moments of channels-last weights have their memory order
+            saved[name] = tensor.detach().cpu().contiguous().numpy().copy()
+        return saved | self.normalisers.state()
 
+    @torch.no_grad()
     def load(self, saved: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `saved`; a missing target network begins at the weights.
+        """Continue from `saved`; missing target copies begin at the weights.
 
         Raises:
             CheckpointError: the tensors do not fit this architecture or this optimiser.
         """
-        weights = {
-            name.removeprefix("weights/"): array
-            for name, array in saved.items()
-            if name.startswith("weights/")
-        }
         try:
-            load_tensors(self.network, weights)
+            load_tensors(self.network, _under("weights/", saved))
         except ValueError as error:
             raise CheckpointError(f"the checkpoint is of another architecture: {error}") from error
         if self.target is not None:
-            self._load_target(self.target, saved)
-        squares, weight = saved.get("normaliser/advantages", np.zeros(2)).tolist()
-        self.advantage_squares, self.advantage_weight = squares, weight
+            copies = _under("target/", saved)
+            for name, copy in self.target.copies.items():
+                copy.copy_(_tensor(copies[name]) if copies else self._named[name])
+            self.target.updates.copy_(_tensor(saved.get("target_updates", np.zeros((), np.int64))))
+        for name, tensor in self._others().items():
+            if name in saved:
+                tensor.copy_(_tensor(saved[name]))
         self.normalisers.load_state(saved)
-        if self.scaler.is_enabled() and "scaler" in saved:
-            scale, growth_tracker = saved["scaler"].tolist()
-            mine = dict(zip(_SCALER_STATE, (scale, int(growth_tracker)), strict=True))
-            self.scaler.load_state_dict(self.scaler.state_dict() | mine)
-        for name, parameter in self.network.named_parameters():
+        for name, generator in self.generators.items():
+            state = saved.get(f"random/{name}")
+            # that of another kind of device has another size
+            if state is not None and len(state) == len(generator.get_state()):
+                generator.set_state(_tensor(state))
+        for name, parameter in self._named.items():
             self._load_moments(name, parameter, saved)
-
-    def _load_target(self, target: TargetNetwork, saved: Mapping[str, NDArray[Any]]) -> None:
-        target.set(self.parameters)
-        if "target_updates" in saved:
-            names = [name for name, _ in self.network.named_parameters()]
-            weights = [torch.from_numpy(np.array(saved[f"target/{name}"])) for name in names]
-            target.set(weights, updates=int(saved["target_updates"]))
 
     def _load_moments(
         self, name: str, parameter: Tensor, saved: Mapping[str, NDArray[Any]]
     ) -> None:
-        prefix = f"optimiser/{name}/"
-        state = {
-            key.removeprefix(prefix): torch.from_numpy(np.array(array))
-            for key, array in saved.items()
-            if key.startswith(prefix)
-        }
-        if state and set(state) != _OPTIMISER_STATE[self._kind]:
+        mine = self.optimiser.state.get(parameter, {})
+        given = _under(f"optimiser/{name}/", saved)
+        if given and set(given) != set(mine):
             raise CheckpointError(
                 f"the checkpoint is of another optimiser than optimiser.kind: {self._kind}: "
-                f"{name} has {sorted(state)}, expected {sorted(_OPTIMISER_STATE[self._kind])}"
+                f"{name} has {sorted(given)}, expected {sorted(mine)}"
             )
-        for key, value in state.items():
-            if value.ndim and value.shape != parameter.shape:
-                raise CheckpointError(f"{prefix}{key}: expected shape {parameter.shape}")
-            if value.ndim:
-                # the moments must lie in memory as the weights do
-                moment = torch.empty_like(parameter)
-                moment.copy_(value)
-                state[key] = moment
-        if "step" in state and self.optimiser.defaults.get("fused"):
-            # a fused optimiser counts where it computes, others on the CPU
-            state["step"] = state["step"].to(parameter.device)
-        if state:
-            self.optimiser.state[parameter] = state
+        for key, array in given.items():
+            if array.shape != tuple(mine[key].shape):
+                raise CheckpointError(
+                    f"optimiser/{name}/{key}: expected shape {tuple(mine[key].shape)}, "
+                    f"got {array.shape}"
+                )
+            mine[key].copy_(_tensor(array))
+
+
+def _under(prefix: str, saved: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {
+        name.removeprefix(prefix): array for name, array in saved.items() if name.startswith(prefix)
+    }
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(np.array(array))

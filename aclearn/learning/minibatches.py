@@ -2,81 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import accumulate
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from aclearn.learning.batch import Batch
+from aclearn.learning.decisions import readable, surely
+
+
+def random_orders(batch: Batch, generator: torch.Generator) -> Iterator[Tensor]:
+    """Random orders of a batch's single steps, int64 numbers t · B + b, without end.
+
+    They are of the valid steps; of all steps where reading these would wait for a GPU.
+
+    Args:
+        batch: whose steps are numbered.
+        generator: on the device of the batch; several threads may share it.
+    """
+    valid = batch.valid.flatten()
+    steps = torch.arange(len(valid), device=valid.device)
+    if readable(valid.device):
+        steps = steps[valid]
+    while True:
+        order = torch.randperm(len(steps), generator=generator, device=steps.device)
+        steps = steps[order]
+        yield steps
 
 
 class Minibatches:
     """The minibatches of a batch, one pass after another.
 
-    With a frozen correction a step needs no other step: each epoch splits all valid steps in
-    another random order. Otherwise targets are computed along unrolls, as states are: neighbouring
-    environments are a minibatch, the same in each pass. Minibatches without a valid step are left
-    out.
+    With a frozen correction a step needs no other step: each pass splits the steps in another
+    random order. Otherwise targets are computed along unrolls, as states are: neighbouring
+    environments are a minibatch, the same in each pass.
 
     Args:
-        batch: to learn from.
+        batch: prepared.
         count: of minibatches in a pass.
         passes: over the batch.
-        generator: of the order; several threads may share it.
+        orders: of single steps, one for each pass.
 
     Attributes:
-        ended: whether `end` has left some out.
+        any_left: whether an end, which the first pass outlives, would leave any out now.
     """
 
-    def __init__(
-        self, batch: Batch, *, count: int, passes: int, generator: torch.Generator
-    ) -> None:
-        self._batch, self._count, self._passes = batch, count, passes
-        self._generator = generator
-        self._asked_to_end = self.ended = False
+    def __init__(self, batch: Batch, *, count: int, passes: int, orders: Iterable[Tensor]) -> None:
+        self._count, self._passes, self._orders = count, passes, iter(orders)
         self._shuffled = batch.frozen is not None and not batch.state
-        self._refused: set[Batch] = set()
-        self._steps: NDArray[np.int64] = np.flatnonzero(batch.valid_on_host)
-        self._parts = [] if self._shuffled else [p for p in batch.cut(count) if p.steps > 0]
+        self._batch = replace(batch, valid=batch.valid.clone()) if self._shuffled else batch
+        self._parts = [] if self._shuffled else batch.cut(count)
+        self._steps: list[Tensor] = []  # of each part, where they are shuffled
+        self._errors: dict[int, Tensor] = {}
+        self._newest = 0
+        self.any_left = passes > 1
 
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
         """Number of the pass, minibatch."""
         for index in range(self._passes):
-            for minibatch in self._shuffle() if self._shuffled else self._cut():
-                if index > 0 and self._asked_to_end:
-                    self.ended = True
-                    return
-                yield index, minibatch
+            if self._shuffled:
+                self._parts = self._shuffle()
+            for number in range(len(self._parts)):
+                self._newest = number
+                last = index + 1 == self._passes and number + 1 == len(self._parts)
+                self.any_left = self._passes > 1 and not last
+                yield index, self._parts[number]
 
-    def refuse(self, minibatch: Batch) -> None:
-        """Leave the steps of the last minibatch out of the further passes."""
-        self._refused.add(minibatch)
+    def whole(self, errors: Tensor | None) -> Tensor | None:
+        """`[T, B]`, the newest errors of each minibatch, with these of the newest one.
 
-    def end(self) -> None:
-        """Leave out what follows the first pass, in which every step is learned."""
-        self._asked_to_end = True
+        None before each has some, and where minibatches are shuffled.
+        """
+        if errors is None or self._shuffled:
+            return None
+        self._errors[self._newest] = errors
+        if len(self._errors) < len(self._parts):
+            return None
+        return torch.cat([self._errors[number] for number in range(len(self._parts))], dim=1)
 
-    def _cut(self) -> Iterator[Batch]:
-        for minibatch in self._parts:
-            if minibatch not in self._refused:
-                yield minibatch
+    def refuse(self, refused: Tensor) -> None:
+        """Leave the steps of the newest minibatch out of further passes, if it is refused."""
+        if surely(~refused):
+            return
+        if self._shuffled:
+            valid, steps = self._batch.valid.view(-1), self._steps[self._newest]
+            valid[steps] = valid[steps] & ~refused
+        else:
+            part = self._parts[self._newest]
+            self._parts[self._newest] = replace(part, valid=part.valid & ~refused)
 
-    def _in_random_order(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
-        order = torch.randperm(len(steps), generator=self._generator)
-        ordered: NDArray[np.int64] = steps[order.numpy()]
-        return ordered
-
-    def _shuffle(self) -> Iterator[Batch]:
-        steps = self._in_random_order(self._steps)
-        shuffled = self._batch.single_steps(steps)  # views of one copy cost less than copies
-        learned = []
-        for part in np.array_split(np.arange(len(steps)), min(self._count, max(1, len(steps)))):
-            if not len(part):
-                continue
-            minibatch = shuffled.columns(slice(part[0], part[-1] + 1))
-            yield minibatch
-            if minibatch not in self._refused:
-                learned.append(steps[part])
-        self._refused.clear()
-        self._steps = np.concatenate(learned) if learned else steps[:0]
+    def _shuffle(self) -> list[Batch]:
+        order = next(self._orders)
+        shuffled = self._batch.single_steps(order)  # views of one copy cost less than copies
+        shuffled = replace(shuffled, all_valid=surely(shuffled.valid.all()))
+        self._steps = list(order.tensor_split(min(self._count, max(1, len(order)))))
+        stops = list(accumulate(map(len, self._steps)))
+        return [
+            shuffled.columns(slice(stop - len(steps), stop))
+            for steps, stop in zip(self._steps, stops, strict=True)
+        ]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from aclearn.learning.decisions import readable
+
 #: Least deviation, as a share of the mean's size. float32 rounds numbers to 2⁻²⁴ of their size, so
 #: that a smaller deviation is that of rounding.
 RESOLUTION = 2.0**-20
@@ -41,6 +43,11 @@ class Moments:
         wide = samples.detach().double()
         variance, mean = torch.var_mean(wide, 0, correction=0)
         return cls(mean.new_full((), len(wide)), mean, variance)
+
+    @classmethod
+    def of_valid(cls, samples: Tensor, valid: Tensor) -> Moments:
+        """Those of `samples` `[T, B, *shape]` where `valid` `[T, B]`, without a wait for a GPU."""
+        return cls.of(samples[valid]) if readable(valid.device) else cls.masked(samples, valid)
 
     @classmethod
     def masked(cls, samples: Tensor, valid: Tensor) -> Moments:

@@ -27,8 +27,8 @@ class Normalisers:
     The layers "normalise" have the mean and standard deviation of their leaf over all learned
     steps. The layer "denormalise" has those of recent value targets (Pop-Art; van Hasselt et al.
     2016, Hessel et al. 2018). No method may run beside another one, or beside a reader of the
-    network's weights. Everything stays where it is in the device's memory, and `waits=False` makes
-    a method wait for nothing, so that it can be a part of a CUDA graph.
+    network's weights. Everything stays where it is in the device's memory, and nothing waits for a
+    GPU, so that a method can be a part of a CUDA graph.
 
     Args:
         network: the target policy; its tensors are changed in place.
@@ -64,11 +64,11 @@ class Normalisers:
         each = self._moments.values()
         return [getattr(moments, part) for moments in each for part in _STATE]
 
-    def moments_of(self, batch: Batch, *, waits: bool = True) -> dict[str, Moments]:
+    def moments_of(self, batch: Batch) -> dict[str, Moments]:
         """The moments of a batch's observations on which valid steps acted, by layer."""
         rows = len(batch.valid)
         return {
-            name: _moments_of(batch.observations[leaf][:rows], batch.valid, waits)
+            name: Moments.of_valid(batch.observations[leaf][:rows], batch.valid)
             for name, leaf in self._leaves.items()
         }
 
@@ -78,7 +78,7 @@ class Normalisers:
             self._set(name, self._moments[name].joined(new))
 
     @torch.no_grad()
-    def add_targets(self, targets: Tensor, valid: Tensor, *, waits: bool = True) -> None:
+    def add_targets(self, targets: Tensor, valid: Tensor) -> None:
         """Take the valid value targets of `[T, B]` into the statistics; values stay as they are.
 
         They would change with the statistics, so the layer before is rescaled: weights by σ / σ',
@@ -87,7 +87,7 @@ class Normalisers:
         assert self._critic is not None
         mean, std = (self._weights[f"{self._critic}.{name}"] for name in ("mean", "std"))
         old_mean, old_std = mean.double(), std.double()
-        new = _moments_of(targets.unsqueeze(-1), valid, waits)
+        new = Moments.of_valid(targets.unsqueeze(-1), valid)
         self._set(self._critic, self._moments[self._critic].joined(new, kept=_TARGETS_KEPT))
         [head] = self._layers[self._critic].reads
         weight, bias = self._weights[f"{head}.weight"], self._weights[f"{head}.bias"]
@@ -129,8 +129,3 @@ class Normalisers:
                 )
             for mine, its in zip(_STATE, (count, *parts), strict=True):
                 getattr(moments, mine).copy_(torch.from_numpy(its))
-
-
-def _moments_of(samples: Tensor, valid: Tensor, waits: bool) -> Moments:
-    """The moments of valid `samples` `[T, B, *shape]`."""
-    return Moments.of(samples[valid]) if waits else Moments.masked(samples, valid)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from aclearn.algorithms import ALGORITHMS, Loss, TargetNetworkConfig
+from aclearn.algorithms import ALGORITHMS, Algorithm, Loss, TargetNetworkConfig
 from aclearn.config import CorrectorConfig, LossConfig, validated
 from aclearn.errors import ConfigError
 from aclearn.extensions import make_extension
+from aclearn.learning.surrogate import Objective, Surrogate
 from correctors import Corrector, CorrectorChain
 
 #: Results of every chain.
@@ -18,15 +18,6 @@ _PARAMETERS = "behaviour_parameters"
 _FROM_PARAMETERS = {_PARAMETERS, "kl"}
 #: Fields of a correction's input that only a Q critic gives.
 _FROM_ACTION_VALUES = {"actions", "q_next", "next_target_probs"}
-
-
-@dataclass(frozen=True)
-class Objective:
-    """A loss with its configuration, and the corrector chain of its inputs."""
-
-    loss: Loss
-    config: LossConfig
-    chain: CorrectorChain
 
 
 def make_objective(
@@ -50,8 +41,8 @@ def make_objective(
     chain = CorrectorChain()
     for index, corrector in enumerate(correctors):
         chain = _with_corrector(chain, corrector, f"correctors[{index}]")
-    objective = Objective(*_make_loss(loss), chain)
-    needs = {"loss.kind": objective.loss.needs}
+    algorithm, config = _make_algorithm(loss)
+    needs = {"loss.kind": algorithm.needs}
     for index, made in enumerate(chain.correctors):
         needs[f"correctors[{index}] {correctors[index].name!r}"] = made.needs
     for where, names in needs.items():
@@ -65,26 +56,29 @@ def make_objective(
                 f"{where}: needs {', '.join(sorted(missing))}, which only a Q head gives; set "
                 "policy.critic: q"
             )
-    return objective
+    if isinstance(algorithm, Loss):
+        return Surrogate(algorithm, config, chain)
+    return Objective(algorithm, config)
 
 
-def _make_loss(config: LossConfig) -> tuple[Loss, LossConfig]:
+def _make_algorithm(config: LossConfig) -> tuple[Algorithm, LossConfig]:
     kind = config.kind
-    loss: Loss = make_extension(kind, {}, key="loss.kind", expected=Loss, ours=ALGORITHMS)  # type: ignore[type-abstract]
+    made: Algorithm = make_extension(kind, {}, key="loss.kind", expected=Algorithm, ours=ALGORITHMS)
     possible = _MADE | {_PARAMETERS}
-    if missing := loss.needs - possible:
+    if missing := made.needs - possible:
         raise ConfigError(
             f"loss.kind {kind!r}: needs {', '.join(sorted(missing))}, which do not exist; expected "
             f"needs among {', '.join(sorted(possible))}"
         )
-    if not isinstance(config, loss.config_model):
-        config = validated(loss.config_model, config.model_dump(by_alias=True), "loss")
-    if isinstance(config, TargetNetworkConfig) and loss.recomputes_targets:
+    if not isinstance(config, made.config_model):
+        config = validated(made.config_model, config.model_dump(by_alias=True), "loss")
+    is_loss = isinstance(made, Loss)
+    if is_loss and isinstance(config, TargetNetworkConfig) and made.recomputes_targets:
         raise ConfigError(
             f"loss.kind {kind!r}: its configuration has a target network, whose targets are "
             "frozen; set recomputes_targets = False in the loss"
         )
-    return loss, config
+    return made, config
 
 
 def _with_corrector(chain: CorrectorChain, config: CorrectorConfig, key: str) -> CorrectorChain:

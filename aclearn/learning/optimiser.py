@@ -1,57 +1,82 @@
-"""Optimisers and learning-rate schedules from their configuration."""
+"""Optimisers, clipping and steps, from their configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from aclearn.config import OptimiserConfig
+from aclearn.learning.decisions import readable
 
 
 def make_optimiser(
-    parameters: Iterable[nn.Parameter], config: OptimiserConfig
+    groups: Sequence[Mapping[str, Any]], config: OptimiserConfig
 ) -> torch.optim.Optimizer:
-    """Adam (Kingma & Ba 2015) or RMSProp, torch's or TensorFlow's, over float32 parameters."""
-    if config.kind == "adam":
-        return torch.optim.Adam(
-            parameters,
-            lr=config.learning_rate,
-            betas=(config.adam_beta1, config.adam_beta2),
-            eps=config.epsilon,
-            fused=True,
-        )
-    given: dict[str, Any] = {
-        "lr": config.learning_rate,
-        "alpha": config.rmsprop_alpha,
-        "eps": config.epsilon,
-        "foreach": True,
-    }
-    if config.kind == "rmsprop_tf":
-        return RMSpropOfTensorFlow(parameters, initial=config.rmsprop_initial, **given)
-    return torch.optim.RMSprop(parameters, **given)
-
-
-class RMSpropOfTensorFlow(torch.optim.RMSprop):
-    """RMSProp as TensorFlow 1 has it, without momentum: what A3C's successors used.
-
-    ε is under the root, θ ← θ − lr · g / √(s + ε), and the mean square s starts at `initial`, in
-    TensorFlow 1, so that the first steps are small. Where a loss is the mean of n steps and theirs
-    was the sum, g is n times smaller: with ε and `initial` divided by n² the steps are the same.
+    """Adam (Kingma & Ba 2015) or RMSProp, torch's or TensorFlow's, over float32 parameters.
 
     Args:
-        parameters: of any shapes.
-        initial: first mean square of every weight.
-        settings: of `torch.optim.RMSprop`.
+        groups: `params` of each, and its `lr` and `max_grad_norm` where they are not those of
+            `config`.
+        config: of all groups.
+    """
+    given = [
+        {"lr": config.learning_rate, "max_grad_norm": config.max_grad_norm} | dict(group)
+        for group in groups
+    ]
+    for group in given:
+        group["first_lr"] = group["lr"]
+    made: torch.optim.Optimizer
+    if config.kind == "adam":
+        betas = (config.adam_beta1, config.adam_beta2)
+        made = torch.optim.Adam(given, betas=betas, eps=config.epsilon, fused=True)
+    else:
+        made = RMSProp(
+            given,
+            alpha=config.rmsprop_alpha,
+            eps=config.epsilon,
+            initial=config.rmsprop_initial if config.kind == "rmsprop_tf" else None,
+        )
+    for parameter in (p for group in made.param_groups for p in group["params"]):
+        if config.kind == "adam" and parameter.requires_grad:
+            # before the first step, so that a CUDA graph finds it in place
+            made.state[parameter] = {
+                "step": torch.zeros((), device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+    return made
+
+
+class RMSProp(torch.optim.Optimizer):
+    """RMSProp without momentum, θ ← θ − lr · g / (√s + ε) with the mean square s of gradients.
+
+    TensorFlow 1, which A3C's successors used, has ε under the root, θ ← θ − lr · g / √(s + ε), and
+    s starts at `initial`, so that the first steps are small. Where a loss is the mean of n steps
+    and theirs was the sum, g is n times smaller: with ε and `initial` divided by n² the steps are
+    the same.
+
+    Args:
+        groups: parameters of any shapes, with their learning rates.
+        alpha: decay of the mean square.
+        eps: ε.
+        initial: first mean square as in TensorFlow; None: 0, and ε outside of the root.
     """
 
+    #: `[]` float32, 1 to leave everything as it is; None: 0 (as `torch.optim.Adam` has it).
+    found_inf: Tensor | None = None
+
     def __init__(
-        self, parameters: Iterable[nn.Parameter], *, initial: float, **settings: Any
+        self, groups: Sequence[dict[str, Any]], *, alpha: float, eps: float, initial: float | None
     ) -> None:
-        super().__init__(parameters, **settings)
-        self._initial = initial
+        super().__init__(groups, {"alpha": alpha, "eps": eps})
+        self._inside = initial is not None
+        for parameter in (p for group in self.param_groups for p in group["params"]):
+            if parameter.requires_grad:
+                first = torch.full_like(parameter, initial or 0.0)
+                self.state[parameter]["square_avg"] = first
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -61,21 +86,32 @@ class RMSpropOfTensorFlow(torch.optim.RMSprop):
             if not given:
                 continue
             gradients = [p.grad for p in given]
-            for parameter in given:
-                if "square_avg" not in self.state[parameter]:
-                    first = torch.full_like(parameter, self._initial)
-                    self.state[parameter]["square_avg"] = first
             squares = [self.state[parameter]["square_avg"] for parameter in given]
-            alpha = group["alpha"]
-            torch._foreach_mul_(squares, alpha)
-            torch._foreach_addcmul_(squares, gradients, gradients, value=1.0 - alpha)
-            roots = torch._foreach_add(squares, group["eps"])
-            torch._foreach_sqrt_(roots)
-            torch._foreach_addcdiv_(given, gradients, roots, value=-group["lr"])
+            changed = [] if self.found_inf is None else [*given, *squares]
+            before = [tensor.clone() for tensor in changed]
+            torch._foreach_mul_(squares, group["alpha"])
+            torch._foreach_addcmul_(squares, gradients, gradients, value=1.0 - group["alpha"])
+            if self._inside:
+                roots = torch._foreach_add(squares, group["eps"])
+                torch._foreach_sqrt_(roots)
+            else:
+                roots = torch._foreach_sqrt(squares)
+                torch._foreach_add_(roots, group["eps"])
+            steps = torch._foreach_mul(gradients, group["lr"])
+            torch._foreach_addcdiv_(given, steps, roots, value=-1.0)
+            for tensor, old in zip(changed, before, strict=True):
+                assert self.found_inf is not None
+                tensor.copy_(torch.where(self.found_inf > 0, old, tensor))
 
 
-def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
-    """Scale gradients down to the Euclidean norm `limit`, 0: none; returns their norm before.
+def clip_gradients(optimiser: torch.optim.Optimizer) -> Tensor:
+    """Scale each group's gradients down to its `max_grad_norm`; the norm of all before, `[]`."""
+    norms = [clipped(group["params"], group["max_grad_norm"]) for group in optimiser.param_groups]
+    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+
+
+def clipped(parameters: Iterable[nn.Parameter], limit: float) -> Tensor:
+    """Scale gradients down to the Euclidean norm `limit`, 0: none; their norm before.
 
     `torch.nn.utils.clip_grad_norm_` for tensors on one device, without its 50 µs of sorting.
     """
@@ -85,3 +121,39 @@ def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
         if limit > 0.0:
             torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
     return norm
+
+
+def step(
+    optimiser: torch.optim.Optimizer, config: OptimiserConfig, *, applied: Tensor, learned: Tensor
+) -> Tensor:
+    """A step of the optimiser, which leaves everything as it was where `applied` is False.
+
+    Args:
+        optimiser: of `make_optimiser`; its parameters have gradients.
+        config: of the schedule.
+        applied: `[]` bool.
+        learned: `[]` int64, agent steps learned before.
+
+    Returns:
+        The learning rate of the first group, `[]` float64.
+    """
+    share = torch.ones((), dtype=torch.float64, device=applied.device)
+    if config.schedule == "linear" and config.schedule_steps is not None:
+        share = (1.0 - learned.double() / config.schedule_steps).clamp(min=0.0)
+    rates: list[Tensor] = [group["first_lr"] * share for group in optimiser.param_groups]
+    if readable(applied.device):
+        if applied:
+            for group, rate in zip(optimiser.param_groups, rates, strict=True):
+                group["lr"] = float(rate)
+            optimiser.step()
+        return rates[0]
+    capturing = applied.is_cuda and torch.cuda.is_current_stream_capturing()
+    for group, rate in zip(optimiser.param_groups, rates, strict=True):
+        # torch warns of `capturable` steps that are not captured
+        group["lr"], group["capturable"] = rate.float(), capturing
+    optimiser.found_inf = (~applied).float()  # type: ignore[attr-defined]  # as a GradScaler does
+    optimiser.step()
+    optimiser.found_inf = None  # type: ignore[attr-defined]
+    for group in optimiser.param_groups:
+        group["capturable"] = False
+    return rates[0]

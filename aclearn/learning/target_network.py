@@ -2,47 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
+from aclearn.learning.decisions import surely
+
 
 class TargetNetwork:
-    """A copy of weights that changes every so many updates (Luo et al. 2020, section 3.1).
+    """Copies of weights that change every so many updates (Luo et al. 2020, section 3.1).
 
     Args:
-        weights: the first ones, copied.
+        weights: the first ones, by name.
         every: updates from one change to the next.
         rate: share of the way to the newest weights that a change goes; 1 copies them.
+        names: prefixes of names of those that are copied; the others are the newest.
 
     Attributes:
-        weights: in the order of those given.
+        copies: by name.
         updates: since the last change, int64 on the device of the weights.
     """
 
-    def __init__(self, weights: Sequence[Tensor], *, every: int, rate: float) -> None:
+    def __init__(
+        self,
+        weights: Mapping[str, Tensor],
+        *,
+        every: int,
+        rate: float,
+        names: tuple[str, ...] = ("",),
+    ) -> None:
         self._every, self._rate = every, rate
-        self.weights = [weight.detach().clone() for weight in weights]
-        self.updates = torch.zeros((), dtype=torch.int64, device=self.weights[0].device)
+        self._newest = dict(weights)
+        self.copies = {
+            name: weight.detach().clone()
+            for name, weight in weights.items()
+            if name.startswith(names)
+        }
+        device = next(iter(weights.values())).device
+        self.updates = torch.zeros((), dtype=torch.int64, device=device)
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """The copies, and the newest of the weights that have none, in the order given."""
+        return [self.copies.get(name, weight) for name, weight in self._newest.items()]
 
     @torch.no_grad()
-    def follow(self, weights: Sequence[Tensor], applied: Tensor | bool = True) -> None:
-        """Note an update, after which the weights are these; without a wait for the device.
-
-        Args:
-            weights: in the order of `weights`.
-            applied: whether there was an update.
-        """
+    def follow(self, applied: Tensor) -> None:
+        """Note an update of the weights, if it was `applied`, `[]` bool."""
         self.updates += applied
         due = (self.updates >= self._every) & applied
+        if surely(~due):
+            return
         share = due.float() * self._rate
-        for mine, its in zip(self.weights, weights, strict=True):
-            mine.lerp_(its, share)
+        for name, copy in self.copies.items():
+            copy.lerp_(self._newest[name], share)
         self.updates.masked_fill_(due, 0)
-
-    @torch.no_grad()
-    def set(self, weights: Sequence[Tensor], *, updates: int = 0) -> None:
-        """Copy these weights, of so many updates after a change."""
-        torch._foreach_copy_(self.weights, list(weights))
-        self.updates.fill_(updates)

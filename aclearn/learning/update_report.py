@@ -5,66 +5,38 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+#: Prefix of sums that are parts of a figure and no figures themselves.
+PART = "part/"
+#: Numbers of every update, behind the sums of its algorithm.
+OWN = ("gradient_norm", "learning_rate", "steps", "new_steps", "applied", "ends")
 
 
-@dataclass(frozen=True)
-class GradientSums:
-    """Sums over the valid steps of a batch, reported with its gradient.
+class Sums(NamedTuple):
+    """Sums over the valid steps of a batch.
 
     Attributes:
-        metrics: of the loss and of the correctors, by name.
-        targets: value targets.
-        target_squares: their squares.
-        errors: targets minus the values before the update; with frozen targets, before the batch.
-        error_squares: their squares.
-        ratios: importance ratios π/μ, not clipped.
-        ratio_squares: their squares.
-        advantage_squares: squared weighted advantages, before they are normalised.
-        steps: number of valid steps.
+        names: of the sums.
+        values: `[len(names)]` float64; of an update followed by the numbers of `OWN`.
+        errors: `[T, B]` of an algorithm that gives them.
     """
 
-    metrics: Mapping[str, float]
-    targets: float
-    target_squares: float
-    errors: float
-    error_squares: float
-    ratios: float
-    ratio_squares: float
-    advantage_squares: float
-    steps: int
+    names: tuple[str, ...]
+    values: Tensor
+    errors: Tensor | None = None
 
     @classmethod
-    def of(cls, names: Sequence[str], sums: Sequence[float], steps: int) -> GradientSums:
-        """From the sums of the named metrics, followed by the others in their order."""
-        count = len(names)
-        metrics = dict(zip(names, sums[:count], strict=True))
-        targets, target_squares, errors, error_squares, *others = sums[count:]
-        ratios, ratio_squares, advantage_squares = others
-        return cls(
-            metrics,
-            targets,
-            target_squares,
-            errors,
-            error_squares,
-            ratios,
-            ratio_squares,
-            advantage_squares,
-            steps,
-        )
-
-    def plus(self, other: GradientSums) -> GradientSums:
-        """The sums over both."""
-        return GradientSums(
-            {name: value + other.metrics[name] for name, value in self.metrics.items()},
-            self.targets + other.targets,
-            self.target_squares + other.target_squares,
-            self.errors + other.errors,
-            self.error_squares + other.error_squares,
-            self.ratios + other.ratios,
-            self.ratio_squares + other.ratio_squares,
-            self.advantage_squares + other.advantage_squares,
-            self.steps + other.steps,
-        )
+    def joined(cls, parts: Sequence[Sums]) -> Sums:
+        """The sums over neighbouring environments."""
+        names, values, errors = zip(*parts, strict=True)
+        if len(parts) == 1:
+            return parts[0]
+        of_all = None if errors[0] is None else torch.cat(errors, dim=1)
+        return cls(names[0], torch.stack(values).sum(0), of_all)
 
 
 @dataclass(frozen=True)
@@ -73,15 +45,24 @@ class UpdateReport:
 
     Attributes:
         applied: False when the gradient was not finite and the weights stayed as they were.
+        steps: number of valid steps.
+        new_steps: number of these that no earlier batch had; 0 after the first pass.
+        ends: whether the loss leaves out the rest of the batch.
         metrics: by name: those of the loss and of the correctors, means over the valid steps;
             `behaviour_kl` or `behaviour_kl_estimate`, mean KL(μ ‖ π); `rho_mean`, mean of ρ, not
             clipped; `explained_variance`, 1 − Var(target − value) / Var(target);
             `effective_sample_share`, (Σρ)² / (n Σρ²), 0 to 1; `gradient_norm`, Euclidean,
             of the mean loss's gradient before clipping; and `learning_rate`.
+        errors: `[T, B]`, the newest size of each step's error in the batch, of an algorithm that
+            gives them, once all minibatches have had an update.
     """
 
     applied: bool
+    steps: int
+    new_steps: int
+    ends: bool
     metrics: Mapping[str, float]
+    errors: Tensor | None = None
 
     def gauges(self) -> dict[str, float]:
         """The finite metrics."""
@@ -89,32 +70,29 @@ class UpdateReport:
 
     @classmethod
     def of(
-        cls, sums: GradientSums, *, applied: bool, gradient_norm: float, rate: float
+        cls, names: Sequence[str], values: Sequence[float], errors: Tensor | None = None
     ) -> UpdateReport:
-        """The report of one update, from sums over its steps."""
-        steps = max(1, sums.steps)
-        metrics = {name: value / steps for name, value in sums.metrics.items()}
-        own = {
-            "gradient_norm": gradient_norm,
-            "explained_variance": _explained_variance(sums),
-            "rho_mean": sums.ratios / steps,
-            # Kish's (Σρ)² / Σρ², as a share of the steps; the sums add up over chunks
-            "effective_sample_share": sums.ratios**2 / max(sums.ratio_squares, 1e-30) / steps,
-            "learning_rate": rate,
-        }
-        return cls(applied, metrics | own)
+        """The report of one update from its `Sums`."""
+        norm, rate, steps, new_steps, applied, ends = values[len(names) :]
+        means = {name: value / max(1.0, steps) for name, value in zip(names, values, strict=False)}
+        metrics = {name: mean for name, mean in means.items() if not name.startswith(PART)}
+        metrics |= _from_parts(means) | {"gradient_norm": norm, "learning_rate": rate}
+        return cls(applied > 0, int(steps), int(new_steps), ends > 0, metrics, errors)
 
 
-def _explained_variance(sums: GradientSums) -> float:
-    """Share of the targets' variance that the values explain; NaN of targets that are all equal."""
-    steps = max(1, sums.steps)
-    variances = [
-        squares / steps - (total / steps) ** 2
-        for total, squares in (
-            (sums.targets, sums.target_squares),
-            (sums.errors, sums.error_squares),
+def _from_parts(means: Mapping[str, float]) -> dict[str, float]:
+    """Figures that are no means themselves."""
+    made = {}
+    if f"{PART}ratios" in means:
+        ratio, square = means[f"{PART}ratios"], means[f"{PART}ratio_squares"]
+        # Kish's (Σρ)² / Σρ², as a share of the steps; the sums add up over chunks
+        made = {"rho_mean": ratio, "effective_sample_share": ratio**2 / max(square, 1e-30)}
+    if f"{PART}targets" in means:
+        target, squares, error, error_squares = (
+            means[f"{PART}{name}"]
+            for name in ("targets", "target_squares", "errors", "error_squares")
         )
-    ]
-    # what float64 leaves of equal numbers
-    least = 1e-12 * sums.target_squares / steps
-    return 1.0 - variances[1] / variances[0] if variances[0] > least else math.nan
+        variance, others = squares - target**2, error_squares - error**2
+        above = variance > 1e-12 * squares  # what float64 leaves of equal numbers
+        made["explained_variance"] = 1.0 - others / variance if above else math.nan
+    return made

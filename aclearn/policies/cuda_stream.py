@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
 import torch
@@ -37,8 +37,10 @@ class CudaStream:
         """Page-locked memory, which the device accesses directly."""
         return torch.zeros(shape, dtype=dtype, pin_memory=True)
 
-    def capture(self, step: Callable[[], None]) -> Callable[[], object]:
-        """A CUDA graph of the step.
+    def capture(
+        self, step: Callable[[], None], generators: Iterable[torch.Generator] = ()
+    ) -> Callable[[], object]:
+        """A CUDA graph of the step, which may draw from the generators.
 
         Raises:
             RuntimeError: the step cannot be captured, or memory is short.
@@ -47,6 +49,8 @@ class CudaStream:
             for _ in range(_WARM_UPS):
                 step()
             graph = torch.cuda.CUDAGraph()
+            for generator in generators:
+                graph.register_generator_state(generator)
             # thread_local: other threads compute and copy in their streams meanwhile
             with torch.cuda.graph(
                 graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
@@ -60,7 +64,11 @@ class CudaStream:
 
 
 def captured(
-    stream: CudaStream | None, step: Callable[[], None], *, what: str
+    stream: CudaStream | None,
+    step: Callable[[], None],
+    *,
+    what: str,
+    generators: Iterable[torch.Generator] = (),
 ) -> Callable[[], object]:
     """A CUDA graph of the step; the step itself without a stream, or where it cannot be captured.
 
@@ -68,11 +76,12 @@ def captured(
         stream: the current one; the step runs in it some times before.
         step: of fixed memory, without a wait for the device.
         what: in the log, where it cannot be captured.
+        generators: of random numbers that the step draws.
     """
     if stream is None:
         return step
     try:
-        return stream.capture(step)
+        return stream.capture(step, generators)
     except RuntimeError as error:
         _LOGGER.warning(
             "event=capture_failed device=%s what=%r reason=%r detail='it runs operation by "

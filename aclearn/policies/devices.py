@@ -46,32 +46,24 @@ def cpu_has(half: Literal["bf16", "fp16"]) -> bool:
 
 
 def choose_amp(name: str, device: torch.device, *, pays: bool = True) -> torch.dtype | None:
-    """The autocast dtype of `auto | off | bf16 | fp16` on a device, None for fp32.
+    """The autocast dtype of `auto | off | bf16` on a device, None for fp32.
 
-    auto is on if it pays and the hardware supports it: bf16 on a GPU that has bf16, else fp16; bf16
-    on a CPU with AVX-512 BF16 or AMX.
+    auto is on if it pays and the hardware has bf16: a GPU, or a CPU with AVX-512 BF16 or AMX.
 
     Args:
         name: the configured value.
         device: of the network.
         pays: whether auto may be on, as `halves_pay` says.
-
-    Raises:
-        ConfigError: fp16 on a CPU.
     """
     if name == "off" or (name == "auto" and not pays):
         return None
-    if device.type == "cuda":
-        if name == "auto":
-            # the query is about the current device, which need not be this one
-            named = device.index is not None
-            with torch.cuda.device(device) if named else contextlib.nullcontext():
-                has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-            name = "bf16" if has_bf16 else "fp16"
-        return torch.bfloat16 if name == "bf16" else torch.float16
-    if name == "fp16":
-        raise ConfigError("trainer.amp: fp16 needs a GPU; use auto, off or bf16 on a CPU")
-    if not cpu_has("bf16"):
+    if name == "auto" and device.type == "cuda":
+        # the query is about the current device, which need not be this one
+        named = device.index is not None
+        with torch.cuda.device(device) if named else contextlib.nullcontext():
+            has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if has_bf16 else None
+    if device.type == "cpu" and not cpu_has("bf16"):
         if name == "auto":
             return None
         _LOGGER.warning("trainer.amp: this CPU emulates bf16, ten times as slow as fp32 (off)")

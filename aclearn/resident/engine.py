@@ -244,10 +244,6 @@ class ResidentEnvs:
         running = self._running["lengths"].masked_fill(self._running["ended"], 0)
         return (self.steps - int(running.max())) // self._cohort_steps
 
-    def broken(self) -> Tensor:
-        """`[]` bool: whether the next `take_sums` raises; without a wait for the device."""
-        return (self._statistics[:, kernels.OUT_OF_RANGE] > 0.0).any()
-
     def discard_sums(self) -> None:
         """Forget the sums since the last call of `take_sums`."""
         self._statistics.zero_()

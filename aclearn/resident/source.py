@@ -114,7 +114,6 @@ class ResidentSource(BatchSource):
             )
         cores = threads or resident.threads or len(os.sched_getaffinity(0))
         self.threads, self.stream = (cores, None) if on_cpu else (1, CudaStream(device))
-        self.broken = self.envs.broken
         loss: Any = config.loss
         self._reward_scale: float = getattr(loss, "reward_scale", 1.0)
         self._noise = None
@@ -138,7 +137,7 @@ class ResidentSource(BatchSource):
             stream=self.stream,
         )
         self.envs.reset()
-        self.episodes, self._uncounted = 0, False
+        self.episodes = 0
         self._ended, self._ended_return = 0, 0.0  # since the last heartbeat
         self._cohorts: list[EpisodeCohort] = []
 
@@ -155,16 +154,10 @@ class ResidentSource(BatchSource):
                 return None
             if self._clips:
                 self.envs.buffers.rewards.clamp_(-1.0, 1.0)
-        return self._batch(None if worker.in_place else self._counted())
-
-    @override
-    def learned(self, batch: Batch) -> None:
-        if self._uncounted:
-            self._counted()
+        return self._batch(self._counted())
 
     def _counted(self) -> NDArray[np.bool_]:
-        """Count episodes and steps of the newest batch, once; the valid steps, on the host."""
-        self._uncounted = False
+        """Count episodes and steps of the newest batch; the valid steps, on the host."""
         sums = self.envs.take_sums()
         self.episodes += sums.episodes
         self._ended += sums.episodes
@@ -182,12 +175,9 @@ class ResidentSource(BatchSource):
             return dict(network.named_parameters())
         return self._copy.of(network, self.envs.buffers.observations[-1])
 
-    def _batch(self, valid: NDArray[np.bool_] | None) -> Batch:
-        """The buffers, without a copy; all steps count as valid on the host if `valid` is None."""
+    def _batch(self, valid: NDArray[np.bool_]) -> Batch:
+        """The buffers, without a copy, whose valid steps these are."""
         b = self.envs.buffers
-        self._uncounted = valid is None
-        if valid is None:
-            valid = np.broadcast_to(np.True_, tuple(b.valid.shape))
         rewards = b.rewards if self._reward_scale == 1.0 else b.rewards * self._reward_scale
         return Batch(
             observations={OBSERVATION: b.observations},

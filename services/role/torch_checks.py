@@ -32,13 +32,12 @@ def check_learning(config: Config) -> None:
         ConfigError: names the key.
     """
     from aclearn.learning.objective import make_objective
-    from aclearn.policies.devices import choose_amp
 
     if config.resident.envs is not None:
         from aclearn.resident import resident_env_of
 
         resident_env_of(config)
-    choose_amp(config.trainer.amp, _trainer_device(config))
+    _trainer_device(config)
     make_objective(
         config.loss,
         config.correctors,
@@ -61,7 +60,7 @@ def say_amp(say: isolated.Say, yaml: str) -> None:
 
     from aclearn.policies.devices import choose_amp
 
-    names = {None: "off", torch.bfloat16: "bf16", torch.float16: "fp16"}
+    names = {None: "off", torch.bfloat16: "bf16"}
     say(amp=names[choose_amp("auto", _trainer_device(config_from_yaml(yaml)))])
 
 
@@ -92,7 +91,7 @@ def check_with_torch_elsewhere(config: Config) -> None:
     Raises:
         ConfigError: names the key.
     """
-    named = config.trainer.device.startswith("cuda") or config.trainer.amp == "fp16"
+    named = config.trainer.device.startswith("cuda")
     if predictor_computes_in_torch(config):
         named |= config.predictor.device.startswith("cuda")
     names = [config.loss.kind, *(corrector.name for corrector in config.correctors)]

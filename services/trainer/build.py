@@ -20,7 +20,6 @@ from aclearn.learning import (
     TrainingQueue,
     make_objective,
 )
-from aclearn.learning.gradient_worker import CHUNK_SAMPLES
 from aclearn.policies import Architecture, halves_pay
 from aclearn.policies.devices import choose_amp, choose_device
 from aclearn.types import EnvSpec, Unroll
@@ -51,7 +50,6 @@ def make_trainer(
     generation: int = 0,
     incarnation: str = "trainer",
     threads: int | None = None,
-    in_one_piece: bool | None = None,
 ) -> Trainer:
     """A new trainer, with environments of its own where `resident.envs` says so.
 
@@ -62,7 +60,6 @@ def make_trainer(
         generation: claimed for this trainer.
         incarnation: of this process, for the account of its own steps.
         threads: of the CPU for its own environments; None: as configured.
-        in_one_piece: as of `Trainer`.
     """
     account = StepAccount(
         max_env_steps=math.inf if config.run.max_env_steps is None else config.run.max_env_steps,
@@ -110,7 +107,6 @@ def make_trainer(
         spec=spec,
         published=published,
         generation=generation,
-        in_one_piece=in_one_piece,
     )
 
 
@@ -152,6 +148,7 @@ def _make_learner(config: Config, architecture: Architecture) -> Learner:
         amp_dtype=choose_amp(trainer.amp, device, pays=halves_pay(architecture.observation)),
         channels_last=trainer.channels_last,
         compiled=trainer.compile,
-        chunk_samples=_CHUNK_SAMPLES_OF_RESIDENT if resident else CHUNK_SAMPLES,
+        chunk_samples=_CHUNK_SAMPLES_OF_RESIDENT if resident else None,
+        max_updates=config.run.max_updates,
         seed=config.run.seed,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +17,8 @@ from aclearn.errors import CheckpointError
 from aclearn.learning import (
     Batch,
     BatchSource,
-    BatchStopped,
-    DeviceReport,
-    DeviceUpdates,
     GradientWorker,
     Learner,
-    Minibatches,
     PublishedWeights,
     StepAccount,
     UpdateReport,
@@ -63,8 +58,6 @@ class Trainer:
         spec: of the environments.
         published: gets each version.
         generation: claimed for this trainer; see `claim_generation`.
-        in_one_piece: make the updates of a batch without a wait for the device, where precision
-            and optimiser allow it; None: where the source has a stream, as one CUDA graph.
     """
 
     def __init__(
@@ -77,29 +70,15 @@ class Trainer:
         spec: EnvSpec,
         published: PublishedWeights,
         generation: int = 0,
-        in_one_piece: bool | None = None,
     ) -> None:
         self.learner, self.account, self.source = learner, account, source
         self.published, self.generation = published, generation
         self.counters = TrainerCounters()
         self._config, self._spec = config, spec
-        self._order = torch.Generator().manual_seed(config.run.seed)  # of minibatches
         self._refused_in_a_row = 0
         self._gauges: dict[str, float] = {}
         self._chain_steps = ChainSteps()
         self._fields_at_begin: dict[str, Any] | None = None
-        self._updates: DeviceUpdates | None = None
-        self._in_place: GradientWorker | None = None
-        if in_one_piece is None:
-            in_one_piece = source.stream is not None
-        if in_one_piece and (setting := learner.waits_for_each_update):
-            _LOGGER.warning(
-                "event=updates_not_captured setting=%r detail='the trainer waits for the device "
-                "after each update; expected optimiser.kind adam, trainer.amp bf16 or off'",
-                setting,
-            )
-        elif in_one_piece:
-            self._in_place = learner.make_worker(in_place=True)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot of an earlier trainer.
@@ -111,11 +90,9 @@ class Trainer:
         tensors, state = snapshot.tensors, snapshot.state
         self.counters = TrainerCounters(**state["counters"])
         torch.set_rng_state(torch.from_numpy(tensors["random/torch"].copy()))
-        self._order.set_state(torch.from_numpy(tensors["random/minibatches"].copy()))
         self.learner.load_state_tensors(dict(tensors))
         self.account.restore(state["ledger"])
         self.source.restore(tensors)
-        self._updates = None  # the optimiser's memory is another one
         self._look_at_bound()
 
     def snapshot(self, return_mean: float | None = None) -> Snapshot:
@@ -137,7 +114,6 @@ class Trainer:
             lock.release()
         tensors |= self.source.state()
         tensors["random/torch"] = np.array(torch.get_rng_state().numpy())
-        tensors["random/minibatches"] = np.array(self._order.get_state().numpy())
         return Snapshot(tensors, state | {"return_mean_100": return_mean})
 
     def publish(self) -> None:
@@ -153,7 +129,7 @@ class Trainer:
 
     def make_worker(self) -> GradientWorker:
         """A worker for one thread that steps the trainer."""
-        return self.learner.make_worker(self.source.threads)
+        return self.learner.make_worker(self.source.threads, captured=self.source.stream)
 
     def step(self, timeout_s: float, worker: GradientWorker) -> bool:
         """Learn the source's next batch, then publish; False if there is none.
@@ -167,9 +143,6 @@ class Trainer:
             EnvironmentFailure: a reward or an observation is out of range.
             FloatingPointError: too many updates in a row were refused.
         """
-        if self._in_place is not None and self._most_updates_are_left:
-            self._in_place.watch(worker.check)
-            worker = self._in_place
         if self.source.plays:
             self._fields_at_begin = self.heartbeat_fields()
         try:
@@ -204,110 +177,39 @@ class Trainer:
             batch: its new steps are in flight.
             worker: of the calling thread; None if there is only one thread.
         """
-        worker = self.learner.own_worker if worker is None else worker
-        if worker.in_place:
-            self._learn_on_device(batch, worker)
-            return
-        with self.account.batch(batch.new_steps) as open_batch:
-            self._learn_batch(batch, worker, open_batch)
-        self.source.learned(batch)
-
-    def _learn_batch(self, batch: Batch, worker: GradientWorker, open_batch: OpenBatch) -> None:
-        if self._finished:
-            return
-        try:
-            batch = self.learner.prepare(batch, worker)
-        except BatchStopped:
-            return
-        if batch.steps == 0:
-            return
-        lags = self.counters.policy_version - batch.versions[batch.valid_on_host]
-        reports, observed = [], []
         trainer = self._config.trainer
-        minibatches = Minibatches(
-            batch, count=trainer.minibatches, passes=trainer.epochs, generator=self._order
-        )
-        with suppress(BatchStopped):  # the updates until then stay
-            for index, minibatch in minibatches:
-                report = self._update(minibatch, worker, open_batch if index == 0 else None)
-                if report is None:
-                    break
-                if not report.applied:
-                    minibatches.refuse(minibatch)
-                    self._refuse(report)
-                    continue
-                reports.append(report)
-                if index == 0:
-                    observed.append(self.learner.observed(minibatch))
-                if self.learner.ends_batch(report):
-                    minibatches.end()
-        self.learner.note_learned(observed)
-        self._end_batch(reports, lags, batch.steps, batch.chain_steps, ended=minibatches.ended)
-
-    def _learn_on_device(self, batch: Batch, worker: GradientWorker) -> None:
-        """All updates, then one look at their figures and those of the source."""
-        learner, trainer = self.learner, self._config.trainer
-        if self._updates is None:
-            self._updates = learner.device_updates(
+        lags = self.counters.policy_version - batch.versions[batch.valid_on_host]
+        with self.account.batch(int(batch.new_steps)) as open_batch:
+            reports = self.learner.learn(
                 batch,
-                worker=worker,
-                count=trainer.minibatches,
-                passes=trainer.epochs,
-                broken=self.source.broken,
+                worker,
+                lambda report: self._count(report, open_batch),
+                minibatches=trainer.minibatches,
+                epochs=trainer.epochs,
             )
-        updates = self._updates
-        with learner.turn(), part("update"):
-            seed = int(torch.randint(2**62, (), generator=self._order))
-            updates.begin(self.account.learned_steps, seed=seed)
-            updates.run(self.source.stream)
-            reports = updates.results()
-        self.source.learned(batch)
-        learned = [each for each in reports if each.pass_number == 0]
-        if not learned:
-            return
-        there = batch.valid_on_host[:, 0]  # steps of all environments at a time are of one version
-        lags = self.counters.policy_version - batch.versions[there, 0]
-        steps, new = sum(each.steps for each in learned), sum(each.new_steps for each in learned)
-        chain_steps = dict.fromkeys(batch.chain_steps, new)
-        with self.account.batch(new) as open_batch:
-            applied = self._noted(reports, open_batch)
-            self._end_batch(applied, lags, steps, chain_steps, ended=updates.ended)
-
-    def _noted(self, reports: list[DeviceReport], open_batch: OpenBatch) -> list[UpdateReport]:
-        """Count updates that were made; returns those that changed the weights."""
-        applied = []
-        for pass_number, _, steps, report in reports:
-            self._count(report, steps, open_batch if pass_number == 0 else None)
-            if report.applied:
-                applied.append(report)
-            else:
-                self._refuse(report)
-        return applied
+            if reports:
+                self._end_batch(reports, lags, batch.chain_steps)
+        self.source.learned(batch, reports[-1].errors if reports else None)
 
     def _end_batch(
-        self,
-        reports: list[UpdateReport],
-        lags: NDArray[np.int64],
-        steps: int,
-        chain_steps: Mapping[str, int],
-        *,
-        ended: bool,
+        self, reports: list[UpdateReport], lags: NDArray[np.int64], chain_steps: Mapping[str, int]
     ) -> None:
         """Count a learned batch and publish the new version, if an update changed anything."""
+        applied = [report for report in reports if report.applied]
         with self.learner.turn():
             self.counters.batches += 1
-            self.counters.ended_batches += ended
+            self.counters.ended_batches += any(report.ends for report in reports)
             self._chain_steps.add(chain_steps)
-            if not reports:
+            if not applied:
                 return
             self.counters.policy_version += 1
             with part("publish"):
                 self.publish()
             self._gauges = {
-                **mean_gauges(reports),
+                **mean_gauges(applied),
                 "lag_mean": float(lags.mean()),
                 "lag_max": float(lags.max()),
-                "batch_steps": float(steps),
+                "batch_steps": float(len(lags)),
                 "compressed_share": compressed_share(chain_steps),
             }
 
@@ -317,54 +219,27 @@ class Trainer:
         most = self._config.run.max_updates
         return most is not None and self.counters.updates >= most
 
-    @property
-    def _most_updates_are_left(self) -> bool:
-        """Whether the run may make all updates of one more batch."""
-        trainer, most = self._config.trainer, self._config.run.max_updates
-        here = trainer.epochs * trainer.minibatches
-        return most is None or self.counters.updates + here <= most
-
-    def _update(
-        self, batch: Batch, worker: GradientWorker, open_batch: OpenBatch | None
-    ) -> UpdateReport | None:
-        """One update; None if the run has made its last one."""
-        learner = self.learner
-        sums = learner.differentiate(batch, worker)
-        with learner.turn(), part("optimiser"):
-            if self._finished:  # meanwhile another worker may have made the last one
-                return None
-            learned_steps = self.account.learned_steps
-            report = learner.apply(worker, sums, learned_steps=learned_steps)
-            self._count(report, batch.new_steps, open_batch)
-        return report
-
-    def _count(self, report: UpdateReport, steps: int, open_batch: OpenBatch | None) -> None:
-        """Count an update, and the fate of its steps in the first pass, whose batch is open."""
+    def _count(self, report: UpdateReport, open_batch: OpenBatch) -> None:
+        """Count an update, and the fate of its new steps."""
         if report.applied:
             self._refused_in_a_row = 0
             self.counters.updates += 1
             self._look_at_bound()
-        if open_batch is None:
+            open_batch.learned(report.new_steps)
             return
-        if report.applied:
-            open_batch.learned(steps)
-        else:
-            open_batch.dropped("nonfinite_gradient", steps)
-
-    def _look_at_bound(self) -> None:
-        if self._finished:
-            self.account.reached = "max_updates"
-
-    def _refuse(self, report: UpdateReport) -> None:
+        open_batch.dropped("nonfinite_gradient", report.new_steps)
         _LOGGER.error("event=update_refused gradient_norm=%s", report.metrics["gradient_norm"])
-        with self.learner.lock:
-            self.counters.refused_updates += 1
-            self._refused_in_a_row += 1
+        self.counters.refused_updates += 1
+        self._refused_in_a_row += 1
         if self._refused_in_a_row >= _MOST_REFUSED_UPDATES:
             raise FloatingPointError(
                 f"{_MOST_REFUSED_UPDATES} updates in a row had a gradient that is not finite: "
                 "lower optimiser.learning_rate or clip rewards (env.clip_rewards)"
             )
+
+    def _look_at_bound(self) -> None:
+        if self._finished:
+            self.account.reached = "max_updates"
 
     def take_episodes(self) -> dict[str, Any]:
         """Fields of a heartbeat about episodes since the last call; none within a batch."""

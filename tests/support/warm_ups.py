@@ -10,7 +10,7 @@ class WarmUps:
 
     device = "cpu"
 
-    def capture(self, step: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, step: Callable[[], None], generators: object = ()) -> Callable[[], None]:
         """The step, after its runs."""
         for _ in range(3):
             step()

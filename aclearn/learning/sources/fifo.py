@@ -63,7 +63,7 @@ class Fifo(SourceAround):
             observations={name: self._tensors[f"observations/{name}"] for name in leaves},
             new=self._new,
             versions=versions,
-            valid_on_host=versions != _NOT_THERE if worker.in_place else valid.cpu().numpy(),
+            valid_on_host=valid.cpu().numpy(),
             **fields,
         )
 

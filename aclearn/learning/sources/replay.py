@@ -52,7 +52,6 @@ class Replay(SourceAround):
         self._lock = threading.Lock()
         self._added = self._drawn = 0
         self._chain_steps: Counter[str] = Counter()  # of new steps since the last batch
-        self._fixed: Batch | None = None
         self._closed = False
 
     @override
@@ -67,8 +66,7 @@ class Replay(SourceAround):
             self._drawn += self._config.batch
             drawn = self._memory.sample(self._config.batch)
             chain_steps, self._chain_steps = self._chain_steps, Counter()
-            drawn = replace(drawn, chain_steps=chain_steps)
-            return drawn if self.stream is None else self._in_fixed_memory(drawn)
+            return replace(drawn, chain_steps=chain_steps)
 
     @property
     def _may_draw(self) -> bool:
@@ -82,20 +80,6 @@ class Replay(SourceAround):
         self._chain_steps.update(batch.chain_steps)
         if lost:
             self._account.dropped(NEVER_DRAWN, lost)
-
-    def _in_fixed_memory(self, batch: Batch) -> Batch:
-        """The batch in the memory of the first one, for updates in one CUDA graph."""
-        if self._fixed is None:
-            self._fixed = batch
-        fixed: dict[str, Any] = {}
-        for name, tensor in vars(batch).items():
-            if isinstance(tensor, Tensor):
-                fixed[name] = getattr(self._fixed, name).copy_(tensor)
-        leaves = {
-            name: self._fixed.observations[name].copy_(leaf)
-            for name, leaf in batch.observations.items()
-        }
-        return replace(batch, observations=leaves, **fixed)
 
     @override
     def learned(self, batch: Batch, errors: Tensor | None = None) -> None:

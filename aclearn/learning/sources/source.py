@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -17,37 +17,38 @@ from aclearn.policies.cuda_stream import CudaStream
 class BatchSource(Protocol):
     """Where a trainer's batches come from: actors, environments of its own, a memory of either.
 
-    The new steps of a batch are in flight in the account when `next` returns it, or, if the worker
-    is in place, when `learned` returns. What a subclass does not override does nothing.
+    The new steps of a batch are in flight in the account when `next` returns it. What a subclass
+    does not override does nothing.
 
     Attributes:
         plays: whether `next` steps environments: one thread calls it, for a whole batch at a time.
         threads: CPU threads of a worker of its batches.
-        stream: in which its batches are made and must be learned; None: any.
-        broken: gives `[]` bool, on the device, whether the batch for a worker in place must not be
-            learned; None: it may.
+        stream: in which its batches are made and must be learned, all of one shape; None: any.
     """
 
     plays: bool = False
     threads: int = 1
     stream: CudaStream | None = None
-    broken: Callable[[], Tensor] | None = None
 
     def next(self, timeout_s: float, worker: GradientWorker) -> Batch | None:
         """The next batch; None if there is none within `timeout_s`, or the worker's check stops it.
 
         Args:
             timeout_s: of the wait for others.
-            worker: of the calling thread, which assembles the batch. For one in place, nothing
-                waits for the device; the batch lies in the same memory each time.
+            worker: of the calling thread, which assembles the batch.
 
         Raises:
             EnvironmentFailure: a reward or an observation is out of range.
         """
         ...
 
-    def learned(self, batch: Batch) -> None:
-        """Told when the updates of a batch are made and the device has ended them."""
+    def learned(self, batch: Batch, errors: Tensor | None = None) -> None:
+        """Told when the updates of a batch are made.
+
+        Args:
+            batch: of `next`.
+            errors: `[T, B]`, size of each step's error, of an algorithm that gives them.
+        """
         return
 
     def take_episodes(self) -> dict[str, Any]:
@@ -81,10 +82,9 @@ class SourceAround(BatchSource):
     def __init__(self, inner: BatchSource) -> None:
         self.inner = inner
         self.plays, self.threads, self.stream = inner.plays, inner.threads, inner.stream
-        self.broken = inner.broken
 
     @override
-    def learned(self, batch: Batch) -> None:
+    def learned(self, batch: Batch, errors: Tensor | None = None) -> None:
         self.inner.learned(batch)
 
     @override

@@ -95,8 +95,6 @@ compressor.ladder: [[int8, onnx], [onnx], [int8, onnx]]
   compressor.ladder => compressor.ladder<: [[int8, onnx], [onnx]]
 compressor.ladder: [[int8, onnx], [], [onnx]]
   compressor.ladder => compressor.ladder<: [[int8, onnx], [onnx], []]
-trainer.amp: fp16, trainer.device: cpu
-  trainer.amp => trainer.amp: bf16 | trainer.amp: auto | trainer.amp: 'off'
 run.deterministic: true, trainer.device: cuda:0
   trainer.device => trainer.device: cpu | trainer.device: auto
 run.deterministic: true, predictor.device: cuda:0, predictor.runtime: torch

@@ -44,7 +44,7 @@ def test_each_key_is_described_with_its_type_its_bounds_and_its_default() -> Non
     assert knobs["correctors"].default == "[vtrace, importance_sampling]"
     assert knobs["compressor.chain"].type.startswith("list of prune, distill, low_rank, quantize,")
     assert "| `lambda` | number ≥ 0 and ≤ 1 | `1.0` |" in configuration_page()
-    assert knobs["trainer.amp"][1:3] == ("one of auto, off, bf16, fp16", "auto")
+    assert knobs["trainer.amp"][1:3] == ("one of auto, off, bf16", "auto")
     assert knobs["env.atari.screen_size"].default == "84"
 
 

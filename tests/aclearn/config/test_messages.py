@@ -144,7 +144,7 @@ def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
         ("env.id", "[a]", "expected text, got a list;"),
         ("env.id", "null", "expected text, got null;"),
         ("env.kwargs", "[1]", "expected mapping whose keys are text, got a list;"),
-        ("trainer.amp", "bf32", "expected one of auto, off, bf16, fp16, got 'bf32' (text);"),
+        ("trainer.amp", "bf32", "expected one of auto, off, bf16, got 'bf32' (text);"),
         (
             "trainer.device",
             "gpu",

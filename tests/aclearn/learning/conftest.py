@@ -10,7 +10,14 @@ import torch
 
 from aclearn.algorithms.actor_critic import ActorCriticConfig
 from aclearn.config import CorrectorConfig, LossConfig, OptimiserConfig
-from aclearn.learning import Batch, Learner, Objective, make_objective
+from aclearn.learning import (
+    Batch,
+    GradientWorker,
+    Learner,
+    Objective,
+    UpdateReport,
+    make_objective,
+)
 from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
 from aclearn.types import OBSERVATION, ObservationSpec
 from tests.support.architectures import altered
@@ -94,6 +101,17 @@ class Make:
         return learner
 
     @staticmethod
+    def update(
+        learner: Learner, batch: Batch, worker: GradientWorker | None = None
+    ) -> UpdateReport:
+        """One update by a batch, as it is prepared."""
+        worker, steps = worker or learner.own_worker, batch.new_steps
+        sums = learner.differentiate(batch, worker)
+        with learner.lock:
+            figures, _ = learner.apply(worker, sums, steps, steps)
+        return UpdateReport.of(figures.names, [*figures.values.tolist(), False])
+
+    @staticmethod
     def gradient(learner: Learner) -> torch.Tensor:
         """All gradients of the last update, as one vector."""
         return torch.cat([p.grad.reshape(-1) for p in learner.network.parameters()])
@@ -102,7 +120,7 @@ class Make:
     def gradient_of(cls, batch: Batch, architecture: Architecture, **options) -> torch.Tensor:
         """The gradient of a fresh learner's first update."""
         learner = cls.learner(architecture, **options)
-        learner.update(batch, learned_steps=0)
+        cls.update(learner, batch)
         return cls.gradient(learner)
 
     @staticmethod

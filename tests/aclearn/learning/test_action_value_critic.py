@@ -107,7 +107,7 @@ def test_the_gradient_is_that_of_the_loss_written_out(
     monkeypatch.setattr(gradient_module, "CHUNK_SAMPLES", chunk)
     objective = objective_with(make, {name: {"lambda": 0.9}}, "importance_sampling")
     if frozen:
-        objective = replace(objective, loss=Frozen())
+        objective = replace(objective, algorithm=Frozen())
     learner = make.learner(FLAT, objective=objective)
     batch = make.batch(FLAT, 7, 5, seed=3)
     if masks:
@@ -115,7 +115,7 @@ def test_the_gradient_is_that_of_the_loss_written_out(
     expected = expected_gradient(make, learner, batch, name)
 
     worker = learner.make_worker()
-    report = learner.update(learner.prepare(batch, worker), learned_steps=0, worker=worker)
+    report = make.update(learner, learner.prepare(batch, worker), worker=worker)
 
     assert report.applied
     torch.testing.assert_close(make.gradient(learner), expected, rtol=1e-4, atol=1e-6)
@@ -126,7 +126,7 @@ def test_values_of_forbidden_actions_are_in_no_target(make, ends_at) -> None:
     """The first action has a Q of -100 everywhere and is allowed nowhere; the others have 1."""
     T = 1 if ends_at is None else 3
     objective = objective_with(make, {"retrace": {"lambda": 0.9}}, "importance_sampling")
-    learner = make.learner(FLAT, objective=replace(objective, loss=Frozen()))
+    learner = make.learner(FLAT, objective=replace(objective, algorithm=Frozen()))
     with torch.no_grad():
         learner.network.q.weight.zero_()
         learner.network.q.bias.copy_(torch.tensor([-100.0, 1.0, 1.0, 1.0]))
@@ -160,7 +160,7 @@ def test_reset_steps_may_hold_anything(make) -> None:
     assert reset.any() and (reset <= ~batch.valid).all()
     other = make.replace(batch, rewards=batch.rewards.masked_fill(reset, float("nan")))
     for learner, each in zip(alike, (batch, other), strict=True):
-        assert learner.update(each, learned_steps=0).applied
+        assert make.update(learner, each).applied
     torch.testing.assert_close(*(make.gradient(learner) for learner in alike), rtol=0, atol=0)
 
 
@@ -168,10 +168,10 @@ def test_a_q_head_survives_a_checkpoint(make) -> None:
     objective = objective_with(make, "retrace", "importance_sampling")
     one, other = (make.learner(FLAT, objective=objective, seed=seed) for seed in (1, 2))
     batch = make.batch(FLAT, 7, 5, seed=3)
-    one.update(batch, learned_steps=0)
+    make.update(one, batch)
     other.load_state_tensors(one.state_tensors())
     for learner in (one, other):
-        learner.update(batch, learned_steps=35)
+        make.update(learner, batch)
     states = one.state_tensors(), other.state_tensors()
     assert "weights/q.weight" in states[0]
     assert all((states[0][name] == states[1][name]).all() for name in states[0])

@@ -34,7 +34,7 @@ def test_the_divergence_is_that_of_the_recorded_parameters(make, monkeypatch, ch
     total = 0.0
     for t, b in zip(*np.nonzero(batch.valid_on_host), strict=True):
         total += sum(np.exp(mu[t, b, a]) * (mu[t, b, a] - pi[t, b, a]) for a in range(4))
-    metrics = learner.update(recorded, learned_steps=0).metrics
+    metrics = make.update(learner, recorded).metrics
     assert metrics["behaviour_kl"] == pytest.approx(total / batch.steps, rel=1e-4)
     assert "behaviour_kl_estimate" not in metrics
 
@@ -45,7 +45,7 @@ def test_without_parameters_it_is_estimated_from_the_actions_taken(make) -> None
         target_log_probs(learner, batch), batch.actions.numpy()[..., None], 2
     )[..., 0]
     log_rho = (log_pi - batch.behaviour_log_prob.numpy())[batch.valid_on_host]
-    metrics = learner.update(batch, learned_steps=0).metrics
+    metrics = make.update(learner, batch).metrics
     expected = np.mean(np.exp(log_rho) - 1.0 - log_rho)
     assert metrics["behaviour_kl_estimate"] == pytest.approx(expected, rel=1e-4)
     assert metrics["rho_mean"] == pytest.approx(np.exp(log_rho).mean(), rel=1e-4)
@@ -62,9 +62,9 @@ def test_the_estimate_over_many_actions_of_mu_is_the_divergence(make) -> None:
     acted = make.replace(
         batch, actions=torch.from_numpy(actions), behaviour_log_prob=torch.from_numpy(taken)
     )
-    estimate = learner.update(acted, learned_steps=0).metrics
+    estimate = make.update(learner, acted).metrics
     exactly = make.replace(acted, behaviour_parameters=torch.from_numpy(mu.astype(np.float32)))
-    exact = make.learner(make.flat).update(exactly, learned_steps=0).metrics["behaviour_kl"]
+    exact = make.update(make.learner(make.flat), exactly).metrics["behaviour_kl"]
     assert exact > 0.02
     # the standard error over 15 000 valid steps is some 1 %
     assert estimate["behaviour_kl_estimate"] == pytest.approx(exact, rel=0.05)
@@ -77,7 +77,7 @@ def test_on_policy_it_vanishes_and_no_ratio_overflows_it(make) -> None:
         target_log_probs(learner, batch), batch.actions.numpy()[..., None], 2
     )[..., 0]
     on_policy = make.replace(batch, behaviour_log_prob=torch.from_numpy(taken.astype(np.float32)))
-    assert 0.0 <= learner.update(on_policy, learned_steps=0).metrics["behaviour_kl_estimate"] < 1e-9
+    assert 0.0 <= make.update(learner, on_policy).metrics["behaviour_kl_estimate"] < 1e-9
     far = make.replace(batch, behaviour_log_prob=batch.behaviour_log_prob - 200.0)
-    report = make.learner(make.flat).update(far, learned_steps=0)  # ρ beyond float32
+    report = make.update(make.learner(make.flat), far)  # ρ beyond float32
     assert np.isfinite(report.metrics["behaviour_kl_estimate"])

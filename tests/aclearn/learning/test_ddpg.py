@@ -98,7 +98,9 @@ def expected_targets(batch: Batch, weights: Weights) -> Tensor:
     return targets
 
 
-def test_one_update_is_the_deterministic_policy_gradient(learner: Learner, batch: Batch) -> None:
+def test_one_update_is_the_deterministic_policy_gradient(
+    make, learner: Learner, batch: Batch
+) -> None:
     weights, valid = doubles(learner), batch.valid
     targets = expected_targets(batch, weights)
     x = batch.observations[OBSERVATION][:-1].double()
@@ -110,7 +112,7 @@ def test_one_update_is_the_deterministic_policy_gradient(learner: Learner, batch
     prepared = learner.prepare(batch, worker)
     assert prepared.frozen is not None
     torch.testing.assert_close(prepared.frozen.correction.targets.double()[valid], targets[valid])
-    report = learner.update(prepared, learned_steps=0, worker=worker)
+    report = make.update(learner, prepared, worker=worker)
 
     assert report.metrics["value_loss"] == pytest.approx(value_loss.item(), rel=1e-5)
     assert report.metrics["policy_loss"] == pytest.approx(policy_loss.item(), rel=1e-5)
@@ -127,7 +129,9 @@ def test_one_update_is_the_deterministic_policy_gradient(learner: Learner, batch
         torch.testing.assert_close(weight.grad.double(), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_targets_are_of_the_networks_that_follow_slowly(learner: Learner, batch: Batch) -> None:
+def test_targets_are_of_the_networks_that_follow_slowly(
+    make, learner: Learner, batch: Batch
+) -> None:
     worker = learner.make_worker()
     followers = {name: weight.detach() for name, weight in doubles(learner).items()}
     for _ in range(3):
@@ -136,7 +140,7 @@ def test_targets_are_of_the_networks_that_follow_slowly(learner: Learner, batch:
         found = prepared.frozen.correction.targets.double()
         expected = expected_targets(batch, followers)
         torch.testing.assert_close(found[batch.valid], expected[batch.valid], rtol=1e-4, atol=1e-5)
-        learner.update(prepared, learned_steps=0, worker=worker)
+        make.update(learner, prepared, worker=worker)
         for name, newest in doubles(learner).items():
             followers[name] = RATE * newest.detach() + (1.0 - RATE) * followers[name]
     saved = learner.state_tensors()
@@ -152,7 +156,7 @@ def test_single_steps_of_several_threads_give_the_same_gradient(
     prepared = learner.prepare(batch, worker)
     learner.differentiate(prepared, worker)
     whole = [None if g is None else g.clone() for g in worker.gradients()]
-    steps = np.flatnonzero(batch.valid_on_host)
+    steps = batch.valid.flatten().nonzero().flatten()
     learner.differentiate(prepared.single_steps(steps), worker)
     for one, other in zip(whole, worker.gradients(), strict=True):
         torch.testing.assert_close(one, other)

@@ -40,8 +40,8 @@ class Given(BatchSource):
         return self.batches.pop(0) if self.batches else None
 
 
-def take(fifo: Fifo, *, in_place: bool = False):
-    return fifo.next(0.0, SimpleNamespace(in_place=in_place))
+def take(fifo: Fifo):
+    return fifo.next(0.0, SimpleNamespace())
 
 
 def test_the_newest_steps_stay_in_order(make) -> None:
@@ -66,15 +66,6 @@ def test_the_newest_steps_stay_in_order(make) -> None:
         assert not (held.rewards == 99.0).any()
         batch.rewards.copy_(held.rewards[T:])
     assert take(fifo) is None
-
-
-def test_a_worker_in_place_is_told_all_steps_that_are_there_and_memory_stays(make) -> None:
-    fifo = Fifo(Given(numbered(make, first) for first in range(0, 9, T)), unrolls=2)
-    first, second = (take(fifo, in_place=True) for _ in range(2))
-    assert second.valid_on_host.all() and first.valid.data_ptr() == second.valid.data_ptr()
-    assert (
-        not take(Fifo(Given([numbered(make, 0)]), unrolls=2), in_place=True).valid_on_host[:T].any()
-    )
 
 
 def test_a_saved_buffer_continues_and_another_shape_begins_empty(make) -> None:

@@ -10,8 +10,9 @@ import torch
 from aclearn.algorithms import Loss, LossSums, Outputs
 from aclearn.algorithms.actor_critic import ActorCritic
 from aclearn.config import OptimiserConfig
-from aclearn.learning import Batch, Objective
+from aclearn.learning import Batch
 from aclearn.learning import gradient_worker as gradient_module
+from aclearn.learning.surrogate import Surrogate
 from aclearn.types import OBSERVATION
 from correctors import Correction, importance_weights, vtrace
 
@@ -54,14 +55,14 @@ def epochs(make, spy: Spy, *, minibatches: int = 1, passes: int = 3):
     """Learn from one batch as a trainer does; returns the batch, the first output, the reports."""
     ours = make.objective()
     learner = make.learner(
-        make.flat, objective=Objective(spy, ours.config, ours.chain), optimiser=OPTIMISER
+        make.flat, objective=Surrogate(spy, ours.config, ours.chain), optimiser=OPTIMISER
     )
     batch = make.batch(make.flat, 5, 4, seed=1)
     first = log_probs_and_values(learner, batch)
     worker = learner.make_worker()
     prepared = learner.prepare(batch, worker)
     reports = [
-        learner.update(minibatch, learned_steps=0, worker=worker)
+        make.update(learner, minibatch, worker=worker)
         for _ in range(passes)
         for minibatch in prepared.cut(minibatches)
     ]
@@ -144,12 +145,12 @@ def test_the_first_update_is_the_same_both_ways_and_the_metrics_are_the_batchs(m
 def test_frozen_advantages_are_normalised_by_their_own_batch(make) -> None:
     spy = Spy(recomputes_targets=False)
     ours = make.objective(make.loss.model_copy(update={"normalise_advantages": True}))
-    learner = make.learner(make.flat, objective=Objective(spy, ours.config, ours.chain))
+    learner = make.learner(make.flat, objective=Surrogate(spy, ours.config, ours.chain))
     worker = learner.make_worker()
     for seed in (1, 2):
         prepared = learner.prepare(make.batch(make.flat, 5, 4, seed=seed), worker)
         for _ in range(2):
-            learner.update(prepared, learned_steps=0, worker=worker)
+            make.update(learner, prepared, worker=worker)
     scales = [seen.correction.advantage_scale for seen in spy.seen]
     assert scales[0] == scales[1] != 1.0
     assert scales[2] == scales[3] not in (1.0, scales[0])

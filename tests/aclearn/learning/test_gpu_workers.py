@@ -54,7 +54,7 @@ class _Frozen(ActorCritic):
 @pytest.mark.parametrize("loss", [ActorCritic(), _Frozen()])
 def test_parts_of_a_batch_and_several_uses_learn_what_the_cpu_learns(make, loss) -> None:
     learned = []
-    objective = make.replace(make.objective(), loss=loss)
+    objective = make.replace(make.objective(), algorithm=loss)
     for device in ("cpu", "cuda"):
         learner = make.learner(
             make.images, objective=objective, device=torch.device(device), optimiser=PLAIN
@@ -64,7 +64,7 @@ def test_parts_of_a_batch_and_several_uses_learn_what_the_cpu_learns(make, loss)
         batch = learner.prepare(batch, worker)
         for _ in range(2):
             for part in batch.cut(3):
-                learner.update(part, learned_steps=0, worker=worker)
+                make.update(learner, part, worker=worker)
         learned.append(learner.tensors())
     for name, expected in learned[0].items():
         np.testing.assert_allclose(learned[1][name], expected, rtol=1e-2, atol=2e-3, err_msg=name)
@@ -80,7 +80,7 @@ def test_several_workers_find_at_the_same_time_what_one_finds_alone(make) -> Non
         batch = worker.assemble([_unroll(seed)], OBSERVED)
         sums = learner.differentiate(batch, worker)
         found = torch.cat([g.cpu().reshape(-1) for g in worker.gradients()])
-        learner.apply(worker, sums, learned_steps=0)
+        learner.apply(worker, sums, batch.new_steps, batch.new_steps)
         return found
 
     alone = learner.make_worker()

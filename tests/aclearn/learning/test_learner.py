@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from aclearn.algorithms.actor_critic import ActorCriticConfig
 from aclearn.config import OptimiserConfig
 from aclearn.config.loss import default_correctors
 from aclearn.learning import Batch, Learner, make_objective
-from aclearn.learning import gradient_worker as gradient_module
+from aclearn.learning.surrogate import ADVANTAGE_SQUARES
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import OBSERVATION
@@ -89,7 +88,7 @@ def test_the_gradient_is_that_of_a_plain_implementation(make, kind, channels_las
     batch = make.batch(architecture, 5, 3, seed=1)
     learner = make.learner(architecture, channels_last=channels_last)
     weights = learner.tensors()
-    report = learner.update(batch, learned_steps=0)
+    report = make.update(learner, batch)
     expected, means = plain_gradient(batch, architecture, weights, make.loss, make.bars)
     torch.testing.assert_close(make.gradient(learner), expected, rtol=2e-4, atol=2e-6)
     assert report.metrics["policy_loss"] == pytest.approx(means["policy"], rel=1e-4, abs=1e-6)
@@ -106,7 +105,7 @@ def test_without_bars_nothing_is_clipped(make) -> None:
     batch = make.batch(make.flat, 5, 3, seed=1)
     learner = make.learner(make.flat, objective=make.objective(bars=bars))
     weights = learner.tensors()
-    report = learner.update(batch, learned_steps=0)
+    report = make.update(learner, batch)
     expected, _ = plain_gradient(batch, make.flat, weights, make.loss, bars)
     torch.testing.assert_close(make.gradient(learner), expected, rtol=2e-4, atol=2e-6)
     assert report.applied and report.metrics["clipped_rho_share"] == 0.0
@@ -121,7 +120,7 @@ def test_normalised_advantages_are_divided_by_their_running_root_mean_square(mak
         weights = learner.tensors()
         # before the first update their unit is unknown
         scale = (weight / squares) ** 0.5 if squares else 0.0
-        learner.update(batch, learned_steps=0)
+        make.update(learner, batch)
         expected, means = plain_gradient(
             batch, make.flat, weights, loss, make.bars, advantage_scale=scale
         )
@@ -134,7 +133,7 @@ def test_normalised_advantages_are_divided_by_their_running_root_mean_square(mak
     loaded.load_state_tensors(learner.state_tensors())
     batch = make.batch(make.flat, 5, 3, seed=4)
     for each in (learner, loaded):
-        each.update(batch, learned_steps=0)
+        make.update(each, batch)
     torch.testing.assert_close(make.gradient(loaded), make.gradient(learner))
 
 
@@ -143,18 +142,20 @@ def test_squares_of_advantages_that_overflow_do_not_end_the_learning(make) -> No
     learner = make.learner(make.flat, objective=make.objective(loss))
     batch = make.batch(make.flat, 5, 3, seed=1)
     worker = learner.make_worker()
-    sums = replace(learner.differentiate(batch, worker), advantage_squares=math.inf)
-    assert learner.apply(worker, sums, learned_steps=0).applied
+    sums, steps = learner.differentiate(batch, worker), batch.new_steps
+    sums.values[sums.names.index(ADVANTAGE_SQUARES)] = math.inf
+    _, applied = learner.apply(worker, sums, steps, steps)
+    assert applied
     assert learner._advantage_scale == 0.0  # as at the start, and not from now on
-    learner.update(batch, learned_steps=0)
+    make.update(learner, batch)
     assert 0.0 < learner._advantage_scale < math.inf
 
 
-def test_cutting_a_large_batch_into_chunks_does_not_change_its_gradient(make, monkeypatch) -> None:
+def test_cutting_a_large_batch_into_chunks_does_not_change_its_gradient(make) -> None:
     batch = make.batch(make.images, 5, 7, seed=6)
     whole = make.gradient_of(batch, make.images)
-    monkeypatch.setattr(gradient_module, "CHUNK_SAMPLES", 10)
-    torch.testing.assert_close(make.gradient_of(batch, make.images), whole, rtol=1e-4, atol=1e-6)
+    in_parts = make.gradient_of(batch, make.images, chunk_samples=10)
+    torch.testing.assert_close(in_parts, whole, rtol=1e-4, atol=1e-6)
 
 
 def test_the_first_adam_step_is_the_learning_rate_against_the_sign_of_the_gradient(make) -> None:
@@ -162,7 +163,7 @@ def test_the_first_adam_step_is_the_learning_rate_against_the_sign_of_the_gradie
     optimiser = OptimiserConfig(max_grad_norm=0.0, learning_rate=0.01, epsilon=1e-3)
     learner = make.learner(make.flat, optimiser=optimiser)
     before = {name: p.detach().clone() for name, p in learner.network.named_parameters()}
-    learner.update(make.batch(make.flat, 4, 3, seed=7), learned_steps=0)
+    make.update(learner, make.batch(make.flat, 4, 3, seed=7))
     for name, parameter in learner.network.named_parameters():
         g = parameter.grad
         expected = before[name] - 0.01 * g / (g.abs() + 1e-3)
@@ -175,7 +176,7 @@ def test_the_first_rmsprop_step_divides_by_the_root_of_the_mean_square(make) -> 
     )
     learner = make.learner(make.flat, optimiser=optimiser)
     before = {name: p.detach().clone() for name, p in learner.network.named_parameters()}
-    learner.update(make.batch(make.flat, 4, 3, seed=8), learned_steps=0)
+    make.update(learner, make.batch(make.flat, 4, 3, seed=8))
     for name, parameter in learner.network.named_parameters():
         g = parameter.grad
         expected = before[name] - 0.01 * g / ((0.1 * g**2).sqrt() + 1e-3)
@@ -195,7 +196,7 @@ def test_rmsprop_of_tensorflow_has_epsilon_under_the_root_of_a_mean_square_with_
     squares = {name: torch.full_like(p, first) for name, p in learner.network.named_parameters()}
     for seed in (8, 9):
         before = {name: p.detach().clone() for name, p in learner.network.named_parameters()}
-        learner.update(make.batch(make.flat, 4, 3, seed=seed), learned_steps=0)
+        make.update(learner, make.batch(make.flat, 4, 3, seed=seed))
         for name, parameter in learner.network.named_parameters():
             g = parameter.grad
             squares[name] = 0.9 * squares[name] + 0.1 * g**2
@@ -208,7 +209,7 @@ def test_long_gradients_are_scaled_to_the_bound_and_reported_as_they_were(make) 
     whole = make.gradient_of(batch, make.images)
     bound = float(whole.norm()) / 4
     learner = make.learner(make.images, optimiser=OptimiserConfig(max_grad_norm=bound))
-    report = learner.update(batch, learned_steps=0)
+    report = make.update(learner, batch)
     assert report.metrics["gradient_norm"] == pytest.approx(4 * bound, rel=1e-4)
     torch.testing.assert_close(make.gradient(learner), whole / 4, rtol=1e-3, atol=1e-6)
 
@@ -220,11 +221,12 @@ def test_the_learning_rate_follows_the_schedule(make) -> None:
     learner = make.learner(make.flat, optimiser=optimiser)
     batch = make.batch(make.flat, 4, 3, seed=10)
     for learned, rate in [(0, 0.01), (250, 0.0075), (900, 0.001)]:
-        assert learner.update(batch, learned_steps=learned).metrics[
-            "learning_rate"
-        ] == pytest.approx(rate)
+        learner.state.learned_steps.fill_(learned)
+        report = make.update(learner, batch)
+        assert report.metrics["learning_rate"] == pytest.approx(rate)
+    learner.state.learned_steps.fill_(1000)
     before = learner.tensors()
-    assert learner.update(batch, learned_steps=1000).metrics["learning_rate"] == 0.0
+    assert make.update(learner, batch).metrics["learning_rate"] == 0.0
     after = learner.tensors()
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
@@ -234,14 +236,14 @@ def test_the_learning_rate_follows_the_schedule(make) -> None:
 def test_a_gradient_that_is_not_finite_changes_nothing(make, kind, junk) -> None:
     learner = make.learner(make.images, optimiser=OptimiserConfig(kind=kind, max_grad_norm=0.5))
     good = make.batch(make.images, 4, 3, seed=11)
-    learner.update(good, learned_steps=0)
+    make.update(learner, good)
     before = learner.state_tensors()
     rewards = good.rewards.clone()
     rewards[3, 2] = junk
     valid = good.valid.clone()
     valid[3, 2] = True
     bad = make.replace(good, rewards=rewards, valid=valid)
-    report = learner.update(bad, learned_steps=0)
+    report = make.update(learner, bad)
     after = learner.state_tensors()
     assert not report.applied
     assert not np.isfinite(report.metrics["gradient_norm"])
@@ -251,9 +253,9 @@ def test_a_gradient_that_is_not_finite_changes_nothing(make, kind, junk) -> None
     assert "gradient_norm" not in report.gauges()
     # and the next good batch is learned as usual
     undisturbed = make.learner(make.images, optimiser=OptimiserConfig(kind=kind, max_grad_norm=0.5))
-    undisturbed.update(good, learned_steps=0)
-    assert learner.update(good, learned_steps=0).applied
-    undisturbed.update(good, learned_steps=0)
+    make.update(undisturbed, good)
+    assert make.update(learner, good).applied
+    make.update(undisturbed, good)
     expected = undisturbed.tensors()
     for name, tensor in learner.tensors().items():
         np.testing.assert_allclose(tensor, expected[name], rtol=1e-4, atol=1e-6)
@@ -360,22 +362,18 @@ def test_on_policy_data_are_worth_all_their_steps(make) -> None:
         logits, _ = learner.network(batch.observations[OBSERVATION][:-1].flatten(0, 1))
         taken = torch.log_softmax(logits, -1).view(4, 3, -1).gather(2, batch.actions[..., None])
     on_policy = make.replace(batch, behaviour_log_prob=taken[..., 0] + 0.01)
-    report = learner.update(on_policy, learned_steps=0)
+    report = make.update(learner, on_policy)
     assert report.metrics["effective_sample_share"] == pytest.approx(1.0, rel=1e-4)
     assert report.metrics["clipped_rho_share"] == 0.0
     halves = taken[..., 0].clone()
     halves[:, 0] -= float(np.log(3.0))  # ρ = 3 in one of three environments, 1 in the others
-    report = make.learner(make.flat).update(
-        make.replace(batch, behaviour_log_prob=halves), learned_steps=0
-    )
+    report = make.update(make.learner(make.flat), make.replace(batch, behaviour_log_prob=halves))
     threes = int(batch.valid[:, 0].sum())
     ones = batch.steps - threes
     worth = (3 * threes + ones) ** 2 / (9 * threes + ones)
     assert report.metrics["effective_sample_share"] == pytest.approx(worth / batch.steps, rel=1e-4)
     above = make.replace(batch, behaviour_log_prob=batch.behaviour_log_prob - 20)
-    assert (
-        make.learner(make.flat).update(above, learned_steps=0).metrics["clipped_rho_share"] == 1.0
-    )
+    assert make.update(make.learner(make.flat), above).metrics["clipped_rho_share"] == 1.0
 
 
 @pytest.mark.parametrize("kind", ["flat", "residual"])
@@ -404,19 +402,20 @@ def test_repeated_updates_on_good_actions_make_them_likely(make, kind) -> None:
         p = torch.softmax(logits.double(), 0).numpy()
         actions = torch.from_numpy(rng.choice(architecture.parameter_count, (T, B), p=p))
         no = torch.zeros(T, B, dtype=torch.bool)
-        learner.update(
-            Batch(
-                {OBSERVATION: observations},
-                actions,
-                log_probs[actions],
-                (actions == 2).float(),
-                no,
-                no,
-                ~no,
-                np.zeros((T, B), np.int64),
-                np.ones((T, B), np.bool_),
-            ),
-            learned_steps=0,
+        list(
+            learner.learn(
+                Batch(
+                    {OBSERVATION: observations},
+                    actions,
+                    log_probs[actions],
+                    (actions == 2).float(),
+                    no,
+                    no,
+                    ~no,
+                    np.zeros((T, B), np.int64),
+                    np.ones((T, B), np.bool_),
+                )
+            )
         )
     with torch.no_grad():
         probabilities = torch.softmax(learner.network(observations[0, :1])[0], -1)[0]
@@ -435,6 +434,6 @@ def test_an_action_that_is_masked_has_no_part_in_the_gradient(make) -> None:
     masks = masks.clone()
     masks[..., 0] = False
     learner = make.learner(make.flat)
-    assert learner.update(make.replace(free, masks=masks), learned_steps=0).applied
+    assert make.update(learner, make.replace(free, masks=masks)).applied
     gradient = learner.network.policy.bias.grad
     assert gradient[0] == 0.0 and bool((gradient[1:] != 0.0).all())

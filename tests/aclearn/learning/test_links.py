@@ -24,14 +24,14 @@ def learner_with(make, *correctors, frozen=False):
     configs = [CorrectorConfig.model_validate(each) for each in correctors]
     objective = make_objective(make.loss, configs, behaviour_parameters=True)
     if frozen:
-        objective = replace(objective, loss=Frozen())
+        objective = replace(objective, algorithm=Frozen())
     return make.learner(make.flat, objective=objective)
 
 
 def gradient_with(make, batch, *correctors, frozen=False):
     learner = learner_with(make, *correctors, frozen=frozen)
     prepared = learner.prepare(batch, learner.own_worker)
-    report = learner.update(prepared, learned_steps=0)
+    report = make.update(learner, prepared)
     return make.gradient(learner), report.metrics
 
 
@@ -84,7 +84,7 @@ def test_epsilon_weighs_each_action_by_its_probability_under_pi(make) -> None:
     weights = log_pi.exp() / (log_pi.exp() + 0.5)
     expected = -(log_pi * weights * on_policy.advantages)[batch.valid].mean()
 
-    metrics = learner.update(batch, learned_steps=0).metrics
+    metrics = make.update(learner, batch).metrics
 
     assert metrics["policy_loss"] == pytest.approx(float(expected), rel=1e-4)
 
@@ -96,8 +96,8 @@ def test_a_ratio_that_overflows_leaves_finite_weights(make, scale) -> None:
     far = make.replace(batch, behaviour_log_prob=batch.behaviour_log_prob - 200.0 * scale)
     far = make.replace(far, terminated=torch.zeros_like(far.terminated))
     learner = learner_with(make, {"vtrace": {"c_bar": None, "rho_bar": None}})
-    report = learner.update(far, learned_steps=0)
+    report = make.update(learner, far)
     assert not report.applied
     assert all(parameter.isfinite().all() for parameter in learner.network.parameters())
-    clipped = learner_with(make, "vtrace", "importance_sampling").update(far, learned_steps=0)
+    clipped = make.update(learner_with(make, "vtrace", "importance_sampling"), far)
     assert clipped.applied

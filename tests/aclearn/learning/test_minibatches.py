@@ -8,6 +8,7 @@ import torch
 
 from aclearn.learning import Minibatches
 from aclearn.learning.batch import FrozenCorrection
+from aclearn.learning.minibatches import random_orders
 from aclearn.types import OBSERVATION
 from correctors import Correction
 
@@ -29,8 +30,8 @@ def numbered(make, architecture, *, frozen: bool):
 
 
 def split(batch, *, count: int, passes: int, seed: int = 7) -> Minibatches:
-    generator = torch.Generator().manual_seed(seed)
-    return Minibatches(batch, count=count, passes=passes, generator=generator)
+    orders = random_orders(batch, torch.Generator().manual_seed(seed))
+    return Minibatches(batch, count=count, passes=passes, orders=orders)
 
 
 def numbers_of(minibatches) -> list[int]:
@@ -51,13 +52,13 @@ def test_steps_of_a_frozen_batch_are_shuffled_anew_and_keep_what_belongs_to_them
     assert [sorted(order) for order in orders] == [valid, valid]
     assert orders[0] != orders[1] and orders[0] != valid
     assert [len(each) for each in passes] == [3, 3]
-    sizes = [m.steps for m in passes[0]]
+    sizes = [m.valid.numel() for m in passes[0]]
     assert max(sizes) - min(sizes) <= 1
     for _, minibatch in made:
         numbers = minibatch.rewards
         steps = numbers.long().flatten()
         t, b = steps // B, steps % B
-        assert minibatch.actions.shape == (1, len(steps)) == minibatch.versions.shape
+        assert minibatch.actions.shape == (1, len(steps)) and minibatch.all_valid
         assert torch.equal(minibatch.actions[0], batch.actions[t, b])
         assert torch.equal((minibatch.masks * BITS).sum(-1), numbers.long())
         observed = minibatch.observations[OBSERVATION][0]
@@ -84,8 +85,13 @@ def test_traces_keep_their_environments_together(make) -> None:
         assert minibatch.rewards._base is not None  # a view: images are not copied
 
 
+@pytest.mark.parametrize("readable", [True, False])
 @pytest.mark.parametrize("frozen", [True, False])
-def test_steps_of_a_refused_minibatch_are_not_in_later_passes(make, frozen) -> None:
+def test_steps_of_a_refused_minibatch_are_not_in_later_passes(
+    make, monkeypatch, frozen, readable
+) -> None:
+    for module in ("decisions", "minibatches"):
+        monkeypatch.setattr(f"aclearn.learning.{module}.readable", lambda device: readable)
     batch = numbered(make, make.flat, frozen=frozen)
     refused: list[int] = []
     later: list[int] = []
@@ -93,35 +99,26 @@ def test_steps_of_a_refused_minibatch_are_not_in_later_passes(make, frozen) -> N
     for at, (index, minibatch) in enumerate(minibatches):
         if at == 1:
             refused = numbers_of([minibatch])
-            minibatches.refuse(minibatch)
+        minibatches.refuse(torch.tensor(at == 1))
         later += numbers_of([minibatch]) if index else []
     kept = sorted(set(np.flatnonzero(batch.valid_on_host)) - set(refused))
     assert sorted(later) == sorted(2 * kept)
     assert refused and kept
+    assert batch.valid_on_host.tolist() == batch.valid.tolist(), "the batch is as it was"
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_an_end_leaves_out_what_follows_the_first_pass(make, frozen) -> None:
-    batch = numbered(make, make.flat, frozen=frozen)
-
-    def passes_until(end_at: int, passes: int = 3) -> tuple[list[int], bool]:
-        minibatches = split(batch, count=2, passes=passes)
-        seen = []
-        for at, (index, _) in enumerate(minibatches):
-            seen.append(index)
-            if at == end_at:
-                minibatches.end()
-        return seen, minibatches.ended
-
-    assert passes_until(0) == ([0, 0], True)
-    assert passes_until(2) == ([0, 0, 1], True)
-    # nothing was left out
-    assert passes_until(5) == ([0, 0, 1, 1, 2, 2], False)
-    assert passes_until(1, passes=1) == ([0, 0], False)
+@pytest.mark.parametrize(
+    ("passes", "left"), [(3, [True] * 5 + [False]), (1, [False] * 2)], ids=("three", "one")
+)
+def test_an_end_leaves_out_what_follows_the_first_pass(make, frozen, passes, left) -> None:
+    minibatches = split(numbered(make, make.flat, frozen=frozen), count=2, passes=passes)
+    assert [minibatches.any_left for _ in minibatches] == left
 
 
 def test_fewer_steps_than_minibatches_are_a_minibatch_each(make) -> None:
     batch = numbered(make, make.flat, frozen=True)
-    assert [m.steps for _, m in split(batch, count=1000, passes=1)] == [1] * batch.steps
+    sizes = [m.valid.numel() for _, m in split(batch, count=1000, passes=1)]
+    assert sizes == [1] * batch.steps
     nothing = make.replace(batch, valid=torch.zeros_like(batch.valid))
-    assert list(split(nothing, count=2, passes=2)) == []
+    assert [m.valid.numel() for _, m in split(nothing, count=2, passes=2)] == [0, 0]

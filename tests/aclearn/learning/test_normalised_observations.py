@@ -17,10 +17,10 @@ OFFSETS = np.array([-4e3, 0.0, 0.1], np.float32)
 
 
 def batch_of(make, architecture, seed):
-    """Numbers of different sizes, the last a constant; NaN where steps are not valid."""
+    """Numbers of different sizes, the last a constant; huge where steps are not valid."""
     batch = make.batch(architecture, 5, 4, seed=seed)
     leaf = batch.observations[OBSERVATION] * torch.from_numpy(SCALES) + torch.from_numpy(OFFSETS)
-    leaf[:-1][~batch.valid] = float("nan")
+    leaf[:-1][~batch.valid] = 1e9
     return make.replace(batch, observations={OBSERVATION: leaf})
 
 
@@ -42,8 +42,9 @@ def test_the_statistics_are_those_of_all_valid_steps_whatever_worker_learned_the
     batches = [batch_of(make, architecture, seed) for seed in range(12)]
 
     def work(mine) -> None:
+        worker = learner.make_worker()
         for batch in mine:
-            learner.note_learned([learner.observed(batch)])
+            assert all(report.applied for report in learner.learn(batch, worker, minibatches=2))
 
     threads = [threading.Thread(target=work, args=(batches[i::3],)) for i in range(3)]
     for thread in threads:
@@ -63,10 +64,10 @@ def test_the_update_is_that_of_observations_that_are_normalised_by_hand(make) ->
     architecture = altered(make.flat, normalise_observations=True)
     learner = make.learner(architecture)
     first, second = (batch_of(make, architecture, seed) for seed in (1, 2))
-    learner.note_learned([learner.observed(first)])
+    learner.learn(first)
     # far from the mean, so that the bound matters
-    far = second.observations[OBSERVATION].nan_to_num(0.0).clone()
-    far[0, -1, 0] = 1e6
+    far = second.observations[OBSERVATION].clone()
+    far[0, -1, 0], far[:-1][~second.valid] = 1e6, 0.0
     second = make.replace(second, observations={OBSERVATION: far})
     tensors = learner.tensors()
     seen = valid_observations([first])
@@ -76,7 +77,7 @@ def test_the_update_is_that_of_observations_that_are_normalised_by_hand(make) ->
     load_tensors(plain.network, {n: t for n, t in tensors.items() if not n.startswith("input.")})
     twin = make.replace(second, observations={OBSERVATION: torch.from_numpy(normalised)})
     report, expected = (
-        one.update(batch, learned_steps=0) for one, batch in ((learner, second), (plain, twin))
+        make.update(one, batch) for one, batch in ((learner, second), (plain, twin))
     )
     assert report.metrics == pytest.approx(expected.metrics, rel=1e-4)
     trained = [p.grad for p in learner.network.parameters() if p.requires_grad]
@@ -89,10 +90,10 @@ def test_the_update_is_that_of_observations_that_are_normalised_by_hand(make) ->
 def test_a_loaded_learner_has_the_same_statistics_and_goes_on_with_them(make) -> None:
     architecture = altered(make.flat, normalise_observations=True)
     learner, loaded = (make.learner(architecture, seed=seed) for seed in (1, 2))
-    learner.note_learned([learner.observed(batch_of(make, architecture, 1))])
+    learner.learn(batch_of(make, architecture, 1))
     loaded.load_state_tensors(learner.state_tensors())
     for one in (learner, loaded):
-        one.note_learned([one.observed(batch_of(make, architecture, 2))])
+        one.learn(batch_of(make, architecture, 2))
     expected = learner.state_tensors()
     for name, array in loaded.state_tensors().items():
         np.testing.assert_array_equal(array, expected[name], err_msg=name)

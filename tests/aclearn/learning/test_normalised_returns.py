@@ -27,7 +27,7 @@ def learner_of(make, *, critic="v", frozen=False, rewards_by=500.0, **options):
     architecture = altered(make.flat, **given)
     objective = make.objective(make.loss.model_copy(update={"normalise_returns": True}))
     if frozen:
-        objective = make.replace(objective, loss=Frozen())
+        objective = make.replace(objective, algorithm=Frozen())
     batch = make.batch(architecture, 5, 4, seed=1)
     batch = make.replace(batch, rewards=rewards_by * batch.rewards - 1000.0)
     return make.learner(architecture, objective=objective, **options), batch
@@ -56,7 +56,7 @@ def test_updates_have_the_same_bits_whatever_the_unit_of_rewards(
             batch = make.replace(batch, rewards=unit * batch.rewards)
             prepared = learner.prepare(batch, learner.own_worker)
             for _ in range(2):
-                report = learner.update(prepared, learned_steps=0)
+                report = make.update(learner, prepared)
                 assert report.applied
         tensors = learner.tensors()
         for name in (f"{'value' if critic == 'v' else 'q'}.{part}" for part in ("mean", "std")):
@@ -70,7 +70,7 @@ def test_without_a_reward_nothing_is_learned_of_rounding(make) -> None:
     learner, batch = learner_of(make)
     batch = make.replace(batch, rewards=torch.zeros_like(batch.rewards))
     prepared = learner.prepare(batch, learner.own_worker)
-    report = learner.update(prepared, learned_steps=0)
+    report = make.update(learner, prepared)
     assert report.metrics["policy_loss"] == report.metrics["value_loss"] == 0.0
     assert np.isfinite(report.metrics["gradient_norm"])
 
@@ -121,7 +121,7 @@ def test_the_update_is_that_of_rewards_that_are_scaled_by_hand(make, frozen) -> 
     prepared = learner.prepare(batch, worker)
     tensors = learner.tensors()
     mean, std = (float(tensors[f"value.{name}"][0]) for name in ("mean", "std"))
-    report = learner.update(prepared, learned_steps=0, worker=worker)
+    report = make.update(learner, prepared, worker=worker)
     network = learner.network
 
     plain = make.learner(make.flat, objective=make.objective(make.loss))
@@ -134,7 +134,7 @@ def test_the_update_is_that_of_rewards_that_are_scaled_by_hand(make, frozen) -> 
     # V − μ has the rewards r − (1 − γ) μ, and r − μ where the episode ends in a terminal state
     discounts = make.loss.discount * (~batch.terminated).float()
     scaled = (batch.rewards - mean * (1.0 - discounts)) / std
-    expected = plain.update(make.replace(batch, rewards=scaled), learned_steps=0)
+    expected = make.update(plain, make.replace(batch, rewards=scaled))
     gradients = {name: p.grad for name, p in plain.network.named_parameters()}
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
@@ -152,7 +152,7 @@ def test_a_loaded_learner_continues_bit_for_bit(make) -> None:
 
     def update(one, seed):
         given = make.replace(make.batch(one.architecture, 4, 3, seed=seed), frozen=None)
-        return one.update(one.prepare(given, one.own_worker), learned_steps=0)
+        return make.update(one, one.prepare(given, one.own_worker))
 
     for seed in (1, 2):
         update(learner, seed)

@@ -92,7 +92,7 @@ def test_the_chain_has_the_correctors_in_order_with_their_arguments() -> None:
 
 def test_a_loss_of_ones_own_gets_the_keys_of_its_own_model() -> None:
     objective = objective_of("loss: {kind: 'HERE:OwnLoss', clip: 0.1, discount: 0.5}")
-    assert isinstance(objective.loss, OwnLoss)
+    assert isinstance(objective.algorithm, OwnLoss)
     assert objective.config == OwnConfig(kind=f"{__name__}:OwnLoss", clip=0.1, discount=0.5)
 
 
@@ -102,7 +102,7 @@ def test_a_loss_of_ones_own_gets_the_keys_of_its_own_model() -> None:
         ("loss: {kind: 'HERE:OwnLos'}", "^loss.kind 'HERE:OwnLos': HERE has no OwnLos; did you"),
         (
             "loss: {kind: 'HERE:OwnConfig'}",
-            r"an instance of aclearn\.algorithms\.algorithm\.Loss, got OwnConfig",
+            r"an instance of aclearn\.algorithms\.algorithm\.Algorithm, got OwnConfig",
         ),
         (
             "loss: {kind: 'HERE:pytest'}",
@@ -166,5 +166,5 @@ def test_behaviour_parameters_are_there_for_who_needs_them_where_unrolls_carry_t
         "actors: {behaviour_parameters: true}\nloss: {kind: 'HERE:NeedsParameters'}\n"
         "correctors: [vtrace, 'HERE:CorrectsByParameters']"
     )
-    assert isinstance(objective.loss, NeedsParameters)
+    assert isinstance(objective.algorithm, NeedsParameters)
     assert objective.chain.correctors == (VTrace(), CorrectsByParameters())

@@ -7,7 +7,8 @@ import torch
 
 from aclearn.config import OptimiserConfig
 from aclearn.learning import make_optimiser
-from aclearn.learning.optimiser import clip_gradients
+from aclearn.learning import optimiser as optimiser_module
+from aclearn.learning.optimiser import clip_gradients, step
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_a_mean_of_n_steps_moves_as_a_sum_with_epsilon_and_start_divided_by_n_sq
         config = OptimiserConfig(
             kind="rmsprop_tf", learning_rate=0.1, epsilon=epsilon, rmsprop_initial=initial
         )
-        optimiser = make_optimiser([weight], config)
+        optimiser = make_optimiser([{"params": [weight]}], config)
         for gradient in gradients:
             weight.grad = factor * gradient
             optimiser.step()
@@ -47,25 +48,66 @@ def test_a_mean_of_n_steps_moves_as_a_sum_with_epsilon_and_start_divided_by_n_sq
     torch.testing.assert_close(moved[1], expected)
 
 
-def test_adam_gets_every_number_of_the_configuration() -> None:
-    config = OptimiserConfig(learning_rate=0.02, adam_beta1=0.8, adam_beta2=0.95, epsilon=1e-4)
-    optimiser = make_optimiser([torch.nn.Parameter(torch.zeros(2))], config)
-    assert isinstance(optimiser, torch.optim.Adam)
-    [group] = optimiser.param_groups
-    assert (group["lr"], group["betas"], group["eps"]) == (0.02, (0.8, 0.95), 1e-4)
-    assert group["weight_decay"] == 0
+_SETTINGS = {
+    "adam": {"adam_beta1": 0.8, "adam_beta2": 0.95},
+    "rmsprop": {"rmsprop_alpha": 0.9},
+    "rmsprop_tf": {"rmsprop_alpha": 0.9, "rmsprop_initial": 0.3},
+}
 
 
-def test_rmsprop_gets_every_number_of_the_configuration() -> None:
-    config = OptimiserConfig(kind="rmsprop", learning_rate=0.02, rmsprop_alpha=0.9, epsilon=0.01)
-    optimiser = make_optimiser([torch.nn.Parameter(torch.zeros(2))], config)
-    assert isinstance(optimiser, torch.optim.RMSprop)
-    [group] = optimiser.param_groups
-    assert (group["lr"], group["alpha"], group["eps"]) == (0.02, 0.9, 0.01)
-    assert (group["momentum"], group["weight_decay"], group["centered"]) == (0, 0, False)
+def plain(kind: str, weights: list[torch.Tensor], rate: float) -> torch.optim.Optimizer:
+    """Torch's optimiser with these settings; it has no TensorFlow's."""
+    if kind == "adam":
+        return torch.optim.Adam(weights, lr=rate, betas=(0.8, 0.95), eps=1e-2)
+    return torch.optim.RMSprop(weights, lr=rate, alpha=0.9, eps=1e-2)
 
 
-@pytest.mark.parametrize("limit", [0.5, 100.0, float("inf")])
+@pytest.mark.parametrize("readable", [True, False], ids=("read", "masked"))
+@pytest.mark.parametrize("kind", ["adam", "rmsprop", "rmsprop_tf"])
+def test_each_group_steps_as_torch_does_where_an_update_is_applied(
+    monkeypatch, kind: str, readable: bool
+) -> None:
+    monkeypatch.setattr(optimiser_module, "readable", lambda device: readable)
+    config = OptimiserConfig(
+        **{"kind": kind, "learning_rate": 0.1, "epsilon": 1e-2, "max_grad_norm": 0.5},
+        **{"schedule": "linear", "schedule_steps": 100} | _SETTINGS[kind],
+    )
+    first = [torch.tensor([1.0, -2.0]), torch.tensor([[0.5]])]
+    ours, theirs = ([each.clone().requires_grad_() for each in first] for _ in range(2))
+    groups = [{"params": ours[:1]}, {"params": ours[1:], "lr": 0.02, "max_grad_norm": 0.0}]
+    optimiser = make_optimiser(groups, config)
+    square = torch.full_like(theirs[0], 0.3), torch.full_like(theirs[1], 0.3)
+    others = [plain(kind, [weight], 0.1) for weight in theirs]
+    for learned, applied in ((0, True), (20, False), (20, True), (60, True)):
+        gradients = [torch.tensor([3.0, -0.1]) + learned, torch.tensor([[7.0]])]
+        if not applied:
+            gradients[0][1] = float("nan")
+        for weight, gradient in zip(ours, gradients, strict=True):
+            weight.grad = gradient.clone()
+        norm = clip_gradients(optimiser)
+        rate = step(optimiser, config, applied=torch.tensor(applied), learned=torch.tensor(learned))
+        assert float(rate) == pytest.approx(0.1 * (1 - learned / 100))
+        if not applied:
+            assert not norm.isfinite()
+        else:
+            # each group by its own norm
+            lengths = [float(gradient.norm()) for gradient in gradients]
+            assert float(norm) == pytest.approx(sum(n**2 for n in lengths) ** 0.5)
+            gradients[0] *= 0.5 / lengths[0]
+            for i, base in enumerate((0.1, 0.02)):
+                now = base * (1 - learned / 100)
+                if kind == "rmsprop_tf":
+                    square[i].mul_(0.9).add_(0.1 * gradients[i] ** 2)
+                    theirs[i].data -= now * gradients[i] / (square[i] + 1e-2).sqrt()
+                else:
+                    theirs[i].grad = gradients[i]
+                    others[i].param_groups[0]["lr"] = now
+                    others[i].step()
+        for mine, its in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(mine, its, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("limit", [0.5, 100.0])
 def test_gradients_are_clipped_bit_for_bit_as_torch_does(limit: float) -> None:
     torch.manual_seed(0)
     shapes: list[tuple[int, ...]] = [(5, 3), (5,), (2, 5), ()]
@@ -74,7 +116,8 @@ def test_gradients_are_clipped_bit_for_bit_as_torch_does(limit: float) -> None:
     for mine, its in zip(ours[:-1], theirs, strict=False):  # the last one has no gradient
         mine.grad = torch.randn_like(mine)
         its.grad = mine.grad.clone()
-    norm = clip_gradients(ours, limit)
+    optimiser = make_optimiser([{"params": ours}], OptimiserConfig(max_grad_norm=limit))
+    norm = clip_gradients(optimiser)
     assert norm == float(torch.nn.utils.clip_grad_norm_(theirs, limit))
     for mine, its in zip(ours[:-1], theirs, strict=False):
         assert torch.equal(mine.grad, its.grad)

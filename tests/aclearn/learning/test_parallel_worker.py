@@ -16,9 +16,9 @@ def test_several_threads_make_the_update_of_one(
     batch = make.batch(make.flat, 7, 5, 3)
     learners = [make.learner(make.flat) for _ in range(2)]
     workers = [learners[0].make_worker(), learners[1].make_worker(threads)]
-    for learned in (0, 1):  # the second update begins from equal weights
+    for _ in range(2):  # the second update begins from equal weights
         single, several = (
-            learner.update(batch, learned_steps=learned, worker=worker)
+            make.update(learner, batch, worker=worker)
             for learner, worker in zip(learners, workers, strict=True)
         )
         gradients = [make.gradient(learner) for learner in learners]

@@ -10,7 +10,7 @@ from aclearn.algorithms.impact import IMPACTConfig
 from aclearn.algorithms.ppo import PPOConfig
 from aclearn.config import OptimiserConfig
 from aclearn.config.loss import default_correctors
-from aclearn.learning import Batch, Minibatches, make_objective
+from aclearn.learning import Batch, make_objective
 from aclearn.learning import gradient_worker as gradient_module
 from aclearn.learning.advantages import standardised
 from aclearn.learning.target_network import TargetNetwork
@@ -98,10 +98,8 @@ def test_chunks_of_a_batch_add_up_to_its_gradient(make, monkeypatch, config) -> 
     for chunk in (320, 5):
         monkeypatch.setattr(gradient_module, "CHUNK_SAMPLES", chunk)
         learner = learner_of(make, config)
-        batch = learner.prepare(make.batch(make.flat, T, B, seed=3), learner.own_worker)
-        order = torch.Generator().manual_seed(1)
-        for _, minibatch in Minibatches(batch, count=2, passes=2, generator=order):
-            report = learner.update(minibatch, learned_steps=0)
+        batch = make.batch(make.flat, T, B, seed=3)
+        for report in learner.learn(batch, minibatches=2, epochs=2):
             gradients.append((make.gradient(learner), report.metrics["proximal_kl"]))
     assert gradients[0][1] == pytest.approx(0.0, abs=1e-4) or config.kind == "impact"
     for whole, parts in zip(gradients[:4], gradients[4:], strict=True):
@@ -110,15 +108,19 @@ def test_chunks_of_a_batch_add_up_to_its_gradient(make, monkeypatch, config) -> 
 
 
 def test_the_target_network_goes_its_share_of_the_way_every_so_many_updates() -> None:
-    weights = [torch.tensor([1.0, 2.0]), torch.tensor(3.0)]
-    target = TargetNetwork(weights, every=2, rate=0.25)
-    weights[0].add_(4.0)
-    target.follow(weights)
-    assert target.weights[0].tolist() == [1.0, 2.0] and target.updates == 1
-    target.follow(weights)
-    assert target.weights[0].tolist() == [2.0, 3.0] and target.updates == 0
-    copies = TargetNetwork([torch.zeros(1)], every=1, rate=1.0)
-    copies.follow([torch.tensor([0.1])])
+    weights = {"value.weight": torch.tensor([1.0, 2.0]), "policy.bias": torch.tensor(3.0)}
+    applied = torch.tensor(True)
+    target = TargetNetwork(weights, every=2, rate=0.25, names=("value.",))
+    weights["value.weight"].add_(4.0)
+    weights["policy.bias"].add_(1.0)
+    # without a copy it is the newest
+    for refused, expected in ((True, [1, 2]), (False, [1, 2]), (True, [1, 2]), (False, [2, 3])):
+        target.follow(applied ^ refused)
+        assert [each.tolist() for each in target.weights] == [expected, 4.0]
+    assert list(target.copies) == ["value.weight"]
+    copies = TargetNetwork({"a": (newest := torch.zeros(1))}, every=1, rate=1.0)
+    newest.fill_(0.1)
+    copies.follow(applied)
     assert copies.weights[0] == torch.tensor(0.1)
 
 
@@ -137,7 +139,7 @@ def test_impact_freezes_by_the_target_network_which_a_checkpoint_has(make) -> No
 
     def update(each, seed: int) -> None:
         batch = each.prepare(make.batch(make.flat, T, B, seed=seed), each.own_worker)
-        assert each.update(batch, learned_steps=0).applied
+        assert make.update(each, batch).applied
 
     for seed in range(3):
         update(learner, seed)
@@ -172,6 +174,6 @@ def test_with_normalised_returns_values_are_clipped_in_their_units(make) -> None
     # no value has moved yet, so that none is clipped
     std = float(learner.tensors()["value.std"][0])
     errors = (frozen.correction.targets - frozen.values)[valid] / std
-    report = learner.update(batch, learned_steps=0)
+    report = make.update(learner, batch)
     expected = 0.5 * float(errors.square().mean())
     assert report.metrics["value_loss"] == pytest.approx(expected, rel=1e-4)

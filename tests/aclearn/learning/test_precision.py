@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from aclearn.learning import GradientWorker
-from aclearn.learning import learner as learner_module
 
 
 def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -40,44 +39,6 @@ def test_values_and_parameters_keep_their_digits_under_bf16(make, kind) -> None:
     torch.testing.assert_close(logits, network.policy.bias.expand(2, -1))
 
 
-def test_a_loss_scale_leaves_again_before_the_step(make) -> None:
-    batch = make.batch(make.images, 5, 4, seed=2)
-    learner = make.learner(make.images)
-    worker = learner.make_worker()
-    weights = list(learner.network.parameters())
-    found = []
-    for scale in (1.0, 1024.0):
-        worker.refresh(weights, loss_scale=scale)
-        worker.differentiate(batch)
-        found.append(torch.cat([g.reshape(-1) for g in worker.gradients()]))
-    torch.testing.assert_close(found[1], 1024 * found[0], rtol=1e-5, atol=1e-6)
-
-
-class Scaler(torch.amp.GradScaler):
-    """The scaler of a learner in fp16, on the CPU, with a scale set by hand."""
-
-    def __init__(self, device: str, enabled: bool) -> None:
-        super().__init__("cpu", enabled=True, init_scale=256.0)
-
-
-def test_a_scale_that_another_worker_changed_does_not_change_the_gradient(
-    make, monkeypatch
-) -> None:
-    batch = make.batch(make.images, 5, 4, seed=3)
-    expected = make.gradient_of(batch, make.images)
-    monkeypatch.setattr(learner_module.torch.amp, "GradScaler", Scaler)
-    for newest in (256.0, 64.0, 1024.0):
-        learner = make.learner(make.images)
-        worker = learner.make_worker()
-        sums = learner.differentiate(batch, worker)
-        assert worker.loss_scale == 256.0
-        learner._state.scaler.update(newest)  # as another worker's update does now and then
-        report = learner.apply(worker, sums, learned_steps=0)
-        assert report.applied
-        torch.testing.assert_close(make.gradient(learner), expected, rtol=1e-4, atol=1e-6)
-        assert report.metrics["gradient_norm"] == pytest.approx(float(expected.norm()), rel=1e-4)
-
-
 def _can_compile() -> bool:
     try:
         torch.compile(torch.sin)(torch.zeros(2))
@@ -97,9 +58,13 @@ def test_a_compiled_worker_gives_the_gradient_of_an_eager_one(make) -> None:
     gradients = []
     for compiled in (False, True):
         worker = GradientWorker(
-            make.flat, objective=make.objective(), device=make.cpu, compiled=compiled
+            make.flat,
+            objective=make.objective(),
+            device=make.cpu,
+            rng=torch.Generator(),
+            compiled=compiled,
         )
         worker.refresh(list(learner.network.parameters()))
-        worker.differentiate(batch)
+        worker.differentiate(batch, batch.steps)
         gradients.append(torch.cat([g.reshape(-1) for g in worker.gradients()]))
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)

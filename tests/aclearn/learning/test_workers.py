@@ -14,7 +14,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from aclearn.config import OptimiserConfig
-from aclearn.learning import Batch, GradientSums, GradientWorker, Learner
+from aclearn.learning import Batch, GradientWorker, Learner, Sums
 from aclearn.policies.network import PolicyNetwork
 from aclearn.telemetry import WaitMeter, measure_here
 from tests.support.clock import Clock
@@ -40,10 +40,10 @@ class WatchedLearner(Learner):
         self.made: list[Gradients] = []
         self.applied: list[Gradients] = []
         self.threads: set[str] = set()
-        self._state.optimiser.register_step_pre_hook(self._keep_applied)
+        self.state.optimiser.register_step_pre_hook(self._keep_applied)
 
-    def differentiate(self, batch: Batch, worker: GradientWorker) -> GradientSums:
-        sums = super().differentiate(batch, worker)
+    def differentiate(self, batch: Batch, worker: GradientWorker, steps=None) -> Sums:
+        sums = super().differentiate(batch, worker, steps)
         self.made.append([gradient.clone() for gradient in worker.gradients()])
         return sums
 
@@ -102,7 +102,7 @@ def test_four_workers_apply_each_gradient_once_and_whole(make, hasty) -> None:
         worker = learner.make_worker()
         at_once.wait()
         for turn in range(UPDATES_EACH):
-            learner.update(batches[(index + turn) % 8], learned_steps=0, worker=worker)
+            learner.learn(batches[(index + turn) % 8], worker)
             published.append(learner.tensors())
 
     with ThreadPoolExecutor(WORKERS) as pool:
@@ -128,14 +128,15 @@ def test_two_workers_differentiate_at_the_same_time(make) -> None:
     def meet(*_) -> None:
         both.wait()  # no forward pass continues before the other worker is in the same one
 
-    def differentiate() -> GradientSums:
+    def differentiate() -> Sums:
         worker = learner.make_worker()
-        worker.network.register_forward_pre_hook(meet)
+        worker.networks.network.register_forward_pre_hook(meet)
         return learner.differentiate(batch, worker)
 
     with ThreadPoolExecutor(2) as pool:
         one, other = [pool.submit(differentiate) for _ in range(2)]
-        assert one.result(timeout=DEADLINE_S) == other.result(timeout=DEADLINE_S)
+        found = [each.result(timeout=DEADLINE_S).values for each in (one, other)]
+        assert torch.equal(*found)
 
 
 def test_a_worker_differentiates_at_whole_versions(make) -> None:
@@ -161,7 +162,9 @@ def test_a_worker_differentiates_at_whole_versions(make) -> None:
         seen = set()
         for _ in range(200):
             learner.differentiate(batch, worker)
-            values = torch.cat([p.detach().reshape(-1) for p in worker.network.parameters()])
+            values = torch.cat(
+                [p.detach().reshape(-1) for p in worker.networks.network.parameters()]
+            )
             assert float(values.min()) == float(values.max())
             seen.add(float(values[0]))
         assert len(seen) > 1
@@ -194,7 +197,7 @@ def test_weights_and_optimiser_are_changed_and_copied_under_the_lock(make, monke
     sums = learner.differentiate(batch, worker)
     hook = register_optimizer_step_pre_hook(another_thread_looks)
     try:
-        learner.apply(worker, sums, learned_steps=0)
+        learner.apply(worker, sums, batch.new_steps, batch.new_steps)
     finally:
         hook.remove()
     assert kept_out == [True]
@@ -203,7 +206,7 @@ def test_weights_and_optimiser_are_changed_and_copied_under_the_lock(make, monke
     learner.tensors()
     assert kept_out == [True] * 2
     learner.state_tensors()
-    assert kept_out == [True] * 4  # for the weights and for the optimiser's moments
+    assert kept_out == [True] * 3
 
 
 def test_two_workers_that_start_together_use_the_same_weights(make) -> None:
@@ -212,12 +215,14 @@ def test_two_workers_that_start_together_use_the_same_weights(make) -> None:
     batch = make.batch(make.images, 4, 3, seed=5)
     first, second = learner.make_worker(), learner.make_worker()
     sums = [learner.differentiate(batch, worker) for worker in (first, second)]
-    assert sums[0] == sums[1]
-    learner.apply(first, sums[0], learned_steps=0)
-    learner.apply(second, sums[1], learned_steps=0)
+    assert torch.equal(sums[0].values, sums[1].values)
+    learner.apply(first, sums[0], batch.new_steps, batch.new_steps)
+    learner.apply(second, sums[1], batch.new_steps, batch.new_steps)
     again = learner.differentiate(batch, first)
-    assert again != sums[0]
-    for mine, shared in zip(first.network.parameters(), learner.network.parameters(), strict=True):
+    assert not torch.equal(again.values, sums[0].values)
+    for mine, shared in zip(
+        first.networks.network.parameters(), learner.network.parameters(), strict=True
+    ):
         torch.testing.assert_close(mine, shared, rtol=0, atol=0)
 
 
@@ -225,39 +230,12 @@ def test_a_worker_starts_from_no_weights_of_its_own(make) -> None:
     learner = make.learner(make.flat, seed=8)
     worker = learner.make_worker()
     learner.differentiate(make.batch(make.flat, 3, 2, seed=2), worker)
-    assert isinstance(worker.network, PolicyNetwork)
-    for mine, shared in zip(worker.network.parameters(), learner.network.parameters(), strict=True):
+    assert isinstance(worker.networks.network, PolicyNetwork)
+    for mine, shared in zip(
+        worker.networks.network.parameters(), learner.network.parameters(), strict=True
+    ):
         torch.testing.assert_close(mine, shared, rtol=0, atol=0)
         assert mine.data_ptr() != shared.data_ptr()
-
-
-def _measured(meter: WaitMeter, work) -> None:
-    """Do `work` in a new thread, measured by `meter`."""
-
-    def run() -> None:
-        measure_here(meter)
-        work()
-
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(run).result(timeout=DEADLINE_S)
-
-
-def test_the_wait_for_the_device_is_a_part_of_the_work(make, monkeypatch) -> None:
-    learner = Learner(
-        make.images, objective=make.objective(), optimiser=OPTIMISER, device=make.cpu, seed=3
-    )
-    clock = Clock(0.0)
-    meter, batch = WaitMeter(clock), make.batch(make.images, 4, 3, seed=1)
-    plain = torch.Tensor.tolist
-
-    def as_on_a_gpu(tensor):
-        clock.now += 5.0
-        return plain(tensor)
-
-    monkeypatch.setattr(torch.Tensor, "tolist", as_on_a_gpu)
-    _measured(meter, lambda: learner.update(batch, learned_steps=0))
-    parts = meter.parts()
-    assert parts["device"] == parts["total"] == 5.0
 
 
 def test_waiting_for_another_worker_s_update_is_no_work(make) -> None:
@@ -269,7 +247,7 @@ def test_waiting_for_another_worker_s_update_is_no_work(make) -> None:
 
     def update() -> None:
         measure_here(meter)
-        learner.update(batch, learned_steps=0)
+        make.update(learner, batch)
 
     with ThreadPoolExecutor(1) as pool:
         with learner.lock:  # another worker's

@@ -62,16 +62,10 @@ def test_bf16_is_automatic_only_where_the_cpu_has_it(monkeypatch, capabilities, 
     assert choose_amp("off", CPU) is None
 
 
-def test_fp16_on_a_cpu_is_refused_with_the_way_out() -> None:
-    with pytest.raises(ConfigError, match="fp16 needs a GPU; use auto, off or bf16"):
-        choose_amp("fp16", CPU)
-
-
-@pytest.mark.parametrize(("has_bf16", "expected"), [(True, torch.bfloat16), (False, torch.float16)])
-def test_a_gpu_without_bf16_computes_in_fp16(monkeypatch, has_bf16, expected) -> None:
+@pytest.mark.parametrize(("has_bf16", "expected"), [(True, torch.bfloat16), (False, None)])
+def test_a_gpu_computes_in_bf16_where_it_has_it(monkeypatch, has_bf16, expected) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: has_bf16)
     cuda = torch.device("cuda")
     assert choose_amp("auto", cuda) == expected
-    assert choose_amp("fp16", cuda) == torch.float16
     assert choose_amp("bf16", cuda) == torch.bfloat16
     assert choose_amp("off", cuda) is None

@@ -72,11 +72,11 @@ def test_every_step_was_acted_with_the_statistics_of_its_version(
         std = np.maximum(seen.std(0), 2.0**-20 * np.abs(seen.mean(0)))
         np.testing.assert_allclose(newest["input.std"], std, rtol=1e-6)
 
-    def differentiate_published(worker: GradientWorker, batch: Any) -> Any:
+    def differentiate_published(worker: GradientWorker, batch: Any, steps: Any) -> Any:
         # no batch changes the policy that it is compared with
-        mean = worker.network.get_parameter("input.mean").numpy()
+        mean = worker.networks.network.get_parameter("input.mean").numpy()
         np.testing.assert_array_equal(mean, published[max(published)]["input.mean"])
-        return differentiate(worker, batch)
+        return differentiate(worker, batch, steps)
 
     monkeypatch.setattr(GradientWorker, "differentiate", differentiate_published)
     monkeypatch.setattr(PublishedWeights, "publish", keep)

@@ -150,7 +150,7 @@ def test_actors_step_resident_environments(tmp_path: Path) -> None:
     assert summary["learned_steps"] > 6 * 2 * 300 * 3
 
 
-def _trainer(*, in_one_piece: bool | None = None, threads: int = 1, **groups: Any) -> Any:
+def _trainer(*, threads: int = 1, **groups: Any) -> Any:
     """A trainer of CartPole; four updates a batch."""
     settings = {
         "env": {"id": "CartPole-v1", "clip_rewards": True},
@@ -158,7 +158,7 @@ def _trainer(*, in_one_piece: bool | None = None, threads: int = 1, **groups: An
     }
     config = config_from_yaml(yaml.safe_dump(_RESIDENT | settings | groups))
     spec = find_env("CartPole").spec()
-    trainer = make_trainer(config, spec, threads=threads, in_one_piece=in_one_piece)
+    trainer = make_trainer(config, spec, threads=threads)
     trainer.publish()
     return trainer
 

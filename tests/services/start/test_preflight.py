@@ -156,10 +156,6 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
 }
 if not torch.cuda.is_available():
     _WRONG["trainer's GPU"] = (("trainer.device=cuda",), ["trainer.device: cuda is not there"])
-    _WRONG["half precision"] = (
-        ("trainer.device=auto", "trainer.amp=fp16"),
-        ["trainer.amp: fp16 needs a GPU"],
-    )
     _WRONG["predictor's GPU"] = (
         ("actors.inference=predictor", "predictor.runtime=torch", "predictor.device=cuda:1"),
         ["predictor.device: cuda:1 is not there"],

@@ -1,7 +1,8 @@
-"""Resident runs whose updates wait for the device once a batch."""
+"""Resident runs whose updates are a graph, in which no decision is read."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import torch
 import yaml
 
 from aclearn.config import config_from_yaml
+from aclearn.learning import decisions
 from services.trainer.build import make_trainer
 from services.trainer.trainer import Snapshot, Trainer
+from tests.support.warm_ups import WarmUps
 
 find_env = pytest.importorskip("aclearn.resident").find_env
 
@@ -42,7 +45,6 @@ def _trained(
     *,
     updates: int = 1000,
     batches: int = 1000,
-    in_one_piece: bool | None = None,
     start: Snapshot | None = None,
 ) -> Trainer:
     """A trainer after so many updates or batches, of at most four updates.
@@ -59,10 +61,10 @@ def _trained(
     env = find_env(config.env.id.removesuffix("-v1"))
     spec = env.spec(squash=config.env.squash_actions)
     incarnation = "a" if start is None else "b"
-    trainer = make_trainer(
-        config, spec, incarnation=incarnation, threads=1, in_one_piece=in_one_piece
-    )
+    trainer = make_trainer(config, spec, incarnation=incarnation, threads=1)
     worker = trainer.make_worker()
+    if not decisions.readable(torch.device("cpu")):
+        worker = trainer.learner.make_worker(captured=WarmUps())
     if start is not None:
         trainer.restore(start)
     trainer.publish()
@@ -87,21 +89,34 @@ def _assert_trained_alike(one: Trainer, other: Trainer) -> None:
         np.testing.assert_allclose(values, weights[name], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
+@pytest.fixture
+def as_a_graph(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Lets no decision be read from now on."""
+
+    def patch() -> None:
+        for module in ("decisions", "minibatches", "optimiser", "moments"):
+            monkeypatch.setattr(f"aclearn.learning.{module}.readable", lambda device: False)
+
+    return patch
+
+
 @pytest.mark.parametrize("named", _RUNS)
-def test_they_learn_the_same_as_updates_that_wait(named: str) -> None:
+def test_they_learn_the_same_as_updates_that_are_read(named: str, as_a_graph) -> None:
     # the last batch has less updates left than it could make
-    ordinary = _trained(named, "cpu", in_one_piece=False, updates=18)
-    _assert_trained_alike(ordinary, _trained(named, "cpu", in_one_piece=True, updates=18))
+    ordinary = _trained(named, "cpu", updates=18)
+    as_a_graph()
+    _assert_trained_alike(ordinary, _trained(named, "cpu", updates=18))
     assert ordinary.counters.updates == 18
     assert (ordinary.counters.ended_batches > 0) == (named == "ppo")
     assert named == "ppo" or ordinary.counters.batches == 5
 
 
 @pytest.mark.parametrize("named", _RUNS)
-def test_they_continue_with_the_bits_of_an_unbroken_run(named: str) -> None:
-    first = _trained(named, "cpu", in_one_piece=True, batches=2).snapshot()
-    second = _trained(named, "cpu", in_one_piece=True, batches=2, start=first).snapshot()
-    whole = _trained(named, "cpu", in_one_piece=True, batches=4).snapshot()
+def test_they_continue_with_the_bits_of_an_unbroken_run(named: str, as_a_graph) -> None:
+    as_a_graph()
+    first = _trained(named, "cpu", batches=2).snapshot()
+    second = _trained(named, "cpu", batches=2, start=first).snapshot()
+    whole = _trained(named, "cpu", batches=4).snapshot()
     assert second.tensors.keys() == whole.tensors.keys()
     for name, array in whole.tensors.items():
         np.testing.assert_array_equal(second.tensors[name], array, err_msg=name)

@@ -1,0 +1,16 @@
+"""Decisions of an update as bool tensors `[]`, so that nothing waits for a GPU."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def readable(device: torch.device) -> bool:
+    """Whether the host may read tensors without a wait, as on the CPU."""
+    return device.type == "cpu"
+
+
+def surely(decision: Tensor) -> bool:
+    """Whether a decision is known to be True; on a GPU none is, so its effects are masked there."""
+    return readable(decision.device) and bool(decision)

@@ -1,0 +1,253 @@
+"""What is differentiated of a batch: the losses of an algorithm, or of a surrogate loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from aclearn.algorithms import Algorithm, Loss, LossSums, Outputs, TargetCopies
+from aclearn.config import LossConfig
+from aclearn.distributions import TorchDistribution
+from aclearn.errors import ConfigError
+from aclearn.learning.advantages import standardised
+from aclearn.learning.batch import Batch, FrozenCorrection
+from aclearn.learning.critic import Estimates, estimates_of, learned_values
+from aclearn.learning.networks import Networks
+from aclearn.learning.update_report import PART, Sums
+from aclearn.policies.policy_module import zeroed_state
+from aclearn.types import PolicyOutput
+from correctors import Correction, CorrectionInput, CorrectorChain, importance_weights
+from correctors.importance import MAX_LOG_RHO
+
+#: Sum of squared weighted advantages, before they are normalised.
+ADVANTAGE_SQUARES = f"{PART}advantage_squares"
+
+
+@dataclass(frozen=True)
+class Objective:
+    """An algorithm with its configuration."""
+
+    algorithm: Algorithm
+    config: LossConfig
+
+    #: Whether the updates of a batch share one correction.
+    freezes = False
+    #: Whether advantages are divided by their running root mean square.
+    scales_advantages = False
+
+    @property
+    def scalars(self) -> Mapping[str, float]:
+        """Learned numbers beside the weights, with their first values."""
+        return self.algorithm.scalars(self.config)
+
+    @property
+    def targets(self) -> TargetCopies | None:
+        """The weights that follow slowly."""
+        return self.algorithm.targets(self.config)
+
+    def optimiser_groups(self, weights: Mapping[str, nn.Parameter]) -> list[dict[str, Any]]:
+        """Groups of the optimiser, as `make_optimiser` takes them.
+
+        Raises:
+            ConfigError: a weight that learns is in none of the algorithm's groups, or in several.
+        """
+        groups = self.algorithm.groups(self.config)
+        made: list[dict[str, Any]] = []
+        for group in groups.values():
+            rates = {"lr": group.learning_rate, "max_grad_norm": group.max_grad_norm}
+            given = {key: value for key, value in rates.items() if value is not None}
+            made.append({"params": [], **given})
+        for name, weight in weights.items():
+            if not weight.requires_grad:
+                continue
+            places = [i for i, group in enumerate(groups.values()) if name.startswith(group.names)]
+            if len(places) != 1:
+                raise ConfigError(
+                    f"loss.kind {self.config.kind!r}: {len(places)} of its groups "
+                    f"({', '.join(groups)}) name the weight {name}; expected one"
+                )
+            made[places[0]]["params"].append(weight)
+        return [group for group in made if group["params"]]
+
+    def losses(
+        self, batch: Batch, networks: Networks, targets: Networks, rng: torch.Generator
+    ) -> Mapping[str, LossSums]:
+        """The losses of a part of a batch by group of weights."""
+        return self.algorithm.losses(batch, networks, targets, rng, self.config)
+
+    def frozen(self, batch: Batch, chunks: Sequence[Batch], networks: Networks) -> Batch:
+        """`batch` with what all its updates share.
+
+        Args:
+            batch: that is learned next.
+            chunks: neighbouring environments of `batch`, all of them.
+            networks: those of the target network, if there is one.
+        """
+        return batch
+
+    def ends_batch(self, sums: Sums, steps: Tensor) -> Tensor | bool:
+        """Whether the algorithm leaves out what is left of a batch after an update."""
+        if type(self.algorithm).ends_batch is Algorithm.ends_batch:
+            return False
+        means = (sums.values / steps.clamp(min=1)).unbind()
+        return self.algorithm.ends_batch(dict(zip(sums.names, means, strict=True)), self.config)
+
+
+@dataclass(frozen=True)
+class Surrogate(Objective):
+    """A loss of the policy's outputs and of a corrector chain's result, in one group of weights."""
+
+    algorithm: Loss
+    chain: CorrectorChain
+
+    @property
+    def freezes(self) -> bool:  # type: ignore[override]
+        """Whether the updates of a batch share one correction."""
+        return not self.algorithm.recomputes_targets
+
+    @property
+    def scales_advantages(self) -> bool:  # type: ignore[override]
+        """Whether advantages are divided by their running root mean square."""
+        return self.config.normalise_advantages and not self.freezes
+
+    @override
+    def losses(
+        self, batch: Batch, networks: Networks, targets: Networks, rng: torch.Generator
+    ) -> Mapping[str, LossSums]:
+        outputs, correction = self._forward(batch, networks)
+        learned = batch
+        if correction.kept is not None:
+            learned = replace(batch, valid=batch.valid & correction.kept, all_valid=False)
+        made = self.algorithm(learned, outputs, correction, self.config)
+        log_rhos = outputs.log_probs.detach() - batch.behaviour_log_prob
+        of_steps = {**correction.metrics, **self._behaviour_kl(batch, networks, outputs, log_rhos)}
+        sums = dict(made.metrics)
+        sums |= {name: batch.of_valid(values).sum() for name, values in of_steps.items()}
+        ratios = batch.of_valid(importance_weights(log_rhos, rho_bar=None))
+        # float64: variances are differences of large sums, and float32 has no 1e-40
+        targets_t = batch.of_valid(correction.targets.detach()).double()
+        errors = targets_t - batch.of_valid(outputs.proximal_values).double()
+        advantages = learned.of_valid(correction.weights * correction.advantages).double()
+        for name, values in (("target", targets_t), ("error", errors), ("ratio", ratios)):
+            sums[f"{PART}{name}s"] = values.sum()
+            sums[f"{PART}{name}_squares"] = values.square().sum()
+        sums[ADVANTAGE_SQUARES] = advantages.square().sum()
+        return {"all": made._replace(metrics=sums)}
+
+    @override
+    @torch.no_grad()
+    def frozen(self, batch: Batch, chunks: Sequence[Batch], networks: Networks) -> Batch:
+        parts = []
+        for chunk in chunks:
+            output = _unroll(chunk, networks)
+            policy = networks.distribution(output.parameters, chunk.step_masks)
+            estimates = _estimates(chunk, output, policy, networks)
+            parts.append((output.parameters, learned_values(output, chunk.actions), estimates))
+        parameters, values, each = zip(*parts, strict=True)
+        policy = networks.distribution(torch.cat(parameters, dim=1), batch.step_masks)
+        log_probs = _log_probs(batch, policy, networks)
+        estimates = Estimates.side_by_side(each)
+        correction = self._correct(batch, policy, log_probs, estimates, networks)
+        if self.config.normalise_advantages:
+            correction = standardised(correction, batch.valid)
+        frozen = FrozenCorrection(correction, log_probs, torch.cat(values, dim=1))
+        return replace(batch, frozen=frozen)
+
+    def _forward(self, batch: Batch, networks: Networks) -> tuple[Outputs, Correction]:
+        output = _unroll(batch, networks)
+        policy = networks.distribution(output.parameters, batch.step_masks)
+        log_probs = _log_probs(batch, policy, networks)
+        values, mode_values = learned_values(output, batch.actions), None
+        if networks.values_actions:
+            leaves = _acted_on(batch)
+            means, _ = output.parameters.chunk(2, -1)
+            [values] = networks.action_values(leaves, batch.actions.tanh())
+            [mode_values] = networks.action_values(leaves, means.tanh(), fixed=True)
+        frozen = batch.frozen
+        if frozen is None:
+            estimates = _estimates(batch, output, policy, networks)
+            correction = self._correct(batch, policy, log_probs.detach(), estimates, networks)
+            frozen = FrozenCorrection(correction, log_probs.detach(), values.detach())
+        correction, proximal = frozen.correction, frozen.values
+        if networks.target_moments is not None:
+            # the loss regresses in units of the statistics, whose tensors have no gradient
+            mean, std = networks.target_moments
+            values, proximal = (values - mean) / std, (proximal - mean) / std
+            correction = replace(correction, targets=(correction.targets - mean) / std)
+        made = Outputs(policy, log_probs, values, frozen.log_probs, proximal, mode_values)
+        return made, correction
+
+    @torch.no_grad()
+    def _behaviour_kl(
+        self, batch: Batch, networks: Networks, outputs: Outputs, log_rhos: Tensor
+    ) -> dict[str, Tensor]:
+        """KL(μ ‖ π) of each step, from μ's parameters or else estimated from the action taken.
+
+        The estimate ρ − 1 − log ρ is never negative, and its mean over the actions of μ is the
+        divergence (k3 of Schulman, "Approximating KL Divergence", 2020).
+        """
+        if batch.behaviour_parameters is None:
+            # expm1: ρ − 1 would lose the digits of a ratio near 1
+            above_one = log_rhos.clamp(max=MAX_LOG_RHO).expm1()
+            return {"behaviour_kl_estimate": above_one - log_rhos}
+        behaviour = networks.distribution(batch.behaviour_parameters, batch.step_masks)
+        # of equal policies rounding may give less than 0
+        return {"behaviour_kl": behaviour.kl(outputs.distribution).clamp(min=0.0)}
+
+    @torch.no_grad()
+    def _correct(
+        self,
+        batch: Batch,
+        policy: TorchDistribution,
+        log_probs: Tensor,
+        estimates: Estimates,
+        networks: Networks,
+    ) -> Correction:
+        kl = None
+        if "kl" in self.chain.needs and batch.behaviour_parameters is not None:
+            kl = policy.kl(networks.distribution(batch.behaviour_parameters, batch.step_masks))
+        correction = self.chain.correct(
+            CorrectionInput(
+                **vars(estimates),
+                actions=batch.actions if estimates.q_next is not None else None,
+                rewards=batch.rewards,
+                discounts=self.config.discount * (~batch.terminated).float(),
+                done=batch.terminated | batch.truncated,
+                log_rhos=log_probs - batch.behaviour_log_prob,
+                log_pi=log_probs,
+                kl=kl,
+                behaviour_parameters=batch.behaviour_parameters,
+            )
+        )
+        return replace(correction, advantage_scale=networks.advantage_scale)
+
+
+def _acted_on(batch: Batch) -> Mapping[str, Tensor]:
+    """The observations of the T steps."""
+    return {name: leaf[: len(batch.actions)] for name, leaf in batch.observations.items()}
+
+
+def _unroll(batch: Batch, networks: Networks) -> PolicyOutput[Tensor]:
+    return networks.unroll(_acted_on(batch), batch.state, batch.starts[:-1])
+
+
+def _log_probs(batch: Batch, policy: TorchDistribution, networks: Networks) -> Tensor:
+    """Of the actions taken; a deterministic policy has none, so that its ratios π/μ are 1."""
+    if networks.values_actions:
+        return batch.behaviour_log_prob
+    return policy.log_prob(batch.actions)
+
+
+@torch.no_grad()
+def _estimates(
+    batch: Batch, output: PolicyOutput[Tensor], policy: TorchDistribution, networks: Networks
+) -> Estimates:
+    leaves = {name: leaf[-1] for name, leaf in batch.observations.items()}
+    last = networks.step(leaves, zeroed_state(output.state, batch.starts[-1]))
+    masks = None if batch.masks is None else batch.masks[-1]
+    return estimates_of(output, policy, last, networks.distribution(last.parameters, masks))

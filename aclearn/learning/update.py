@@ -1,0 +1,344 @@
+"""The learner: the one way from a batch to the next version of the policy."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aclearn.config import OptimiserConfig
+from aclearn.learning.batch import Batch
+from aclearn.learning.captured_updates import CapturedUpdates
+from aclearn.learning.decisions import surely
+from aclearn.learning.gradient_worker import GradientWorker
+from aclearn.learning.learner_state import LearnerState
+from aclearn.learning.minibatches import Minibatches, random_orders
+from aclearn.learning.moments import Moments
+from aclearn.learning.networks import place
+from aclearn.learning.optimiser import clip_gradients, step
+from aclearn.learning.parallel_worker import ParallelWorker
+from aclearn.learning.stop_check import BatchStopped
+from aclearn.learning.surrogate import ADVANTAGE_SQUARES, Objective
+from aclearn.learning.update_report import Sums, UpdateReport
+from aclearn.policies import Architecture
+from aclearn.policies.cuda_stream import CudaStream
+from aclearn.policies.network import PolicyNetwork, tensors_of
+from aclearn.telemetry import OTHER_WORKERS, part, waiting
+
+#: Memory of the running mean square of advantages: about a hundred updates.
+_ADVANTAGE_DECAY = 0.99
+
+
+class Learner:
+    """The target policy, its optimiser, and the update.
+
+    Workers differentiate at the same time, each on its own copy of the weights. Their gradients are
+    applied in turn, whole, under `lock`, so other workers' updates may come between a gradient and
+    its application. Decisions are tensors (`aclearn.learning.decisions`): a GPU is read after them.
+
+    Args:
+        architecture: of the policy.
+        objective: what is differentiated.
+        optimiser: kind, learning rate and schedule.
+        device: where it learns.
+        max_updates: number of updates after which nothing changes any more; None: no bound.
+        seed: of the first weights and of the order of minibatches.
+        worker_options: of `GradientWorker`.
+
+    Attributes:
+        network: the target policy; read it under `lock` while workers run.
+        published: the weights that actors get, by the names of `architecture.acting()` and in
+            their order; see `lock`.
+        state: all that updates change; see `lock`.
+        lock: guards the state; reentrant.
+        device: where it learns.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        *,
+        objective: Objective,
+        optimiser: OptimiserConfig,
+        device: torch.device,
+        max_updates: int | None = None,
+        seed: int | None = None,
+        channels_last: bool = True,
+        **worker_options: Any,
+    ) -> None:
+        self.architecture = architecture
+        self._objective, self._optimiser_config = objective, optimiser
+        self.device, self._max_updates = device, max_updates
+        self.network = place(PolicyNetwork(architecture, seed=seed), device, channels_last)
+        named = dict(self.network.named_parameters())
+        self.published: dict[str, Tensor] = {
+            name: named[name] for name in architecture.acting().tensor_shapes()
+        }
+        self.state = LearnerState(
+            self.network, optimiser=optimiser, objective=objective, seed=seed or 0
+        )
+        self._worker_options = {
+            "objective": objective,
+            "device": device,
+            "rng": self.state.generators["losses"],
+            "channels_last": channels_last,
+            **worker_options,
+        }
+        self._captured: CapturedUpdates | None = None
+        self.lock = threading.RLock()
+
+    @cached_property
+    def own_worker(self) -> GradientWorker:
+        """The default worker of `learn`, for one thread."""
+        return self.make_worker()
+
+    @property
+    def freezes(self) -> bool:
+        """Whether the updates of a batch share one correction."""
+        return self._objective.freezes
+
+    def make_worker(
+        self, threads: int = 1, *, captured: CudaStream | None = None
+    ) -> GradientWorker:
+        """A worker for one thread, as `GradientWorker`; on the CPU it may have several."""
+        if threads > 1:
+            return ParallelWorker(self.architecture, threads=threads, **self._worker_options)
+        return GradientWorker(self.architecture, captured=captured, **self._worker_options)
+
+    def learn(
+        self,
+        batch: Batch,
+        worker: GradientWorker | None = None,
+        note: Callable[[UpdateReport], None] = lambda report: None,
+        *,
+        minibatches: int = 1,
+        epochs: int = 1,
+    ) -> list[UpdateReport]:
+        """Make the updates of a batch: of each minibatch in each pass, unless the loss ends it.
+
+        A gradient that is not finite changes nothing, and its steps are not in further passes.
+        Observations of learned steps enter the statistics behind the last update, so that all
+        updates compare with the policy that acted.
+
+        Args:
+            batch: assembled by the worker, or in its stream.
+            worker: of the calling thread; None: `own_worker`.
+            note: gets the report of each update while `lock` is held, so that an account of it
+                and the weights are of one moment.
+            minibatches: number of parts, see `Minibatches`.
+            epochs: number of passes.
+        """
+        worker = worker or self.own_worker
+        orders = random_orders(batch, self.state.generators["minibatches"])
+        reports: list[UpdateReport] = []
+
+        def take(sums: Sums, numbers: list[float]) -> None:
+            report = UpdateReport.of(sums.names, numbers, sums.errors)
+            if report.steps > 0:
+                reports.append(report)
+                note(report)
+
+        if worker.captured is None:
+            # closed, and with it `lock` released, also where `note` raises
+            with closing(self._updates(batch, worker, orders, minibatches, epochs)) as rows:
+                for sums in rows:
+                    take(sums, sums.values.tolist())
+            return reports
+        with self.turn(), part("update"):
+            made = self._captured_updates(batch, worker, orders, minibatches, epochs)
+            values = torch.stack([sums.values for sums in made]).tolist()  # waits for the device
+            for sums, numbers in zip(made, values, strict=True):
+                take(sums, numbers)
+        return reports
+
+    def _updates(
+        self,
+        batch: Batch,
+        worker: GradientWorker,
+        orders: Iterator[Tensor],
+        minibatches: int,
+        epochs: int,
+    ) -> Generator[Sums, None, None]:
+        """The figures of each update, while `lock` is held; nothing waits for a GPU."""
+        asked_to_end = torch.zeros((), dtype=torch.bool, device=self.device)
+        observed: list[Mapping[str, Moments]] = []
+        with suppress(BatchStopped):  # the updates until then stay
+            batch = self.prepare(batch, worker)
+            parts = Minibatches(batch, count=minibatches, passes=epochs, orders=orders)
+            for index, minibatch in parts:
+                steps = minibatch.valid.sum()
+                new_steps = minibatch.new_steps if index == 0 else torch.zeros_like(steps)
+                if index > 0:  # not in the first pass, in which every step is learned
+                    if surely(asked_to_end):
+                        break
+                    steps = steps.masked_fill(asked_to_end, 0)
+                if surely(steps == 0):
+                    continue
+                sums = self.differentiate(minibatch, worker, steps)
+                with self.turn(), part("optimiser"):
+                    if self._max_updates is not None:
+                        over = self.state.updates >= self._max_updates
+                        if surely(over):  # another worker may have made the last one
+                            break
+                        steps, new_steps = (n.masked_fill(over, 0) for n in (steps, new_steps))
+                    figures, applied = self.apply(worker, sums, steps, new_steps)
+                    parts.refuse(~applied)
+                    asked = applied & self._objective.ends_batch(sums, steps)
+                    asked_to_end |= asked
+                    ends = asked & parts.any_left
+                    if index == 0:
+                        observed.append(self._moments(minibatch, applied))
+                    values = torch.cat([figures.values, ends.double()[None]])
+                    yield Sums(sums.names, values, parts.whole(sums.errors))
+        with self.turn():
+            for moments in observed:
+                self.state.normalisers.add_observations(moments)
+
+    def _captured_updates(
+        self,
+        batch: Batch,
+        worker: GradientWorker,
+        orders: Iterator[Tensor],
+        minibatches: int,
+        epochs: int,
+    ) -> list[Sums]:
+        """`_updates` as one CUDA graph."""
+        assert worker.captured is not None
+        drawn = list(islice(orders, epochs)) if self.freezes else []
+        if self._captured is None or not self._captured.fits(batch):
+            self._captured = CapturedUpdates(
+                batch,
+                drawn,
+                updates=lambda orders: self._updates(batch, worker, orders, minibatches, epochs),
+                memory=self.state.memory,
+                generators=[self.state.generators["losses"]],
+                stream=worker.captured,
+            )
+        return self._captured.run(batch, drawn)
+
+    def prepare(self, batch: Batch, worker: GradientWorker) -> Batch:
+        """`batch` before its first update, with a frozen correction where the loss asks for one.
+
+        Where returns are normalised, the batch's targets enter the statistics here, so that no
+        target of an update is far outside them (van Hasselt et al. 2016, proposition 2).
+        """
+        normalisers = self.state.normalisers
+        if not self.freezes and not normalisers.of_targets:
+            return batch
+        self._refresh(worker)
+        frozen = worker.freeze(batch)
+        if frozen.frozen is not None and normalisers.of_targets:
+            with self.turn():
+                normalisers.add_targets(frozen.frozen.correction.targets, batch.valid)
+                scale = 1.0 / normalisers.target_std
+            # standardised advantages have no unit
+            if self.freezes and not self._objective.config.normalise_advantages:
+                frozen = replace(frozen, frozen=frozen.frozen.scaled(scale))
+        return frozen if self.freezes else batch
+
+    def differentiate(
+        self, batch: Batch, worker: GradientWorker, steps: Tensor | None = None
+    ) -> Sums:
+        """Copy the newest weights to `worker` and differentiate there, with the lock free."""
+        self._refresh(worker)
+        return worker.differentiate(batch, batch.valid.sum() if steps is None else steps)
+
+    def _refresh(self, worker: GradientWorker) -> None:
+        with self.turn(), part("refresh"):
+            worker.refresh(
+                self.state.parameters,
+                targets=self.state.target_weights,
+                advantage_scale=self._advantage_scale,
+            )
+
+    def apply(
+        self, worker: GradientWorker, sums: Sums, steps: Tensor, new_steps: Tensor
+    ) -> tuple[Sums, Tensor]:
+        """One optimiser step with the gradient of `worker`, if it is finite and of some steps.
+
+        Returns:
+            The update's figures but for the last, and `[]` bool, whether anything has changed.
+        """
+        state, config = self.state, self._optimiser_config
+        with self.lock, torch.no_grad():
+            for parameter, gradient in zip(state.parameters, worker.gradients(), strict=True):
+                parameter.grad = gradient
+                if gradient is not None and gradient.is_cuda and worker.captured is None:
+                    # The worker's next batch must not reuse this memory before this update ends.
+                    gradient.record_stream(torch.cuda.current_stream(self.device))
+            norm = clip_gradients(state.optimiser)
+            applied = norm.isfinite() & (steps > 0)
+            rate = step(state.optimiser, config, applied=applied, learned=state.learned_steps)
+            if state.target is not None:
+                state.target.follow(applied)
+            state.learned_steps += new_steps * applied
+            state.updates += applied
+            if self._objective.scales_advantages:
+                squares = sums.values[sums.names.index(ADVANTAGE_SQUARES)]
+                decayed = _ADVANTAGE_DECAY * state.advantages
+                decayed += torch.stack([squares, steps.double()])
+                # an overflowed sum would stay in the mean for ever and make each scale 0
+                kept = applied & squares.isfinite()
+                state.advantages.copy_(torch.where(kept, decayed, state.advantages))
+            own = torch.stack([norm.double(), rate, steps, new_steps, applied])
+            return sums._replace(values=torch.cat([sums.values, own])), applied
+
+    @property
+    def _advantage_scale(self) -> float | Tensor:
+        """Factor of advantages that are not standardised by their batch.
+
+        * They are normalised: 1 / root mean square of those up to the last update; 0 before the
+          first. Their unit is unknown then, and one update of the critic alone costs less than a
+          step of the policy that is a million times too large.
+        * They are not: 1 / standard deviation of normalised returns, or 1.
+        """
+        if not self._objective.config.normalise_advantages:
+            return 1.0 / self.state.normalisers.target_std
+        if not self._objective.scales_advantages:
+            return 1.0
+        squares, weight = self.state.advantages
+        return torch.where(squares > 0.0, (weight / squares).sqrt(), 0.0)
+
+    def _moments(self, batch: Batch, applied: Tensor) -> dict[str, Moments]:
+        """The moments of the observations of a batch, if its update was applied."""
+        if not surely(applied):
+            batch = replace(batch, valid=batch.valid & applied)
+        observed = self.state.normalisers.moments_of(batch)
+        if observed and batch.valid.is_cuda and not torch.cuda.is_current_stream_capturing():
+            # another stream's next batch may be in the same memory
+            torch.cuda.current_stream(self.device).synchronize()
+        return observed
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Hold `lock` for a worker; time in which others hold it is measured as waiting."""
+        if not self.lock.acquire(blocking=False):
+            with waiting(OTHER_WORKERS):
+                self.lock.acquire()
+        try:
+            yield
+        finally:
+            self.lock.release()
+
+    def tensors(self) -> dict[str, NDArray[np.float32]]:
+        """A copy of the weights; all of one version."""
+        with self.lock:
+            return tensors_of(self.network)
+
+    def state_tensors(self) -> dict[str, NDArray[Any]]:
+        """Weights, optimiser state and running means under flat names, for a checkpoint."""
+        with self.lock:
+            return self.state.saved()
+
+    def load_state_tensors(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Restore the tensors of `state_tensors`, as `LearnerState.load`."""
+        self.state.load(saved)
