@@ -10,13 +10,17 @@ from typing import Any
 
 from aclearn.config import RunConfig
 from aclearn.errors import CheckpointError
-from aclearn.runs import RunFolder, load_best, load_newest, save_checkpoint
-from services.trainer.checkpoint_record import CheckpointRecord
+from aclearn.metrics.formatting import printable
+from aclearn.runs import RunFolder, load_best, load_newest, save_checkpoint, why_not_written
 from services.trainer.trainer import Snapshot, Trainer
 from services.trainer.warm_start import WarmStart
 
 _LOGGER = logging.getLogger(__name__)
 
+#: Most seconds from a failed checkpoint to the next attempt.
+_RETRY_AFTER_S = 10.0
+#: Most characters of a reason in a heartbeat.
+_MOST_REASON = 300
 #: Most offered mean returns that wait.
 _MOST_OFFERED = 64
 
@@ -47,8 +51,10 @@ class TrainerCheckpoints:
         self._trainer, self._folder, self._clock = trainer, folder, clock
         self._dir = folder.checkpoints_dir
         self._kept, self._start = run.checkpoints_kept, start
-        now = clock()
-        self._record = CheckpointRecord(run.checkpoint_every_s, tried_at=now, saved_at=now)
+        self._every_s = run.checkpoint_every_s
+        self._tried_at = self._saved_at = clock()
+        self._saved_updates, self._saved_steps = -1, 0  # in the newest checkpoint
+        self._failures, self._error = 0, ""
         self.best_return: float | None = None
         self._best: Snapshot | None = None
         self._offered: deque[float] = deque(maxlen=_MOST_OFFERED)
@@ -113,37 +119,41 @@ class TrainerCheckpoints:
         An offered best is copied at once.
         """
         self.copy_best()
-        if self._record.due(self._clock()):
+        every_s = min(self._every_s, _RETRY_AFTER_S) if self._error else self._every_s
+        if self._clock() - self._tried_at >= every_s:
             self.write()
 
     def write(self) -> None:
         """Write now; an error is reported in heartbeats and the previous checkpoint stays."""
-        self._record.tried_at = self._clock()
+        self._tried_at = self._clock()
         try:
             if self._best is not None:  # first: a run resumes from the last one written
                 self._save(self._best)
                 self._best = None
-            if self._record.updates != self._trainer.counters.updates:
+            if self._saved_updates != self._trainer.counters.updates:
                 self._save(self._trainer.snapshot())
         except CheckpointError as error:
             self._note_failure(error)
 
     def heartbeat_fields(self) -> dict[str, Any]:
         """Counters, dropped steps, gauges and note of a heartbeat, at the same moment."""
-        fields, record = self._trainer.heartbeat_fields(), self._record
+        fields = self._trainer.heartbeat_fields()
         counters = fields["counters"]
-        counters |= record.counters(
-            updates=counters["updates"], learned_steps=counters["learned_steps"]
-        )
-        fields["gauges"]["checkpoint_age_s"] = self._clock() - record.saved_at
+        counters |= {
+            "checkpoint_failures": self._failures,
+            "unsaved_updates": max(0, counters["updates"] - self._saved_updates),
+            "unsaved_steps": max(0, counters["learned_steps"] - self._saved_steps),
+        }
+        fields["gauges"]["checkpoint_age_s"] = self._clock() - self._saved_at
         if self.best_return is not None:
             fields["gauges"]["best_return"] = self.best_return
-        return {**fields, "note": record.error}
+        return {**fields, "note": self._error}
 
     def _note_failure(self, error: CheckpointError) -> None:
-        if not self._record.error:  # logged once: heartbeats count the others
+        if not self._error:  # logged once: heartbeats count the others
             _LOGGER.warning("event=checkpoint_failed reason=%r", str(error))
-        self._record.failed(error, self._dir)
+        self._failures += 1
+        self._error = printable(why_not_written(error, self._dir))[:_MOST_REASON]
 
     def _save(self, snapshot: Snapshot) -> None:
         save_checkpoint(
@@ -157,11 +167,9 @@ class TrainerCheckpoints:
         self._note_saved(snapshot.state)
 
     def _note_saved(self, state: Mapping[str, Any]) -> None:
-        self._record.saved(
-            self._clock(),
-            updates=state["counters"]["updates"],
-            learned_steps=state["ledger"]["learned_steps"],
-        )
+        self._saved_at, self._error = self._clock(), ""
+        self._saved_updates = state["counters"]["updates"]
+        self._saved_steps = state["ledger"]["learned_steps"]
 
     def _saved_best(self) -> float | None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 
 from aclearn.config import Config, EnvConfig, RunConfig, TrainerConfig
 from aclearn.envs import read_spec
+from aclearn.errors import CheckpointError
 from aclearn.learning import GradientWorker, TrainingQueue
 from aclearn.runs import RunFolder, load_best, load_newest
 from aclearn.telemetry import WaitMeter
@@ -321,6 +323,40 @@ def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(t
     again.write()
     best = load_best(folder.checkpoints_dir)
     assert (best.label, best.state["return_mean_100"]) == (3, 31.0)
+
+
+def test_a_checkpoint_that_failed_is_tried_again_sooner_and_counted_with_its_reason(
+    tmp_path, tools, monkeypatch
+) -> None:
+    clock, trainer, full, tried = tools.Clock(), make_trainer(), [True], []
+    folder = RunFolder.create(tmp_path, "r", "")
+    run = RunConfig(checkpoint_every_s=60.0)
+    checkpoints = TrainerCheckpoints(trainer, folder, run, clock=clock)
+    checkpoints.restore_or_start()
+    learn(trainer, admit(trainer, 0))
+    begin = clock.now
+
+    def save(*arguments: Any, **options: Any) -> None:
+        tried.append(clock.now - begin)
+        if full:
+            error = OSError(errno.ENOSPC, "No space left on device")
+            raise CheckpointError("checkpoint 7 cannot be written") from error
+
+    monkeypatch.setattr("services.trainer.checkpoints.save_checkpoint", save)
+    for after_s in (59.9, 60.0, 69.9, 70.0):
+        clock.now = begin + after_s
+        checkpoints.write_if_due()
+    fields = checkpoints.heartbeat_fields()
+    assert fields["note"] == f"No space left on device ({folder.checkpoints_dir})"
+    names = ("checkpoint_failures", "unsaved_updates", "unsaved_steps")
+    assert [fields["counters"][name] for name in names] == [2, 1, T * B]
+    full.clear()
+    clock.now = begin + 80.0
+    checkpoints.write_if_due()
+    assert tried == [60.0, 70.0, 80.0]
+    fields = checkpoints.heartbeat_fields()
+    assert fields["note"] == "" and fields["gauges"]["checkpoint_age_s"] == 0.0
+    assert [fields["counters"][name] for name in names] == [2, 0, 0]
 
 
 def test_an_update_that_hangs_fails_a_checkpoint_within_its_deadline(tmp_path, monkeypatch) -> None:
