@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import logging
+import time
+from typing import Any
 
+from aclearn.control.directives import SaveBest
+from aclearn.learning import StopCheck
 from aclearn.runs import claim_generation
+from aclearn.telemetry import WaitMeter, measure_here
 from services.ending.run_ending import refuse_lost_learning
 from services.role.automatic import settle_folder, settled
 from services.role.context import RoleContext
+from services.role.metrics import RoleMetrics
 from services.trainer.build import make_queue, make_trainer
 from services.trainer.checkpoints import TrainerCheckpoints
-from services.trainer.loops import Loop, OwnLoop, QueueLoop
+from services.trainer.server import QueueLoop
+from services.trainer.trainer import Trainer
 from services.trainer.warm_start import warm_start
 
 _LOGGER = logging.getLogger(__name__)
+
+#: Seconds from one look at the monitor's messages to the next, within a batch.
+_ASK_EVERY_S = 0.05
+#: Seconds for the rest of a batch when the run was stopped: a run that learns a whole last batch
+#: is continued with the same bits.
+_END_BATCH_WITHIN_S = 1.0
 
 
 class TrainerRole:
@@ -42,7 +55,7 @@ class TrainerRole:
             clock=context.clocks.wall,
         )
         self._checkpoints.restore_or_start()
-        self._loop: Loop
+        self._loop: QueueLoop | OwnLoop
         if trainer.source.plays:
             self._loop = OwnLoop(context, trainer, self._checkpoints)
         else:
@@ -96,6 +109,79 @@ class TrainerRole:
         self._loop.close()
         if self._context.start.by_hand and self._stopped:
             refuse_lost_learning(self._folder, last)
+
+
+class OwnLoop:
+    """One thread plays, learns, and sends heartbeats in between.
+
+    Args:
+        context: of the trainer.
+        trainer: plays.
+        checkpoints: theirs are the heartbeat's fields, and they save the best policy.
+
+    Attributes:
+        stopped: whether the monitor or a signal stops the trainer.
+    """
+
+    def __init__(
+        self, context: RoleContext, trainer: Trainer, checkpoints: TrainerCheckpoints
+    ) -> None:
+        self._trainer, self._checkpoints, self._inline = trainer, checkpoints, context.inline
+        self._meter = WaitMeter()
+        self._metrics = RoleMetrics(None if context.inline else self._meter)
+        self._monitor = context.join(
+            self._heartbeat,
+            on={SaveBest: lambda best: checkpoints.offer_best(best.return_mean)},
+        )
+        self._worker = trainer.make_worker()
+        if not context.inline:  # a batch must not depend on a real clock
+            self._worker.watch(StopCheck(self._batch_goes_on))
+        trainer.publish()
+        self.stopped = False
+        self._ask_at, self._end_batch_at = 0.0, float("inf")
+
+    @property
+    def exit_status(self) -> int:
+        """0 if the monitor ended the run, else the signal's."""
+        return self._monitor.exit_status
+
+    def step(self, timeout_s: float) -> None:
+        """Play and learn for about `timeout_s`, one batch at least."""
+        self.stopped = not self._monitor.goes_on(self._meter)
+        if self.stopped:
+            return
+        measure_here(self._meter)
+        until = time.monotonic() + timeout_s
+        while not self._trainer.over:
+            self._trainer.step(0.0, self._worker)
+            if self._inline or time.monotonic() >= until:
+                return
+        time.sleep(timeout_s)
+
+    def end(self) -> bool:
+        """End the worker's threads."""
+        self._worker.close()
+        return True
+
+    def close(self) -> None:
+        """Send the last heartbeat."""
+        if self.stopped:  # not after an error, which counts as a death
+            self._monitor.leave()
+
+    def _batch_goes_on(self) -> bool:
+        """Send due heartbeats within a batch; False a little after the run was stopped."""
+        now = time.monotonic()
+        if now >= self._ask_at:
+            self._ask_at = now + _ASK_EVERY_S
+            if not self._monitor.goes_on(self._meter):
+                self._end_batch_at = min(self._end_batch_at, now + _END_BATCH_WITHIN_S)
+        return now < self._end_batch_at
+
+    def _heartbeat(self) -> Any:
+        fields = self._checkpoints.heartbeat_fields()
+        counters = fields.pop("counters")
+        counters["predictions"] = counters["env_steps"]
+        return self._metrics.heartbeat(counters=counters, **self._trainer.take_episodes(), **fields)
 
 
 def _settle(context: RoleContext) -> None:

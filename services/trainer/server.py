@@ -1,14 +1,9 @@
-"""The trainer's sockets: unrolls in, weights out, heartbeats to the monitor.
-
-In a process they have their own thread, which answers at once, while a worker is busy for a whole
-update.
-"""
+"""A trainer that is fed by actors: sockets, workers, and the queue between them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
+import time
 
 import numpy as np
 
@@ -23,7 +18,7 @@ from aclearn.learning import (
     too_old,
 )
 from aclearn.telemetry import WaitMeter
-from aclearn.types import PolicyVersion, Unroll, UnrollSpec
+from aclearn.types import PolicyVersion, Unroll
 from aclearn.wire import (
     Envelope,
     Heartbeat,
@@ -33,116 +28,148 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
+from services.policy.factory import unroll_spec_of
 from services.policy.shared_weights import SHARED_WEIGHTS
 from services.role.context import RoleContext
 from services.role.metrics import RoleMetrics
 from services.role.seeds import Use
-from services.role.worker_pool import WorkerPool
+from services.role.worker_pool import WORKER_WAITS_S, Step, WorkerPool
+from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.trainer import Trainer
+from services.trainer.weight_sharing import allocator_for, share_weights
 
 #: Most observations in a reply: about 14 MB of 84 × 84 × 4 images.
 _MOST_OBSERVATIONS = 512
 #: Longest wait of the thread; while the training queue is full, the delay until it sees free room.
 _LOOK_EVERY_S = 0.05
 _LOOK_EVERY_WHILE_FULL_S = 0.005
+#: Seconds for the workers' last updates, and for the last heartbeat.
+_LAST_UPDATE_WITHIN_S, _CLOSE_WITHIN_S = 5.0, 3.0
 
 
-class TrainerServer:
-    """Owns the sockets. One thread calls `step`: that of `start`, or the trainer's only one.
+def make_step(trainer: Trainer, *, timeout_s: float = WORKER_WAITS_S) -> Step:
+    """A worker's step: learn a batch. Waits at most `timeout_s` for it."""
+    worker = trainer.make_worker()
+    return lambda meter: trainer.step(timeout_s, worker)
 
-    It reads an unroll only if the training queue has room: that is the back-pressure, since actors
-    wait for acknowledgements.
+
+class QueueLoop:
+    """Workers learn what the sockets' thread puts into the queue.
+
+    The sockets have a thread of their own, which answers at once while a worker is busy for a whole
+    update. It reads an unroll only if the queue has room: that is the back-pressure, since actors
+    wait for acknowledgements. Inline, sockets and workers take turns.
 
     Args:
         context: of the trainer.
-        trainer: its account counts the unrolls, its published weights are sent.
-        spec: of the unrolls that fit the run.
+        trainer: learns from the queue; it has not published yet.
+        checkpoints: theirs are the heartbeat's fields, and they save the best policy.
         queue: of the admitted unrolls.
-        heartbeat_fields: called by `step`.
-        save_best: called by `step` with a mean of returns above the best checkpoint's.
-        workers: resized as the monitor directs; here, where no checkpoint delays it.
-        shared_weights: their endpoint, if they are shared.
-
-    Attributes:
-        failure: the exception that ended the thread.
     """
 
     def __init__(
         self,
         context: RoleContext,
         trainer: Trainer,
-        *,
-        spec: UnrollSpec,
+        checkpoints: TrainerCheckpoints,
         queue: TrainingQueue[Unroll],
-        heartbeat_fields: Callable[[], dict[str, Any]],
-        save_best: Callable[[float], None],
-        workers: WorkerPool,
-        shared_weights: str | None = None,
     ) -> None:
-        self._spec = spec
-        self._max_lag = context.config.trainer.max_lag_versions
-        self._account, self._queue, self._published = trainer.account, queue, trainer.published
+        config, env_spec = context.config, context.run.env_spec
+        assert env_spec is not None
+        self._context, self._checkpoints, self._queue = context, checkpoints, queue
+        self._account, self._published = trainer.account, trainer.published
+        self._spec = unroll_spec_of(config, env_spec)
+        self._max_lag = config.trainer.max_lag_versions
         self._recent = RecentObservations(
-            spec.env.observation,
+            env_spec.observation,
             seed=context.seeds(trainer.generation).number(Use.OBSERVATIONS),
         )
-        self._heartbeat_fields = heartbeat_fields
         # bound here, so that a bad address fails the start
         self._unrolls, unrolls = context.serve(
             "unrolls", array_bytes=largest_unroll_bytes(self._spec)
         )
         self._weights, weights = context.serve("weights")
         endpoints = {"unrolls": unrolls, "weights": weights}
-        if shared_weights is not None:
-            endpoints[SHARED_WEIGHTS] = shared_weights
+        if not context.inline:
+            allocate = allocator_for(config, trainer.learner.device)
+            acting = trainer.learner.architecture.acting()
+            shared = share_weights(trainer.published, allocate, acting, context.run.monitor)
+            if shared is not None:
+                endpoints[SHARED_WEIGHTS] = shared
+        trainer.publish()
+        timeout_s = 0.0 if context.inline else WORKER_WAITS_S
+        self._pool = WorkerPool(
+            lambda: make_step(trainer, timeout_s=timeout_s), name="trainer", inline=context.inline
+        )
         self._meter = WaitMeter()
-        self._metrics = RoleMetrics(self._meter, [self._unrolls, self._weights], workers)
+        self._metrics = RoleMetrics(self._meter, [self._unrolls, self._weights], self._pool)
         self._monitor = context.join(
             self.heartbeat,
             endpoints,
             on={
-                SaveBest: lambda best: save_best(best.return_mean),
-                SetWorkers: lambda wanted: workers.resize(wanted.count),
+                SaveBest: lambda best: checkpoints.offer_best(best.return_mean),
+                # here, where no checkpoint delays it
+                SetWorkers: lambda wanted: self._pool.resize(wanted.count),
             },
             generation=trainer.generation,
         )
         answering = self._weights, self._monitor.channel
         self._while_full = wire.ChannelPoller(*answering)
         self._reading = wire.ChannelPoller(*answering, self._unrolls)
-        self._closing = threading.Event()
+        self._closing, self._ended = threading.Event(), True
+        self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
-        self.failure: BaseException | None = None
+        self._pool.resize(config.trainer.workers)
+        if not context.inline:  # the sockets belong to it from now on
+            self._thread = threading.Thread(target=self._run, name="trainer-sockets", daemon=True)
+            self._thread.start()
 
     @property
-    def stop_reason(self) -> str | None:
-        """Why the monitor stops the trainer; None while it does not."""
-        return self._monitor.stop_reason
+    def stopped(self) -> bool:
+        """Whether the monitor or a signal stops the trainer."""
+        return bool(self._context.stop) or self._monitor.stop_reason is not None
 
     @property
     def exit_status(self) -> int:
-        """As `MonitorClient.exit_status`."""
+        """0 if the monitor ended the run, else the signal's."""
         return self._monitor.exit_status
 
-    def start(self) -> None:
-        """Start the thread; the sockets belong to it from now on."""
-        self._thread = threading.Thread(target=self._run, name="trainer-sockets", daemon=True)
-        self._thread.start()
+    def step(self, timeout_s: float) -> None:
+        """Let the threads work for `timeout_s`, and check them.
 
-    def close(self, timeout_s: float) -> None:
-        """Send the last heartbeat, close the sockets, and end the thread, if any."""
+        Raises:
+            RuntimeError: workers failed three times in a row, or the socket thread died.
+        """
+        if self._context.inline:
+            self._serve(timeout_s)
+        else:
+            time.sleep(timeout_s)
+        if self._failure is not None:
+            raise RuntimeError("the thread of the trainer's sockets died") from self._failure
+        self._pool.step()
+
+    def end(self) -> bool:
+        """End the workers; whether they ended in time."""
+        self._ended = self._pool.close(_LAST_UPDATE_WITHIN_S)
+        return self._ended
+
+    def close(self) -> None:
+        """Send the last heartbeat, close the sockets, and end their thread."""
         self._closing.set()
         if self._thread is None:
             self._leave()
         else:
-            self._thread.join(timeout_s)
+            self._thread.join(_CLOSE_WITHIN_S)
+        if self._ended:  # a hanging worker may still publish
+            self._published.close()
 
     def heartbeat(self) -> Heartbeat:
         """The trainer's heartbeat; for the socket thread."""
-        fields = self._heartbeat_fields()
+        fields = self._checkpoints.heartbeat_fields()
         fields["gauges"]["queue_fill"] = self._queue.fill
         return self._metrics.heartbeat(**fields)
 
-    def step(self, timeout_s: float) -> None:
+    def _serve(self, timeout_s: float) -> None:
         """Answer received messages, waiting up to `timeout_s` for the first."""
         with self._meter.waiting("messages"):
             if self._queue.full:
@@ -165,10 +192,10 @@ class TrainerServer:
     def _run(self) -> None:
         try:
             while not self._closing.is_set():
-                self.step(_LOOK_EVERY_S)
+                self._serve(_LOOK_EVERY_S)
             self._leave()
         except BaseException as error:
-            self.failure = error
+            self._failure = error
             raise
 
     def _leave(self) -> None:

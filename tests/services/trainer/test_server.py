@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from aclearn import wire
+from aclearn.config import ActorsConfig, TrainerConfig
 from aclearn.control.directives import SaveBest, SetWorkers
-from aclearn.learning import PublishedWeights, StepAccount, TrainingQueue
+from aclearn.learning import TrainingQueue
 from aclearn.types import OBSERVATION, PolicyVersion
 from aclearn.wire import (
     DirectiveAck,
@@ -24,8 +25,10 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
-from services.role.worker_pool import WorkerPool
-from services.trainer.server import TrainerServer
+from services.trainer.build import make_trainer
+from services.trainer.server import QueueLoop
+
+_TRAINER = TrainerConfig(device="cpu", amp="off", unrolls_per_batch=8)
 
 
 class Front:
@@ -34,23 +37,23 @@ class Front:
     def __init__(self, roles, tools, *, room: int) -> None:
         self.tools = tools
         self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Heartbeat, DirectiveAck))
-        self.account, self.store = StepAccount(), PublishedWeights()
         self.queue = TrainingQueue(max_bytes=1 << 20, max_items=room)
-        self.store.publish(PolicyVersion(0, 1), {"a": torch.ones(2)})
         self.wishes: list[int] = []
         self.means: list[float] = []
-        workers = WorkerPool(lambda: lambda meter: False, name="trainer")
-        workers.resize = self.wishes.append
-        self.front = TrainerServer(
-            roles("trainer-0"),
-            SimpleNamespace(account=self.account, published=self.store, generation=0),
-            spec=tools.flat_unrolls,
-            queue=self.queue,
-            heartbeat_fields=lambda: {"counters": {}, "gauges": {}},
-            save_best=self.means.append,
-            workers=workers,
+        context = roles("trainer-0")
+        context.run.env_spec = tools.flat_unrolls.env
+        context.config = context.config.model_copy(
+            update={"actors": ActorsConfig(unroll_length=3), "trainer": _TRAINER}
         )
-        self.front.start()
+        trainer = make_trainer(context.config, context.run.env_spec, queue=self.queue)
+        self.account, self.store = trainer.account, trainer.published
+        checkpoints = SimpleNamespace(
+            heartbeat_fields=lambda: {"counters": {}, "gauges": {}}, offer_best=self.means.append
+        )
+        # its worker waits for more unrolls than the queue has room for
+        self.front = QueueLoop(context, trainer, checkpoints, self.queue)
+        self.front._pool.resize = self.wishes.append
+        self.store.publish(PolicyVersion(0, 1), {"a": torch.ones(2)})
         self.monitor_address, envelope = tools.next_message(self.monitor)
         endpoints = envelope.message.endpoints
         actor = roles("actor-0")
@@ -79,8 +82,9 @@ class Front:
 def front(roles, tools):
     front = Front(roles, tools, room=2)
     yield front
-    front.front.close(5.0)
-    assert front.front.failure is None
+    assert front.front.end()
+    front.front.close()
+    assert front.front._failure is None
 
 
 def _numbers(front) -> tuple[int, int, int]:
@@ -187,7 +191,7 @@ def test_observations_are_answered_while_the_queue_is_full(front, tools) -> None
 
 
 def test_the_end_is_a_final_heartbeat_to_the_monitor(front, tools) -> None:
-    front.front.close(5.0)
+    front.front.close()
     heartbeats = []
 
     def read() -> bool:

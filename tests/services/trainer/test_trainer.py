@@ -21,7 +21,7 @@ from aclearn.types import PolicyVersion, Unroll
 from services.role.worker_pool import WorkerPool
 from services.trainer import build
 from services.trainer.checkpoints import TrainerCheckpoints
-from services.trainer.loops import make_step
+from services.trainer.server import make_step
 from services.trainer.trainer import Trainer
 from tests.support.waiting import DEADLINE_S
 
