@@ -10,12 +10,11 @@ from aclearn.config.actors import MAX_PROCESSES, ActorsConfig
 from aclearn.config.compressor import CompressorConfig
 from aclearn.config.correctors import CorrectorConfig
 from aclearn.config.describe import (
-    ConfigKey,
     configuration_page,
     describe_config,
     settings_table,
 )
-from aclearn.config.env import AtariConfig, EnvConfig
+from aclearn.config.env import EnvConfig
 from aclearn.config.learning import OptimiserConfig, ReplayConfig, TrainerConfig
 from aclearn.config.load import (
     config_from_yaml,
@@ -26,25 +25,22 @@ from aclearn.config.load import (
 )
 from aclearn.config.loss import LossConfig
 from aclearn.config.model import Config, RunConfig, doubts
-from aclearn.config.monitor import MetricsConfig, MonitorConfig, TunerConfig
-from aclearn.config.network import NetworkConfig, SupervisorConfig
+from aclearn.config.monitor import MonitorConfig, TunerConfig
+from aclearn.config.network import NetworkConfig
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.predictor import PredictorConfig
 from aclearn.config.resident import ResidentConfig
-from aclearn.config.shipped import find_config, shipped_config, shipped_configs, summary_of
+from aclearn.config.shipped import shipped_config, shipped_configs, summary_of
 
 __all__ = [
     "MAX_PROCESSES",
     "ActorsConfig",
-    "AtariConfig",
     "CompressorConfig",
     "Config",
-    "ConfigKey",
     "CorrectorConfig",
     "EnvConfig",
     "Group",
     "LossConfig",
-    "MetricsConfig",
     "MonitorConfig",
     "NetworkConfig",
     "OptimiserConfig",
@@ -53,7 +49,6 @@ __all__ = [
     "ReplayConfig",
     "ResidentConfig",
     "RunConfig",
-    "SupervisorConfig",
     "TrainerConfig",
     "TunerConfig",
     "Whole",
@@ -64,7 +59,6 @@ __all__ = [
     "configuration_page",
     "describe_config",
     "doubts",
-    "find_config",
     "got",
     "inline_yaml",
     "load_config",

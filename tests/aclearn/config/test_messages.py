@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
+from aclearn.algorithms import ALGORITHMS
 from aclearn.config import Config, TrainerConfig, config_from_yaml, load_config
+from aclearn.config.correctors import CORRECTORS
+from aclearn.config.env import AtariConfig
+from aclearn.control.strategies.threshold import ThresholdConfig
 from aclearn.errors import ConfigError
 
 ENV_ID_MEANING = (
@@ -30,35 +35,59 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "game.yaml"
 
 
-def test_an_unknown_key_gets_its_neighbours_and_the_nearest_one(path: Path) -> None:
-    message = message_of("env: {id: a}\noptimiser: {learning_rat: 1.0}", path=path)
-
-    assert message == (
-        f"{path}: line 2: "
-        "optimiser.learning_rat is not a known key; did you mean optimiser.learning_rate? "
-        "The keys of optimiser are kind, learning_rate, schedule, schedule_steps, adam_beta1, "
-        "adam_beta2, epsilon, rmsprop_alpha, rmsprop_initial, max_grad_norm"
-    )
+_UNKNOWN = " is not a known key"
 
 
-def test_a_colon_without_a_space_after_it_is_shown(path: Path) -> None:
-    message = message_of(
-        "env: {id: a}\nmonitor: {strategies: [{threshold: {epsilon:-1}}]}", path=path
-    )
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "optimiser: {learning_rat: 1.0}",
+            f"optimiser.learning_rat{_UNKNOWN}; did you mean optimiser.learning_rate? The keys of "
+            "optimiser are kind, learning_rate, schedule, schedule_steps, adam_beta1, adam_beta2, "
+            "epsilon, rmsprop_alpha, rmsprop_initial, max_grad_norm",
+        ),
+        (
+            "trainr: {workers: 1}",
+            f"trainr{_UNKNOWN}; did you mean trainer? The keys at the top are "
+            + ", ".join(Config.model_fields),
+        ),
+        (
+            "network: {zzz: 1}",  # near to nothing
+            f"network.zzz{_UNKNOWN}. The keys of network are bind_host, announce_host, keys_dir, "
+            "ports",
+        ),
+        (
+            "env: {id: a, atari: {screensize: 42}}",
+            f"env.atari.screensize{_UNKNOWN}; did you mean env.atari.screen_size? The keys of "
+            "env.atari are " + ", ".join(AtariConfig.model_fields),
+        ),
+        (
+            "correctors: [{vtrace: {lambda_: 1.0}}]",
+            f"correctors[0]: vtrace.lambda_{_UNKNOWN}; did you mean vtrace.lambda? The keys of "
+            "vtrace are rho_bar, c_bar, lambda, alpha",
+        ),
+        (
+            "monitor: {strategies: [{threshold: {epsilon:-1}}]}",
+            f"monitor.strategies[0]: threshold.epsilon:-1{_UNKNOWN}; write a space after the "
+            "colon: `epsilon: -1`. The keys of threshold are "
+            + ", ".join(ThresholdConfig.model_fields),
+        ),
+        (
+            "trainer: {unrols: 3}",  # a misspelt beginning
+            f"trainer.unrols{_UNKNOWN}; did you mean trainer.unrolls_per_batch? The keys of "
+            "trainer are " + ", ".join(TrainerConfig.model_fields),
+        ),
+    ],
+)
+def test_an_unknown_key_gets_its_neighbours_and_the_nearest_one(
+    text: str, told: str, path: Path
+) -> None:
+    env = "" if text.startswith("env") else "env: {id: a}"
+    line = 1 if text.startswith("env") else 2
+    message = message_of(f"{env}\n{text}".lstrip(), path=path)
 
-    assert "threshold.epsilon:-1 is not a known key; write a space after the colon: " in message
-    assert "`epsilon: -1`. The keys of threshold are dwell_s, " in message
-
-
-def test_an_unknown_section_gets_the_sections(path: Path) -> None:
-    message = message_of("env: {id: a}\ntrainr: {workers: 1}", path=path)
-
-    assert message == (
-        f"{path}: line 2: "
-        "trainr is not a known key; did you mean trainer? The keys at the top are run, "
-        "env, policy, actors, resident, predictor, compressor, trainer, replay, loss, correctors, "
-        "optimiser, tuner, monitor, metrics, network, supervisor"
-    )
+    assert message == f"{path}: line {line}: {told}"
 
 
 def test_a_key_without_its_section_is_found_in_its_section(path: Path) -> None:
@@ -68,41 +97,6 @@ def test_a_key_without_its_section_is_found_in_its_section(path: Path) -> None:
         'override "learning_rate=1e-3": learning_rate is not a known key; did you mean '
         "optimiser.learning_rate? The keys at the top are run, "
     )
-
-
-def test_an_unknown_key_that_is_near_to_nothing_gets_no_guess(path: Path) -> None:
-    message = message_of("env: {id: a}\nnetwork: {zzz: 1}", path=path)
-
-    assert message == (
-        f"{path}: line 2: "
-        "network.zzz is not a known key. The keys of network are bind_host, "
-        "announce_host, keys_dir, ports"
-    )
-
-
-def test_an_unknown_key_of_a_nested_section_has_its_full_name(path: Path) -> None:
-    message = message_of("env: {id: ALE/Pong-v5, atari: {screensize: 42}}", path=path)
-
-    assert (
-        f"{path}: line 1: "
-        "env.atari.screensize is not a known key; did you mean env.atari.screen_size?" in (message)
-    )
-
-
-def test_the_name_that_python_has_for_lambda_is_no_key(path: Path) -> None:
-    message = message_of("env: {id: a}\ncorrectors: [{vtrace: {lambda_: 1.0}}]", path=path)
-
-    assert message == (
-        f"{path}: line 2: correctors[0]: vtrace.lambda_ is not a known key; did you mean "
-        "vtrace.lambda? "
-        "The keys of vtrace are rho_bar, c_bar, lambda, alpha"
-    )
-
-
-def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
-    message = message_of("env: {id: a}\ntrainer: {unrols: 3}", path=path)
-
-    assert "trainer.unrols is not a known key; did you mean trainer.unrolls_per_batch?" in message
 
 
 @pytest.mark.parametrize(
@@ -126,8 +120,8 @@ def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
         (
             "loss.kind",
             "actor-critic",
-            "'actor-critic' is unknown; expected one of actor_critic, a2c, ppo, impact, ddpg, or "
-            "module:Name of yours; did you mean actor_critic?",
+            f"'actor-critic' is unknown; expected one of {', '.join(ALGORITHMS)}, or module:Name "
+            "of yours; did you mean actor_critic?",
         ),
         ("correctors", "vtrace", "expected list of vtrace, importance_sampling, "),
         ("loss.entropy_cost", "1e39", "expected number ≥ 0 and ≤ 1e+06, got 1e+39 (number);"),
@@ -180,10 +174,8 @@ def test_a_value_that_cannot_be_used_gets_what_was_expected_and_what_was_found(
     [
         (
             "[importance_sampling, vtrac]",
-            "correctors[1]: 'vtrac' is unknown; expected one of vtrace, importance_sampling, "
-            "epsilon_correction, kl_filter, no_correction, n_step, retrace, tree_backup, q_lambda, "
-            "q_importance_sampling, or module:Name of yours; did you mean "
-            "vtrace or retrace or tree_backup?",
+            f"correctors[1]: 'vtrac' is unknown; expected one of {', '.join(CORRECTORS)}, or "
+            "module:Name of yours; did you mean vtrace or retrace or tree_backup?",
         ),
         (
             "[{vtrace: {lambda: full, rho_bar: 0}}]",
@@ -410,53 +402,34 @@ def test_a_file_that_is_not_text_is_named(path: Path) -> None:
     assert str(caught.value) == f"{path}: not UTF-8 text at byte 5"
 
 
-def test_yaml_that_breaks_off_gets_its_line(path: Path) -> None:
-    assert message_of("run:\n  seed: 1\nenv: [", path=path) == (
-        f"{path}: line 3, column 7: not valid YAML: while parsing a flow node, expected the node "
-        "content, but found '<stream end>'"
-    )
-
-
-def test_a_tab_as_indent_gets_its_line(path: Path) -> None:
-    message = message_of("env:\n\tid: a\n", path=path)
-
-    assert message.startswith(f"{path}: line 2, column 1: not valid YAML: ")
-
-
-def test_a_character_that_yaml_forbids_is_named(path: Path) -> None:
-    assert "unacceptable character #x0001" in message_of("env: {id: a\x01}", path=path)
-
-
-def test_a_number_that_its_tag_belies_is_refused(path: Path) -> None:
-    assert message_of("run: {seed: !!int many}", path=path).startswith(f"{path}: invalid literal")
-
-
-@pytest.mark.parametrize("value", ["!!bool many", "!!timestamp soon"])
-def test_a_value_that_its_tag_belies_is_refused(value: str, path: Path) -> None:
-    message = message_of(f"run: {{seed: {value}}}", path=path)
-    assert message == f"{path}: a value does not have the type of its tag (!!…)"
-
-
-def test_two_documents_in_a_file_are_refused(path: Path) -> None:
-    assert message_of("env: {id: a}\n---\nenv: {id: b}\n", path=path) == (
-        f"{path}: line 2, column 1: not valid YAML: expected a single document in the stream, but "
-        "found another document"
-    )
-
-
-def test_a_list_at_the_top_is_refused(path: Path) -> None:
-    assert message_of("- env", path=path) == (
-        f"{path}: expected sections like `env:` at the top, got a list"
-    )
-
-
-def test_a_key_that_stands_twice_is_refused_with_both_lines(path: Path) -> None:
-    message = message_of("env:\n  id: a\nloss:\n  discount: 0.9\n  discount: 0.8\n", path=path)
-
-    assert message == (
-        f"{path}: line 5: the key discount stands twice in the same section, first in line 4; "
-        "remove one of them"
-    )
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "run:\n  seed: 1\nenv: [",
+            "line 3, column 7: not valid YAML: while parsing a flow node, expected the node "
+            "content, but found '<stream end>'",
+        ),
+        ("env:\n\tid: a\n", "line 2, column 1: not valid YAML: *"),
+        ("env: {id: a\x01}", "*unacceptable character #x0001*"),
+        ("run: {seed: !!int many}", "invalid literal*"),
+        ("run: {seed: !!bool many}", "a value does not have the type of its tag (!!…)"),
+        ("run: {seed: !!timestamp soon}", "a value does not have the type of its tag (!!…)"),
+        (
+            "env: {id: a}\n---\nenv: {id: b}\n",
+            "line 2, column 1: not valid YAML: expected a single document in the stream, but found "
+            "another document",
+        ),
+        ("- env", "expected sections like `env:` at the top, got a list"),
+        (
+            "env:\n  id: a\nloss:\n  discount: 0.9\n  discount: 0.8\n",
+            "line 5: the key discount stands twice in the same section, first in line 4; remove "
+            "one of them",
+        ),
+    ],
+)
+def test_what_is_no_configuration_in_yaml_gets_its_place(text: str, told: str, path: Path) -> None:
+    assert fnmatchcase(message_of(text, path=path), f"{path}: {told}")
 
 
 @pytest.mark.parametrize("override", ["run.seed", "", "=3", "run..seed=3", ".seed=3", "run.=3"])
