@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from aclearn.control.directives import (
     DIRECTIVES,
-    MOST_WORKERS,
     Note,
-    Obeyed,
     Payload,
     SaveBest,
     SetActors,
@@ -23,7 +21,6 @@ from aclearn.control.strategies import Decision, Moment, Strategy
 
 __all__ = [
     "DIRECTIVES",
-    "MOST_WORKERS",
     "Decision",
     "Directive",
     "Indicators",
@@ -31,7 +28,6 @@ __all__ = [
     "Moment",
     "MonitorPlugin",
     "Note",
-    "Obeyed",
     "Payload",
     "SaveBest",
     "SetActors",

@@ -57,7 +57,6 @@ def torch_distribution_of(spec: ActionSpec) -> TorchDistributions:
 __all__ = [
     "Distribution",
     "TorchDistribution",
-    "TorchDistributions",
     "distribution_of",
     "epsilon_greedy",
     "torch_distribution_of",

@@ -36,7 +36,6 @@ class RestartingEnvs:
         seed: of the group.
         step_timeout_s: time limit of `deadline`.
         max_faults: within an hour, or in a row in one environment.
-        clock: monotonic seconds.
 
     Attributes:
         envs: the present ones.
@@ -58,7 +57,6 @@ class RestartingEnvs:
         seed: int,
         step_timeout_s: float,
         max_faults: int,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.seed = name, seed
         self.envs: list[Any] = []
@@ -66,7 +64,7 @@ class RestartingEnvs:
         self.faults: dict[str, int] = {}
         self.fault_details: dict[str, str] = {}
         self.between_attempts: Callable[[], None] = lambda: None
-        self._make, self._max_faults, self._clock = make, max_faults, clock
+        self._make, self._max_faults = make, max_faults
         self._recent_faults: deque[tuple[float, str]] = deque()
         for _ in range(count):
             fault = self.fault_of(lambda: self.envs.append(make()))
@@ -129,7 +127,7 @@ class RestartingEnvs:
         begin(index, int(seeds.generate_state(1)[0]))
 
     def _forget_old_faults(self) -> None:
-        recent, oldest = self._recent_faults, self._clock() - _FAULTS_COUNT_FOR_S
+        recent, oldest = self._recent_faults, time.monotonic() - _FAULTS_COUNT_FOR_S
         while recent and recent[0][0] < oldest:
             recent.popleft()
 
@@ -141,7 +139,7 @@ class RestartingEnvs:
         self.fault_details.setdefault(reason, detail)
         total = sum(self.faults.values())
         recent = self._recent_faults
-        recent.append((self._clock(), reason))
+        recent.append((time.monotonic(), reason))
         _LOGGER.warning(
             "event=environment_fault name=%s env=%d step=%d reason=%s total=%d detail=%r",
             self.name, index, step, reason, total, detail,

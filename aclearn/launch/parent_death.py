@@ -34,33 +34,31 @@ def parent_is_alive() -> bool:
     return state not in ("Z", "X")
 
 
-def die_with_parent(*, grace_s: float = 8.0, poll_s: float = 0.5) -> None:
-    """Send SIGTERM to this process when its supervisor dies, and SIGKILL `grace_s` later.
+#: Seconds for an orderly end, and between two checks of the parent.
+_GRACE_S, _POLL_S = 8.0, 0.5
 
-    On Linux the kernel sends SIGTERM at once; otherwise a daemon thread does within `poll_s`. The
-    same thread kills the whole process group if the orderly end takes too long. No effect in a role
-    that was started by hand.
 
-    Args:
-        grace_s: seconds for an orderly end.
-        poll_s: seconds between two checks of the parent.
+def die_with_parent() -> None:
+    """Send SIGTERM to this process when its supervisor dies, and SIGKILL eight seconds later.
+
+    On Linux the kernel sends SIGTERM at once; otherwise a daemon thread does soon. The same thread
+    kills the whole process group if the orderly end takes too long. No effect in a role that was
+    started by hand.
     """
     if PARENT_PID_VARIABLE not in os.environ:
         return
     if sys.platform == "linux":
         # if the kernel refuses, the thread below does it
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-    threading.Thread(
-        target=_watch_parent, args=(grace_s, poll_s), name="parent-watch", daemon=True
-    ).start()
+    threading.Thread(target=_watch_parent, name="parent-watch", daemon=True).start()
 
 
-def _watch_parent(grace_s: float, poll_s: float) -> None:
+def _watch_parent() -> None:
     # First check: a parent that died before prctl causes no signal.
     while parent_is_alive():
-        time.sleep(poll_s)
+        time.sleep(_POLL_S)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(grace_s)
+    time.sleep(_GRACE_S)
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     else:  # the group belongs to another process

@@ -20,6 +20,8 @@ from aclearn.launch.role_status import Event, EventKind, RoleStatus, State
 
 _LOGGER = logging.getLogger(__name__)
 
+#: Seconds for the orderly end of a role that is removed.
+_LEAVE_WITHIN_S = 10.0
 #: Errors of a program or log file that a restart cannot help.
 _LASTING = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP)
 
@@ -189,8 +191,8 @@ class Supervisor:
             self._spawn(slot)
             self._raise_failure()
 
-    def remove(self, name: str, *, grace_s: float = 10.0) -> None:
-        """End a role: SIGTERM now, SIGKILL by `poll` after `grace_s` seconds. Never blocks.
+    def remove(self, name: str) -> None:
+        """End a role: SIGTERM now, SIGKILL by `poll` after ten seconds. Never blocks.
 
         The name is free again after the event "removed".
         """
@@ -198,7 +200,7 @@ class Supervisor:
         if slot.process is None:
             self._forget(slot, "it was not running")
         elif slot.state != "leaving":
-            slot.state, slot.due = "leaving", self._clock() + grace_s
+            slot.state, slot.due = "leaving", self._clock() + _LEAVE_WITHIN_S
             slot.process.terminate()
 
     def stop(self, timeout_s: float, *, forced: Callable[[], bool] = lambda: False) -> list[str]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # the wire imports sockets
     from aclearn.wire import Heartbeat
 
 _PART_DIGITS: Final = 4
+#: Seconds of the window of all rates and shares.
+_WINDOW_S: Final = 10.0
 #: Most characters of a note in a line.
 _MOST_NOTE: Final = 400
 #: Processes whose episode counts are remembered; the one silent longest is dropped first.
@@ -50,7 +52,6 @@ class MetricsAggregator:
 
     Args:
         now: the clock's value at the start of the run, in seconds.
-        window_s: length of the window of all rates and shares.
         resume_from: last metrics line of the resumed run: `time_s`, `episodes` and the trainer's
             counts continue.
         state: `state()` of the aggregator that wrote that line: agent steps and returns continue.
@@ -66,7 +67,6 @@ class MetricsAggregator:
         self,
         now: float,
         *,
-        window_s: float = 10.0,
         resume_from: Mapping[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
@@ -95,10 +95,10 @@ class MetricsAggregator:
         self._learned_here = 0
         self._parts: dict[str, tuple[str, dict[str, float]]] = {}
         self._env_steps_high = self._totals.totals().env_steps
-        self._env_steps_rate = SlidingRate(window_s)
-        self._waits = WaitShares(window_s)
+        self._env_steps_rate = SlidingRate(_WINDOW_S)
+        self._waits = WaitShares(_WINDOW_S)
         self._rates = {
-            name: CounterRate(window_s) for name in ("learned_steps", "predictions", "batches")
+            name: CounterRate(_WINDOW_S) for name in ("learned_steps", "predictions", "batches")
         }
 
     @property

@@ -6,7 +6,7 @@ from aclearn.rollout.acting import Executable, PolicySnapshot, act, act_in_parts
 from aclearn.rollout.episode_cohorts import EpisodeCohorts
 from aclearn.rollout.episode_statistics import EpisodeTracker, FinishedEpisode
 from aclearn.rollout.exploration import EpsilonGreedy, final_epsilons
-from aclearn.rollout.info_metrics import InfoMetrics, figure_name
+from aclearn.rollout.info_metrics import InfoMetrics
 from aclearn.rollout.noise import OrnsteinUhlenbeckNoise
 from aclearn.rollout.unroll_builder import UnrollBuilder
 from aclearn.rollout.unroll_counter import UnrollCounter
@@ -24,6 +24,5 @@ __all__ = [
     "UnrollCounter",
     "act",
     "act_in_parts",
-    "figure_name",
     "final_epsilons",
 ]

@@ -127,13 +127,14 @@ def load_newest(dir: Path, *, expect_architecture: str | None = None) -> Checkpo
     return _load_first_whole(dir, list_checkpoints(dir), expect_architecture)
 
 
-def load_best(dir: Path, *, expect_architecture: str | None = None) -> Checkpoint | None:
+def load_best(dir: Path) -> Checkpoint | None:
     """The last checkpoint that was saved as best; None if there is none.
 
-    Arguments and errors are those of `load_newest`.
+    Raises:
+        CheckpointError: all of them are damaged.
     """
     best = [path for path in list_checkpoints(dir) if path.stem.endswith("-best")]
-    return _load_first_whole(dir, best, expect_architecture)
+    return _load_first_whole(dir, best, None)
 
 
 def list_checkpoints(dir: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from aclearn.wire.codec import (
     encode,
 )
 from aclearn.wire.endpoints import Endpoint, claim_ipc_path, parse_endpoint, tcp_endpoint
-from aclearn.wire.in_process import Fault, InProcessNetwork
+from aclearn.wire.in_process import InProcessNetwork
 from aclearn.wire.keys import KEY_FILE, ClusterKeys, create_keys, load_keys
 from aclearn.wire.messages import (
     PROTOCOL_VERSION,
@@ -70,7 +70,6 @@ __all__ = [
     "Endpoint",
     "Envelope",
     "ErrorReply",
-    "Fault",
     "Heartbeat",
     "HeartbeatReply",
     "Hello",

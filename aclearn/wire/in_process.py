@@ -14,7 +14,7 @@ import msgpack
 
 from aclearn.errors import EndpointError
 from aclearn.wire.arrays import Part
-from aclearn.wire.sockets import DEFAULT_QUEUE_MESSAGES
+from aclearn.wire.sockets import QUEUE_MESSAGES
 from aclearn.wire.transport import Unsent, milliseconds
 
 #: The frames of a message.
@@ -62,7 +62,6 @@ class InProcessNetwork:
 
     Args:
         clock: seconds, for delayed messages.
-        queue_messages: most waiting messages per client and direction; then the peer is full.
 
     Attributes:
         observe: called with sender, receiver and frames of each message.
@@ -70,13 +69,8 @@ class InProcessNetwork:
 
     observe: Callable[[str, str, Message], None] | None = None
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = lambda: 0.0,
-        *,
-        queue_messages: int = DEFAULT_QUEUE_MESSAGES,
-    ) -> None:
-        self.clock, self.queue_messages = clock, queue_messages
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
+        self.clock = clock
         self.servers: dict[str, ServerEnd] = {}
         self.clients: dict[tuple[str, bytes], ClientEnd] = {}
         self.faults: list[Fault] = []
@@ -215,7 +209,7 @@ class ServerEnd(_End):
         client = self.network.clients.get((self.address, bytes(parts[0])))
         if client is None or self.network.servers.get(self.address) is not self:
             return "unreachable"
-        if len(client.inbox) >= self.network.queue_messages:
+        if len(client.inbox) >= QUEUE_MESSAGES:
             return "full"
         client.inbox += self.network.pass_faults(parts[1:], self.owner, client.owner)
         return None
@@ -262,7 +256,7 @@ class ClientEnd(_End):
         connected = clients.get((self.address, self.routing_id)) is self
         if server is None or not connected:
             return None
-        return server if server.waiting[self.routing_id] < self.network.queue_messages else None
+        return server if server.waiting[self.routing_id] < QUEUE_MESSAGES else None
 
     def close(self, linger_s: float) -> None:
         """Close. Sent messages are delivered; its waiting messages are lost."""

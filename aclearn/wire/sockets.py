@@ -22,7 +22,7 @@ from aclearn.wire.keys import ClusterKeys, apply_client_keys, apply_server_keys
 
 #: Most waiting messages per peer and direction. More than an actor's unrolls in flight: with a full
 #: queue libzmq stops reading heartbeats on tcp and ends the connection.
-DEFAULT_QUEUE_MESSAGES = 16
+QUEUE_MESSAGES = 16
 
 _HANDSHAKE_MS = 3_000  # libzmq: 30 s, in which a silent peer holds a file descriptor
 _RECONNECT_FIRST_MS, _RECONNECT_MAX_MS = 50, 2_000
@@ -40,8 +40,6 @@ def bind_router(
     *,
     directory: str | Path | None = None,
     keys: ClusterKeys | None = None,
-    max_frame_bytes: int = MAX_FRAME_BYTES,
-    queue_messages: int = DEFAULT_QUEUE_MESSAGES,
 ) -> tuple[zmq.Socket[bytes], str]:
     """A bound ROUTER and its address for peers.
 
@@ -51,8 +49,6 @@ def bind_router(
             machine's name), "ipc" (a new file in `directory`) or "tcp" (a free port on loopback).
         directory: of the socket file for "ipc".
         keys: the cluster's keys; needed off loopback.
-        max_frame_bytes: longer frames end their connection.
-        queue_messages: most waiting messages per peer and direction; then the sender must wait.
 
     Raises:
         EndpointError: the address is malformed, in use, or off loopback without keys.
@@ -61,7 +57,7 @@ def bind_router(
     _require_keys(endpoint, keys)
     socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
     try:
-        _set_common(socket, endpoint, max_frame_bytes, queue_messages)
+        _set_common(socket, endpoint)
         socket.router_mandatory = True
         # a known routing id is the same process on a new connection; the old one may take seconds
         # to time out
@@ -91,8 +87,6 @@ def connect_dealer(
     *,
     routing_id: bytes,
     keys: ClusterKeys | None = None,
-    max_frame_bytes: int = MAX_FRAME_BYTES,
-    queue_messages: int = DEFAULT_QUEUE_MESSAGES,
 ) -> zmq.Socket[bytes]:
     """A DEALER that connects, and reconnects, to a router's address.
 
@@ -103,8 +97,6 @@ def connect_dealer(
         endpoint: the router's address.
         routing_id: the incarnation's bytes, 1 to 255, not beginning with a zero byte.
         keys: the cluster's keys; needed off loopback.
-        max_frame_bytes: longer frames end their connection.
-        queue_messages: most waiting messages per direction.
 
     Raises:
         EndpointError: the address is malformed, has no port, or is off loopback without keys.
@@ -118,7 +110,7 @@ def connect_dealer(
         raise ValueError("routing_id: expected 1 to 255 bytes that do not begin with a zero byte")
     socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
     try:
-        _set_common(socket, parsed, max_frame_bytes, queue_messages)
+        _set_common(socket, parsed)
         socket.setsockopt(zmq.ROUTING_ID, routing_id)
         if keys is not None and parsed.transport == "tcp":
             apply_client_keys(socket, keys)
@@ -150,14 +142,12 @@ def _require_keys(endpoint: Endpoint, keys: ClusterKeys | None) -> None:
         )
 
 
-def _set_common(
-    socket: zmq.Socket[Any], endpoint: Endpoint, max_frame_bytes: int, queue_messages: int
-) -> None:
+def _set_common(socket: zmq.Socket[Any], endpoint: Endpoint) -> None:
     """Sets the options of both ends; call before bind and connect."""
     socket.linger = 0
-    socket.sndhwm = queue_messages
-    socket.rcvhwm = queue_messages
-    socket.maxmsgsize = max_frame_bytes
+    socket.sndhwm = QUEUE_MESSAGES
+    socket.rcvhwm = QUEUE_MESSAGES
+    socket.maxmsgsize = MAX_FRAME_BYTES
     socket.immediate = True
     socket.handshake_ivl = _HANDSHAKE_MS
     socket.reconnect_ivl = _RECONNECT_FIRST_MS

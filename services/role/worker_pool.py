@@ -41,7 +41,6 @@ class WorkerPool:
     Args:
         make_step: makes the step of a new worker, in the worker's thread.
         name: of the threads.
-        clock: seconds, for the shares of waiting.
         inline: no threads; `step` lets each worker make a step, which does not wait.
 
     Attributes:
@@ -53,7 +52,6 @@ class WorkerPool:
         make_step: Callable[[], Step],
         *,
         name: str,
-        clock: Callable[[], float] = time.perf_counter,
         inline: bool = False,
     ) -> None:
         self._make_step, self._name, self._inline = make_step, name, inline
@@ -64,7 +62,7 @@ class WorkerPool:
         self._in_a_row = 0
         self._fatal: BaseException | None = None
         self.failures = 0
-        self._meters = ThreadMeters(clock)
+        self._meters = ThreadMeters()
 
     @property
     def size(self) -> int:

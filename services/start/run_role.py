@@ -9,7 +9,6 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import NoReturn
 
@@ -144,7 +143,7 @@ def number_in(spec: RoleSpec, name: str) -> int:
     return int(number)
 
 
-def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monotonic) -> int | None:
+def ask_number(context: RoleContext) -> int | None:
     """The number that the monitor hands out to this process.
 
     Waits for the monitor without a limit; the log mentions it after five seconds.
@@ -155,10 +154,10 @@ def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monoto
     client = context.connect(context.run.monitor)
     unanswered, refusals = UnansweredWarning(), set[str]()
     requests = Requests[str](ASKING)
-    requests.add(context.role, NumberRequest(context.role), clock())
+    requests.add(context.role, NumberRequest(context.role), time.monotonic())
     try:
         while not context.stop:
-            now = clock()
+            now = time.monotonic()
             for key, request in requests.due(now):
                 requests.tried(key, now, sent=client.send(request))
             unanswered.look(now)

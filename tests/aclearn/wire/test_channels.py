@@ -260,8 +260,12 @@ def test_a_browser_that_speaks_http_to_the_port_is_counted_and_not_served(open_s
     assert_answers(server, open_client(server))
 
 
-def test_a_frame_over_the_limit_cuts_the_connection_and_only_that(open_server, open_client):
-    server = open_server("tcp", max_frame_bytes=10_000)
+def test_a_frame_over_the_limit_cuts_the_connection_and_only_that(
+    open_server, open_client, monkeypatch
+):
+    monkeypatch.setattr("aclearn.wire.sockets.MAX_FRAME_BYTES", 10_000)
+    server = open_server("tcp")
+    monkeypatch.undo()  # the clients send what is too long
     bystander = open_client(server)
     client = open_client(server, routing_id=b"talker")
 
@@ -306,9 +310,12 @@ def test_sending_to_a_peer_that_is_gone_says_so(server, open_client):
     assert server.unsent == {"unreachable": 2}
 
 
-def test_sending_to_a_peer_that_does_not_listen_says_so_in_the_end(open_server, open_client):
-    server = open_server("ipc", queue_messages=2)
-    client = open_client(server, routing_id=b"deaf", queue_messages=2)
+def test_sending_to_a_peer_that_does_not_listen_says_so_in_the_end(
+    open_server, open_client, monkeypatch
+):
+    monkeypatch.setattr("aclearn.wire.sockets.QUEUE_MESSAGES", 2)
+    server = open_server("ipc")
+    client = open_client(server, routing_id=b"deaf")
     assert client.send(StatusRequest())
     assert receive_all(server, 1)
     half_a_mib = Weights(0, 0, {"w": np.zeros(131_072, np.float32)})
