@@ -70,17 +70,18 @@ class Trial:
 
 
 class HoldBack:
-    """Gives the weights or the artifact of `lag` versions before, as a fault of the network."""
+    """Delivers to actors the weights or the artifact of `lag` versions before."""
 
     def __init__(self, lag: int) -> None:
         self._lag = lag
         self._kept: dict[int, Weights | ArtifactReply] = {}
 
-    def __call__(self, frames: list[bytes]) -> Sequence[list[bytes]]:
+    def __call__(self, sender: str, receiver: str, frames: list[bytes]) -> Sequence[list[bytes]]:
         """The message in place of one."""
         envelope = decode(frames)
         newest = envelope.message
-        assert isinstance(newest, Weights | ArtifactReply)
+        if not (receiver.startswith("actor-") and isinstance(newest, Weights | ArtifactReply)):
+            return [frames]
         self._kept[newest.version] = newest
         old_enough = [v for v in self._kept if v <= newest.version - self._lag]
         version = max(old_enough, default=min(self._kept))
@@ -113,8 +114,7 @@ def run(trial: Trial, env_steps: int) -> dict[str, Any]:
         with open_run_folder(config, resume=False) as folder:
             roles = InProcessRun(config, folder, group.env.spec)
             if trial.lag:
-                for kind in ("Weights", "ArtifactReply"):
-                    roles.network.change(kind, HoldBack(trial.lag), nth=None, receiver="actor")
+                roles.network.deliver = HoldBack(trial.lag)
             roles.start_all()
             try:
                 while roles.round():

@@ -74,7 +74,7 @@ class InProcessRun:
         self._stop = StopFlag() if stop is None else stop
         self._wall_clock = wall_clock
         self.clock = VirtualClock()
-        self.network = InProcessNetwork(self.clock)
+        self.network = InProcessNetwork()
         self.roles: dict[str, Role] = {}
         self.rounds = 0
         self._contexts: dict[str, RoleContext] = {}

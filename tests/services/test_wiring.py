@@ -37,7 +37,7 @@ def test_a_run_is_wired_as_the_page_says(tmp_path: Path, monkeypatch, inference,
     def note(sender, receiver, frames) -> None:
         sent.add((_role_of(sender), _role_of(receiver), type(decode(frames).message)))
 
-    network.observe = note
+    run.faults.observe = note
     asked = {(q.role, q.endpoint) for q in QUESTIONS if q.asked(run._config)}
     living = {_role_of(name) for name in run.roles}
     expected = {pair for pair in asked if pair[0] in living}

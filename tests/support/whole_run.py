@@ -18,6 +18,7 @@ from services.actor.env_groups import make_groups
 from services.launcher.in_process_run import InProcessRun
 from services.launcher.local_run import open_run_folder
 from services.trainer.main import TrainerRole
+from tests.support.faults import Faults
 
 #: Heartbeats come every round, for an account of each round.
 _ROUND_S = 1 / 16
@@ -69,7 +70,8 @@ class WholeRun(InProcessRun):
         self.heartbeats: dict[str, Heartbeat] = {}
         self.passed: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self.network.observe = self._observe
+        self.faults = Faults(self.network)
+        self.faults.observe = self._observe
         self.start_all()
 
     def run(self, *, most_rounds: int = 4000) -> dict[str, Any]:

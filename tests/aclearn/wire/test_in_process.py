@@ -25,6 +25,7 @@ from aclearn.wire import (
     connect_dealer,
     encode,
 )
+from tests.support.faults import Faults
 from tests.support.waiting import DEADLINE_S
 
 RUN = "run-1"
@@ -177,15 +178,14 @@ def test_a_server_that_was_started_again_is_found_at_its_address(opens):
 
 @pytest.fixture
 def run():
-    """A trainer and two actors in one process, with a clock that the test sets."""
-    clock = SimpleNamespace(now=0.0)
-    network = InProcessNetwork(lambda: clock.now)
+    """A trainer and two actors in one process."""
+    network = InProcessNetwork()
     server = Server(network.bind("trainer-0", "unrolls"), RUN, "trainer")
     actors = [
         Client(network.connect(name, "unrolls", routing_id=name.encode()), RUN, name)
         for name in ("actor-0", "actor-1")
     ]
-    return SimpleNamespace(network=network, server=server, actors=actors, clock=clock)
+    return SimpleNamespace(network=network, faults=Faults(network), server=server, actors=actors)
 
 
 def said(server):
@@ -194,9 +194,9 @@ def said(server):
 
 
 def test_the_nth_message_of_a_kind_of_a_role_is_lost_or_comes_twice(run):
-    lost = run.network.drop("HeartbeatReply", nth=2, sender="actor-1")
-    twice = run.network.duplicate("HeartbeatReply", nth=4, sender="actor", receiver="trainer-0")
-    never = run.network.drop("HeartbeatReply", nth=None, sender="predictor")
+    lost = run.faults.drop("HeartbeatReply", nth=2, sender="actor-1")
+    twice = run.faults.duplicate("HeartbeatReply", nth=4, sender="actor", receiver="trainer-0")
+    never = run.faults.drop("HeartbeatReply", nth=None, sender="predictor")
     for number in range(3):
         for actor in run.actors:
             assert actor.send(HeartbeatReply(number))  # the sender does not notice
@@ -211,27 +211,15 @@ def test_the_nth_message_of_a_kind_of_a_role_is_lost_or_comes_twice(run):
     # the fourth of all actors' messages was dropped: a message meets all its faults in turn
     assert (twice.seen, twice.hits) == (6, 1)
     for fault in (lost, twice, never):
-        run.network.faults.remove(fault)
-    run.network.duplicate("HeartbeatReply", nth=2)
+        run.faults.present.remove(fault)
+    run.faults.duplicate("HeartbeatReply", nth=2)
     for number in range(3):
         assert run.actors[0].send(HeartbeatReply(number))
     assert said(run.server) == [("0", 0), ("0", 1), ("0", 1), ("0", 2)]
 
 
-def test_a_delayed_message_comes_when_it_is_due_and_holds_up_those_behind_it(run):
-    run.network.delay("HeartbeatReply", 2.0, sender="trainer", receiver="actor-0")
-    for number in range(2):
-        assert run.server.send(b"actor-0", HeartbeatReply(number))
-        assert run.server.send(b"actor-1", HeartbeatReply(number))
-    assert run.actors[1].receive(0.0).message == HeartbeatReply(0)
-    for run.clock.now in (0.0, 1.9):
-        assert run.actors[0].receive(0.0) is None
-    run.clock.now = 2.0
-    assert [run.actors[0].receive(0.0).message.revision for _ in range(2)] == [0, 1]
-
-
 def test_a_message_is_changed_and_the_receiver_refuses_it(run):
-    run.network.change("HeartbeatReply", lambda message: [[message[0][:-1]]])
+    run.faults.change("HeartbeatReply", lambda message: [[message[0][:-1]]])
     assert run.actors[0].send(HeartbeatReply(1))
     assert run.server.receive(0.0) == []
     assert run.server.refused == {"bad_header": 1}

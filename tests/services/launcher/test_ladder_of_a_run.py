@@ -96,8 +96,8 @@ def end(run: LadderRun) -> None:
 
 def test_a_lost_and_a_repeated_directive_change_the_chain_once_and_no_step_is_lost(start) -> None:
     run = start()
-    lost = run.network.drop("SetChain", nth=1, receiver="compressor")
-    twice = run.network.duplicate("SetChain", nth=3, receiver="compressor")
+    lost = run.faults.drop("SetChain", nth=1, receiver="compressor")
+    twice = run.faults.duplicate("SetChain", nth=3, receiver="compressor")
     run.until_all_act_with(0)
     for _ in range(100):
         run.round()

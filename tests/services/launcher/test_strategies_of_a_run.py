@@ -99,7 +99,7 @@ def test_a_fault_is_noticed_and_when_it_is_gone_the_actors_return(run: FaultyRun
 def test_a_monitor_killed_in_mid_decision_comes_back_to_the_same_rung(run: FaultyRun) -> None:
     run.seconds(10.0)
     run.fault.touch()
-    run.network.drop("SetChain", nth=1, sender="monitor-0")
+    run.faults.drop("SetChain", nth=1, sender="monitor-0")
     run.run_until(run.decisions, "the decision is on disk")
     [noticed] = run.decisions()
     run.kill("monitor-0")

@@ -81,7 +81,7 @@ def test_a_lost_acknowledgement_holds_an_unroll_in_flight_for_a_minute_and_no_lo
         actors={"processes": 1, "max_in_flight_unrolls": 2, "envs_per_group": 1},
         monitor={"heartbeat_every_s": 0.5},
     )
-    lost = run.network.drop("UnrollReply", nth=3, receiver="actor-0")
+    lost = run.faults.drop("UnrollReply", nth=3, receiver="actor-0")
     run.run_until(lambda: lost.hits, "the acknowledgement is lost")
     at = run.clock.now
 
@@ -100,7 +100,7 @@ def test_a_lost_acknowledgement_holds_an_unroll_in_flight_for_a_minute_and_no_lo
 
 def test_an_unroll_that_comes_twice_is_learned_once(start, learned) -> None:
     run = start(**_UPDATES)
-    twice = run.network.duplicate("Unroll", nth=5)
+    twice = run.faults.duplicate("Unroll", nth=5)
     summary = run.run()
     check_end(run, summary)
     assert twice.hits == 1
@@ -210,13 +210,13 @@ def test_in_place_of_a_refused_artifact_the_uncompressed_policy_acts(start) -> N
         if isinstance(message, Unroll):
             chains[sender] += message.chains
 
-    run.network.observe = observe
+    run.faults.observe = observe
 
     def damaged(message):
         return [[*message[:-1], bytes(len(message[-1]))]]
 
     # the sixth is one of the chain's, which needs observations first
-    refused = run.network.change("ArtifactReply", damaged, nth=6, receiver="actor-0")
+    refused = run.faults.change("ArtifactReply", damaged, nth=6, receiver="actor-0")
     summary = run.run()
     check_line(summary)
     assert (summary["updates"], refused.hits) == (40, 1)

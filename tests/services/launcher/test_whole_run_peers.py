@@ -27,14 +27,14 @@ _PREDICTORS = {
 def watch(run, kind: type) -> dict[str, set[str]]:
     """Role → the peers that it sends this kind of message; grows during the run."""
     asked: dict[str, set[str]] = defaultdict(set)
-    count = run.network.observe
+    count = run.faults.observe
 
     def observe(sender, receiver, frames):
         count(sender, receiver, frames)
         if isinstance(decode(frames).message, kind):
             asked[sender].add(receiver)
 
-    run.network.observe = observe
+    run.faults.observe = observe
     return asked
 
 
@@ -83,7 +83,7 @@ _STUDENTS = {
 def test_each_of_two_compressors_has_a_student_and_its_actor_runs_it(start, learned) -> None:
     run = start(run=_ENDLESS, compressor=_STUDENTS)
     asked, students, acted = watch(run, ArtifactRequest), {}, defaultdict(set)
-    count = run.network.observe
+    count = run.faults.observe
 
     def observe(sender, receiver, frames):
         count(sender, receiver, frames)
@@ -93,7 +93,7 @@ def test_each_of_two_compressors_has_a_student_and_its_actor_runs_it(start, lear
         elif isinstance(message, Unroll):
             acted[sender] |= set(message.chains)
 
-    run.network.observe = observe
+    run.faults.observe = observe
     student = "distill=mlp-8>onnx"
     run.run_until(
         lambda: all(student in acted[f"actor-{i}"] for i in range(2)), "both act on students"
@@ -143,7 +143,7 @@ def test_artifacts_compute_what_torch_does_of_the_weights_of_their_version(start
         optimiser={"learning_rate": 0.03},
     )
     weights, artifacts = {}, {}
-    count = run.network.observe
+    count = run.faults.observe
 
     def observe(sender, receiver, frames):
         count(sender, receiver, frames)
@@ -153,7 +153,7 @@ def test_artifacts_compute_what_torch_does_of_the_weights_of_their_version(start
         elif isinstance(message, ArtifactReply):
             artifacts[message.version] = artifact_of(message)
 
-    run.network.observe = observe
+    run.faults.observe = observe
     run.run()
     versions = sorted(weights.keys() & artifacts.keys())
     assert len(versions) >= 3
