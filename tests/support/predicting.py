@@ -11,7 +11,7 @@ from aclearn.types import (
     OBSERVATION,
     PolicyVersion,
 )
-from aclearn.wire import ActCancel, ActRequest
+from aclearn.wire import ActRequest
 from compress import OnnxRuntime
 from services.predictor.prediction_queue import Pending, PredictionQueue
 from services.predictor.server import PredictorServer
@@ -43,9 +43,7 @@ class Serving:
 
     def __init__(self, roles, tools) -> None:
         self.tools, self.roles = tools, roles
-        self.server, self.endpoint = roles("predictor-0").serve(
-            (ActRequest, ActCancel), array_bytes=1 << 20
-        )
+        self.server, self.endpoint = roles("predictor-0").serve("predictions", array_bytes=1 << 20)
         self.acting: PolicySnapshot | None = snapshot_of(tools, PolicyVersion(3, 40))
         self.predictor: PredictorServer | None = None
 
