@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, PrivateAttr, field_serializer, field_vali
 
 from aclearn.config import MAX_PROCESSES
 from aclearn.errors import CheckpointError, words_of
+from aclearn.types import DEFAULT_POLICY
 
 _MAX_STEPS: Final = 2**53
 """Largest count that JSON readers represent exactly; larger claims are refused."""
@@ -52,6 +53,7 @@ class StepAccount(BaseModel):
     own code (learning more than is in flight) raise `AccountError`.
 
     Attributes:
+        policy: name of the policy that the steps are of.
         env_steps: agent steps that the trainer knows to have been taken.
         learned_steps: agent steps that entered an update.
         in_flight_steps: agent steps admitted and neither learned nor dropped yet.
@@ -66,6 +68,7 @@ class StepAccount(BaseModel):
         last: whether so many more unrolls of each actor reach `max_env_steps`.
     """
 
+    policy: str = DEFAULT_POLICY
     env_steps: int = 0
     learned_steps: int = 0
     in_flight_steps: int = 0
@@ -305,6 +308,8 @@ class StepAccount(BaseModel):
                 raise KeyError(*sorted(missing))
             account = StepAccount.model_validate(state, strict=True)
             account.check()
+            if account.policy != self.policy:
+                raise ValueError(f"policy: expected {self.policy!r}, got {account.policy!r}")
         except (KeyError, TypeError, ValueError, AttributeError, AccountError) as error:
             raise CheckpointError(
                 f"the step account in the checkpoint cannot be used ({words_of(error)}); start "

@@ -18,10 +18,14 @@ _GIVEN = ("observations", "history", "reset_history", "rewards")
 
 
 def check_unroll(unroll: Unroll, spec: UnrollSpec) -> None:
-    """Raise `WireError` "bad_unroll", naming the array, unless it fits `spec`.
+    """Raise `WireError` unless it fits `spec`: "unknown_policy", or "bad_unroll" with the array.
 
     `unroll` is decoded: its numbers of dimensions are right.
     """
+    if unroll.policy != spec.policy:
+        raise WireError(
+            "unknown_policy", f"policy: expected {spec.policy!r}, got {unroll.policy!r}"
+        )
     T, B = unroll.actions.shape[:2]
     if spec.length != T:
         _refuse(f"actions: expected {spec.length} steps (actors.unroll_length), got {T}")

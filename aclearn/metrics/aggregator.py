@@ -21,6 +21,7 @@ from aclearn.metrics.step_totals import StepTotals
 from aclearn.metrics.wait_shares import WaitShares
 from aclearn.runs import NO_NUMBERS
 from aclearn.telemetry import CounterRate, SlidingRate, add_up
+from aclearn.types import DEFAULT_POLICY
 
 if TYPE_CHECKING:  # the wire imports sockets
     from aclearn.wire import Heartbeat
@@ -89,6 +90,7 @@ class MetricsAggregator:
             name: int(previous[name]) for name in TRAINER_COUNTS if name in previous
         }
         self._trainer_gauges: dict[str, float] = {}
+        self._policy = DEFAULT_POLICY
         self._checkpoint_error: str | None = None
         self.best_return: float | None = previous.get("best_return")
         self._learned_at_start: int | None = None
@@ -203,6 +205,7 @@ class MetricsAggregator:
         counters = self._trainer_counters
         fixed = {
             "time_s": self.time_s(now),
+            "policy": self._policy,
             "env_steps": totals.env_steps,
             "accounted_env_steps": self._totals.accounted_env_steps,
             "learned_steps": totals.learned_steps,
@@ -245,6 +248,7 @@ class MetricsAggregator:
         self._trainer_gauges = process.gauges
         self.best_return = process.gauges.get("best_return")
         self._trainer_counters = dict(heartbeat.counters)
+        self._policy = heartbeat.policy
         self._checkpoint_error = heartbeat.note[:_MOST_NOTE] or None
         self._totals.observe_trainer(incarnation, heartbeat.counters, heartbeat.dropped)
         updates = heartbeat.counters.get("updates", 0)

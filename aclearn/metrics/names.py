@@ -31,6 +31,7 @@ INFO: Final = "info_"
 
 METRIC_NAMES: Final = (
     "time_s",
+    "policy",
     "env_steps",
     "accounted_env_steps",
     "learned_steps",
@@ -99,7 +100,7 @@ FIXED_FIGURES: Final = (
     *(
         name
         for name in METRIC_NAMES
-        if name not in ("dropped_steps", "checkpoint_error", WAIT_SHARE)
+        if name not in ("policy", "dropped_steps", "checkpoint_error", WAIT_SHARE)
     ),
     "frames_per_s",
     RESIDENT_ENVS,

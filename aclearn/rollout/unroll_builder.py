@@ -125,6 +125,7 @@ class UnrollBuilder:
             behaviour_parameters=self._parameters,
             state=self._state,
             masks=self._masks,
+            policy=self._spec.policy,
         )
         self._open(self._observations, None if self._masks is None else self._masks[-1])
         return unroll

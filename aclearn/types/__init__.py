@@ -24,7 +24,7 @@ from aclearn.types.flat_parameters import Shapes, flat_size, split_flat
 from aclearn.types.observation_form import ObservationForm, ObservationPart
 from aclearn.types.observation_spec import OBSERVATION, LeafSpec, ObservationSpec
 from aclearn.types.policy_output import PolicyOutput, State, zeroed
-from aclearn.types.policy_version import PolicyId, PolicyVersion
+from aclearn.types.policy_version import DEFAULT_POLICY, PolicyId, PolicyVersion
 from aclearn.types.unroll import Unroll, UnrollSpec
 from aclearn.types.visited import Visited
 
@@ -32,6 +32,7 @@ __all__ = [
     "ACTIVATIONS",
     "ARCHITECTURES",
     "AUTO",
+    "DEFAULT_POLICY",
     "MOST_COHORTS",
     "MOST_INFO_METRICS",
     "OBSERVATION",

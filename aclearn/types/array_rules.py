@@ -28,6 +28,12 @@ class TextRule(NamedTuple):
     max_bytes: int
 
 
+class NameRule(NamedTuple):
+    """The most characters that a name accepts: a letter or digit, then also `_`, `.` and `-`."""
+
+    most: int
+
+
 class ArrayRule(NamedTuple):
     """The dtypes and numbers of dimensions (both ends included) that an array field accepts."""
 
@@ -37,6 +43,9 @@ class ArrayRule(NamedTuple):
 
 
 Count = Annotated[int, IntRule(0)]
+
+# which of a run's policies
+PolicyName = Annotated[str, NameRule(32)]
 
 # of a field that has one of several types
 Scalar = int | float | bool | str

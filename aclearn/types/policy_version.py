@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+DEFAULT_POLICY: Final = "default"
+"""Name of the policy of a run that has one."""
 
 
 @dataclass(frozen=True, order=True)
@@ -18,14 +21,16 @@ class PolicyVersion:
 
 
 class PolicyId(NamedTuple):
-    """An acting policy: the version of its weights, and the id of the chain that compressed them.
+    """An acting policy: version of its weights, id of the chain that compressed them, its name.
 
-    "none" means the trainer's weights themselves.
+    The chain "none" means the trainer's weights themselves.
     """
 
     at: PolicyVersion = PolicyVersion()
     chain: str = "none"
+    policy: str = DEFAULT_POLICY
 
     def replaces(self, other: PolicyId) -> bool:
-        """Whether it has newer weights, or another chain at the same version."""
-        return self.at > other.at or (self.at == other.at and self.chain != other.chain)
+        """Whether it is the same policy with newer weights, or another chain at this version."""
+        newer = self.at > other.at or (self.at == other.at and self.chain != other.chain)
+        return newer and self.policy == other.policy

@@ -20,10 +20,12 @@ from aclearn.types.array_rules import (
     Int32Vector,
     Int64Vector,
     Observations,
+    PolicyName,
     SampledActions,
     StateArray,
 )
 from aclearn.types.env_spec import EnvSpec
+from aclearn.types.policy_version import DEFAULT_POLICY
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class UnrollSpec:
         parameters: P numbers of the behaviour policy's distribution; 0 if they are not needed.
         state: the shape of each part of the policy's state in one environment.
         most_rows: largest B.
+        policy: name of the policy that they are for.
     """
 
     env: EnvSpec
@@ -43,6 +46,7 @@ class UnrollSpec:
     parameters: int = 0
     state: tuple[tuple[int, ...], ...] = ()
     most_rows: int = 65_536
+    policy: str = DEFAULT_POLICY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +82,7 @@ class Unroll:
         behaviour_parameters: [T, B, P] of the behaviour policy, if the run needs them.
         state: [B, ...] each, the policy's state before the first step; () without state.
         masks: [T+1, B, A], the actions that `observations` allow; None: all.
+        policy: name of the policy that learns from it.
     """
 
     generation: Count
@@ -100,6 +105,7 @@ class Unroll:
     behaviour_parameters: Float32Cube | None = None
     state: tuple[StateArray, ...] = ()
     masks: BoolCube | None = None
+    policy: PolicyName = DEFAULT_POLICY
 
     def arrays(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Every array with the names of its field and leaf."""

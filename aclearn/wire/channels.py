@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from aclearn.errors import WireError
+from aclearn.types import DEFAULT_POLICY, Unroll
 from aclearn.wire.arrays import Part
 from aclearn.wire.codec import buffer_of, decode, encode
 from aclearn.wire.messages import Envelope, ErrorReply, Message
@@ -32,6 +33,9 @@ class _Channel:
         refused: number of refused messages from peers, by reason (`REASONS`).
         unsent: number of messages that could not be sent, by reason (`Unsent`).
     """
+
+    #: Names of the policies that this end knows.
+    policies: Collection[str] = (DEFAULT_POLICY,)
 
     def __init__(
         self, transport: Transport, run: str, incarnation: str, array_bytes: int | None = None
@@ -81,6 +85,15 @@ class _Channel:
                 "wrong_run",
                 f"the message belongs to run {envelope.run!r}, this is run {self._run!r}; all "
                 "roles of a run need one run.name",
+            )
+        message = envelope.message
+        # that of an unroll is checked by its receiver, which accounts for the steps too
+        if not isinstance(message, Unroll) and (
+            (policy := getattr(message, "policy", DEFAULT_POLICY)) not in self.policies
+        ):
+            raise WireError(
+                "unknown_policy",
+                f"policy: expected {' or '.join(self.policies)}, got {policy}",
             )
         return envelope
 

@@ -44,6 +44,7 @@ REASONS = frozenset(
         "wrong_size",  # a frame's length differs from its dtype and shape
         "wrong_run",
         "unexpected_kind",  # a kind that this service does not accept
+        "unknown_policy",  # a policy's name that this service does not know
         "bad_request",  # an act request whose observations do not fit the policy
         "queue_full",  # no room for an act request now; it may be repeated
         "bad_heartbeat",  # a heartbeat with implausible numbers

@@ -2,7 +2,8 @@
 
 Field types are the schema: `aclearn.wire.schema` reads the annotations at import. `int` is signed
 64-bit, `float` is finite, `str` is one printable line of at most 1 KiB, `Text` is any text of at
-most 48 KiB. Arrays declare their dtypes and number of dimensions.
+most 48 KiB. Arrays declare their dtypes and number of dimensions. `policy` is the name of
+the policy that a message is about; both ends refuse a name that they do not know.
 
 Letters in shapes: T agent steps of an unroll, B environments, K resets inside an unroll, S stacked
 frames. Messages with arrays compare by identity; the arrays of a decoded message are read-only.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from aclearn.types import Unroll
+from aclearn.types import DEFAULT_POLICY, Unroll
 from aclearn.types.array_rules import (
     BoolMatrix,
     Count,
@@ -21,6 +22,7 @@ from aclearn.types.array_rules import (
     Float32Vector,
     IntRule,
     Observations,
+    PolicyName,
     StateArray,
     StepActions,
     StoredTensor,
@@ -29,7 +31,7 @@ from aclearn.types.array_rules import (
 )
 from aclearn.wire.monitor_messages import MonitorMessage
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 """Raised with each change of the wire format; peers of another version are refused."""
 
 REPLY_WITHIN_S = 3.0
@@ -57,6 +59,7 @@ class WeightsRequest:
 
     generation: VersionOrNone
     version: VersionOrNone
+    policy: PolicyName = DEFAULT_POLICY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,11 +69,14 @@ class Weights:
     generation: Count
     version: Count
     tensors: dict[str, Tensor]
+    policy: PolicyName = DEFAULT_POLICY
 
 
 @dataclass(frozen=True, slots=True)
 class NoNewerWeights:
     """The requester has the newest weights or artifact."""
+
+    policy: PolicyName = DEFAULT_POLICY
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,7 @@ class ObservationsRequest:
     """Requests up to `count` recent observations from a trainer."""
 
     count: Count
+    policy: PolicyName = DEFAULT_POLICY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +96,7 @@ class RecentObservations:
 
     observations: dict[str, Observations]
     masks: BoolMatrix | None = None
+    policy: PolicyName = DEFAULT_POLICY
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +115,7 @@ class ArtifactRequest:
     version: VersionOrNone
     chain: str = "none"
     uncompressed: bool = False
+    policy: PolicyName = DEFAULT_POLICY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,6 +141,7 @@ class ArtifactReply:
     latency_ms: dict[str, float]
     min_action_prob: float
     digest: str
+    policy: PolicyName = DEFAULT_POLICY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,6 +160,7 @@ class ActRequest:
     state: tuple[StateArray, ...] = ()
     masks: BoolMatrix | None = None
     epsilon: Float32Vector | None = None
+    policy: PolicyName = DEFAULT_POLICY
 
     @property
     def size(self) -> int:
@@ -180,6 +191,7 @@ class ActReply:
     chain: str = "none"
     next_state: tuple[StateArray, ...] = ()
     behaviour_parameters: Float32Matrix | None = None
+    policy: PolicyName = DEFAULT_POLICY
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from aclearn.types import EpisodeCohort
-from aclearn.types.array_rules import Count, Scalar, Text
+from aclearn.types import DEFAULT_POLICY, EpisodeCohort
+from aclearn.types.array_rules import Count, PolicyName, Scalar, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,8 @@ class Heartbeat:
     "compressed", or "mixed". `cohorts` are those that became whole since then, in the order of
     their begins; of an actor, none will follow that began before `settled_s`. `clock_s` is the time
     of this heartbeat on the same clock, 0 without episodes. `note` is a present problem of the
-    role, "" without one: of a trainer, why the last checkpoint failed.
+    role, "" without one: of a trainer, why the last checkpoint failed. `policy` is the name of the
+    policy that all numbers are of.
     """
 
     counters: dict[str, Count] = field(default_factory=dict)
@@ -87,6 +88,7 @@ class Heartbeat:
     clock_s: float = 0.0
     note: Text = ""
     final: bool = False
+    policy: PolicyName = DEFAULT_POLICY
 
 
 @dataclass(frozen=True, slots=True)

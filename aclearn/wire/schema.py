@@ -10,13 +10,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import types
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from aclearn.types.array_rules import ArrayRule, FloatRule, IntRule, Scalar, Text, TextRule
+from aclearn.types.array_rules import (
+    ArrayRule,
+    FloatRule,
+    IntRule,
+    NameRule,
+    Scalar,
+    Text,
+    TextRule,
+)
 from aclearn.wire.messages import Message
 
 MAX_STR_BYTES = 1024
@@ -127,6 +136,19 @@ def _text_rule(max_bytes: int, *, printable: bool) -> Rule:
     return Rule(load, load)
 
 
+def _name_rule(most: int) -> Rule:
+    pattern = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{most - 1}}}")
+
+    def load(value: Any) -> str:
+        if type(value) is not str or not pattern.fullmatch(value):
+            raise ValueError(
+                f"expected a name of at most {most} letters, digits and _.-, from a letter or digit"
+            )
+        return value
+
+    return Rule(load, load)
+
+
 SHORT_TEXT = _text_rule(MAX_STR_BYTES, printable=True)
 COUNT = _int_rule(0)
 
@@ -190,6 +212,8 @@ def _rule(hint: Any) -> Rule:
             return _int_rule(mark.low, mark.high)
         if isinstance(mark, FloatRule):
             return _float_rule(mark.low, mark.high)
+        if isinstance(mark, NameRule):
+            return _name_rule(mark.most)
         if isinstance(mark, TextRule):
             return _text_rule(mark.max_bytes, printable=False)
     if origin is list:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 
-from aclearn.types import PolicyId, PolicyVersion
+from aclearn.types import DEFAULT_POLICY, PolicyId, PolicyVersion
 from aclearn.wire import ArtifactReply, ArtifactRequest, Envelope, NoNewerWeights, Server
 from compress import Artifact, PolicyGraph
 from services.compressor.core import Compressor
@@ -24,17 +24,18 @@ def _answer(
     server: Server, compressor: Compressor, received: Sequence[tuple[bytes, Envelope]]
 ) -> int:
     sent = 0
-    replies: dict[str, ArtifactReply] = {}
+    replies: dict[tuple[str, str], ArtifactReply] = {}
     for routing_id, envelope in received:
         request = envelope.message
         assert isinstance(request, ArtifactRequest)  # the only accepted message
-        known = PolicyId(PolicyVersion(request.generation, request.version), request.chain)
+        at = PolicyVersion(request.generation, request.version)
+        known = PolicyId(at, request.chain, request.policy)
         newer = compressor.newer_than(known, uncompressed=request.uncompressed)
         if newer is None:
-            server.send(routing_id, NoNewerWeights())
+            server.send(routing_id, NoNewerWeights(request.policy))
             continue
-        reply = replies.get(newer.digest) or reply_of(newer)
-        replies[newer.digest] = reply
+        key = newer.digest, request.policy
+        reply = replies[key] = replies.get(key) or reply_of(newer, request.policy)
         sent += server.send(routing_id, reply)
     return sent
 
@@ -45,7 +46,7 @@ def _text_of(graph: PolicyGraph) -> str:
     return json.dumps(graph.to_dict())
 
 
-def reply_of(artifact: Artifact) -> ArtifactReply:
+def reply_of(artifact: Artifact, policy: str = DEFAULT_POLICY) -> ArtifactReply:
     """The message that carries an artifact."""
     return ArtifactReply(
         generation=artifact.at.generation,
@@ -60,4 +61,5 @@ def reply_of(artifact: Artifact) -> ArtifactReply:
         latency_ms={str(size): ms for size, ms in artifact.latency_ms.items()},
         min_action_prob=artifact.min_action_prob,
         digest=artifact.digest,
+        policy=policy,
     )

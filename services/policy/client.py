@@ -133,7 +133,8 @@ class PolicyClient:
         self._next_ask = self._clock() + self._ask_every_s
         if isinstance(message, Weights | ArtifactReply):
             chain = message.chain if isinstance(message, ArtifactReply) else PolicyId().chain
-            offered = PolicyId(PolicyVersion(message.generation, message.version), chain)
+            at = PolicyVersion(message.generation, message.version)
+            offered = PolicyId(at, chain, message.policy)
             self._take(offered, partial(self._source.load, message), since=self._clock())
         elif not isinstance(message, NoNewerWeights | ErrorReply):
             _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
@@ -151,13 +152,14 @@ class PolicyClient:
             self._refused = offered  # the same again would be refused again
             self._wants_uncompressed = self._source.uncompressed is not None
             _LOGGER.error(
-                "event=policy_refused version=%s chain=%s reason=%r", *offered, str(error)
+                "event=policy_refused version=%s chain=%s policy=%s reason=%r",
+                *(*offered, str(error)),
             )
             return
         self.swaps += 1
         if self._wants_uncompressed and self._refused:
             # in place of the refused chain's artifact of this version, too
-            self._refused = PolicyId(offered.at, self._refused.chain)
+            self._refused = offered._replace(chain=self._refused.chain)
         self._wants_uncompressed = False
         now = self._clock()
         pause_s = (now - since) / _SWAP_SHARE

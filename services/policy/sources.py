@@ -39,7 +39,7 @@ def weights_source(runtime: PolicyRuntime) -> PolicySource:
     """A trainer's weights, for a runtime of the uncompressed policy."""
 
     def request(known: PolicyId) -> Message:
-        return WeightsRequest(known.at.generation, known.at.version)
+        return WeightsRequest(known.at.generation, known.at.version, known.policy)
 
     def load(reply: Weights) -> PolicySnapshot:
         at = PolicyVersion(reply.generation, reply.version)
@@ -52,7 +52,8 @@ def artifact_source(runtime: ArtifactRuntime, *, uncompressed: bool = False) -> 
     """A compressor's artifacts of its current rung, or only of the uncompressed policy."""
 
     def request(known: PolicyId, *, original: bool = uncompressed) -> Message:
-        return ArtifactRequest(known.at.generation, known.at.version, known.chain, original)
+        at = known.at
+        return ArtifactRequest(at.generation, at.version, known.chain, original, known.policy)
 
     def load(reply: ArtifactReply) -> PolicySnapshot:
         artifact = artifact_of(reply)

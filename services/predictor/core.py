@@ -60,6 +60,7 @@ def answer_batch(
             acting.chain,
             tuple(each[rows] for each in chosen.next_state),
             chosen.parameters[rows] if parameters and chosen.parameters is not None else None,
+            pending.request.policy,
         )
         answered.append((pending, reply))
     return answered

@@ -207,16 +207,19 @@ class QueueLoop:
         request = envelope.message
         if isinstance(request, ObservationsRequest):
             visited = self._recent.sample(min(request.count, _MOST_OBSERVATIONS))
-            answer = wire.RecentObservations(dict(visited.observations), visited.masks)
+            answer = wire.RecentObservations(
+                dict(visited.observations), visited.masks, request.policy
+            )
             self._weights.send(routing_id, answer)
             return
         assert isinstance(request, WeightsRequest)  # the server accepts no other
         known = PolicyVersion(request.generation, request.version)
         newer = self._published.newer_than(known)
         if newer is None:
-            self._weights.send(routing_id, NoNewerWeights())
+            self._weights.send(routing_id, NoNewerWeights(request.policy))
         else:
-            message = Weights(newer.at.generation, newer.at.version, dict(newer.tensors))
+            at, tensors = newer.at, dict(newer.tensors)
+            message = Weights(at.generation, at.version, tensors, request.policy)
             self._weights.send(routing_id, message)
 
     def _take_unroll(self, routing_id: bytes, envelope: Envelope) -> None:

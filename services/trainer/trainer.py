@@ -273,6 +273,7 @@ class Trainer:
             "architecture": architecture.digest(),
             "architecture_spec": architecture.to_dict(),
             "environment": self._spec.of_environment(),
+            "policy": self.account.policy,
             "generation": self.generation,
             "counters": dict(vars(self.counters)),
             "ledger": self.account.state(),

@@ -65,6 +65,7 @@ def small_unroll() -> Unroll:
         behaviour_parameters=np.linspace(-3, 3, T * B * 3, dtype=np.float32).reshape(T, B, 3),
         state=(np.ones((B, 4), np.float32), np.full((B, 2, 1), 0.5, np.float32)),
         masks=np.array([[[True, True, False], [False, True, True]], [[True] * 3] * 2] * 2),
+        policy="red.team-1",
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from aclearn.metrics.indicators.indicator import Episode, Indicator, RunSample
 from aclearn.metrics.indicators.indicator_set import figures_of, names_fault
 from aclearn.metrics.names import FIXED_FIGURES
+from aclearn.types import DEFAULT_POLICY
 
 
 def check_indicator(indicator: Indicator, **figures: float) -> None:
@@ -55,6 +56,7 @@ def _short_run(figures: dict[str, float]) -> list[tuple[dict[str, Any], list[Epi
         line: dict[str, Any] = {
             **dict.fromkeys(FIXED_FIGURES, 0),
             **{"dropped_steps": {}, "wait_share": {}, "checkpoint_error": None},
+            "policy": DEFAULT_POLICY,
             "time_s": float(second),
             "env_steps": 100 * second,
             "return_mean_100": None if second < 2 else float(second),

@@ -182,6 +182,8 @@ def test_a_saved_account_that_does_not_balance_is_refused(damage: dict[str, obje
         restored({**account.state(), **damage})
     with pytest.raises(CheckpointError, match="KeyError"):
         restored({})
+    with pytest.raises(CheckpointError, match="policy: expected 'default', got 'other'"):
+        restored(StepAccount(policy="other").state())
 
 
 def test_learning_more_than_is_in_flight_is_a_bug_told_with_the_numbers() -> None:

@@ -32,6 +32,7 @@ SPEC = UnrollSpec(
     length=3,
     parameters=3,
     state=((4,), (2, 1)),
+    policy="red.team-1",
 )
 # The smallest unroll: no stack, no state, no optional fields.
 FLAT = UnrollSpec(
@@ -60,6 +61,7 @@ def flat_unroll(unroll):
         behaviour_parameters=None,
         state=(),
         masks=None,
+        policy="default",
     )
 
 
@@ -94,6 +96,12 @@ def test_steps_are_counted_by_the_chain_that_chose_them(unroll, flat_unroll):
 def test_a_good_unroll_passes_with_stacked_images_and_with_flat_floats(unroll, flat_unroll):
     assert check_unroll(unroll, SPEC) is None
     assert check_unroll(flat_unroll, FLAT) is None
+
+
+def test_an_unroll_for_another_policy_is_refused_for_a_reason_of_its_own(unroll, flat_unroll):
+    with pytest.raises(WireError, match=r"expected 'red\.team-1', got 'default'") as caught:
+        check_unroll(dataclasses.replace(unroll, policy="default"), SPEC)
+    assert caught.value.reason == "unknown_policy"
 
 
 def test_an_unroll_without_resets_passes(unroll):

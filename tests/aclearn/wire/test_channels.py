@@ -19,11 +19,13 @@ from aclearn.wire import (
     Client,
     ErrorReply,
     HeartbeatReply,
+    NoNewerWeights,
     Server,
     Status,
     StatusRequest,
     UnrollReply,
     Weights,
+    WeightsRequest,
     ZmqTransport,
     bind_router,
     connect_dealer,
@@ -163,6 +165,11 @@ def header_with(**changes):
     return msgpack.packb({**header, **changes})
 
 
+def about(policy):
+    """A request for the weights of a policy."""
+    return encode(WeightsRequest(0, 1, policy), run=RUN, incarnation="x", sequence=0)
+
+
 GARBAGE = [
     ([b""], "bad_header"),
     ([b"\xff" * 100], "bad_header"),
@@ -176,6 +183,7 @@ GARBAGE = [
     ([header_with(fields={})], "wrong_fields"),
     ([header_with(fields={"revision": True})], "bad_field"),
     ([header_with(run="run-2")], "wrong_run"),
+    (about("other"), "unknown_policy"),
 ]
 
 
@@ -236,10 +244,11 @@ def test_a_client_counts_garbage_from_its_server_and_hears_the_next_message(serv
 
     server.transport.socket.send_multipart([b"peer", b"\xc1"])
     server.transport.socket.send_multipart([b"peer", header_with(run="run-2")])
+    assert server.send(b"peer", NoNewerWeights("other"))
     assert server.send(b"peer", HeartbeatReply(4))
 
     assert client.receive(DEADLINE_S).message == HeartbeatReply(4)
-    assert client.refused == {"bad_header": 1, "wrong_run": 1}
+    assert client.refused == {"bad_header": 1, "wrong_run": 1, "unknown_policy": 1}
 
 
 def test_a_browser_that_speaks_http_to_the_port_is_counted_and_not_served(open_server, open_client):

@@ -191,6 +191,7 @@ def test_lists_and_maps_have_a_bound(samples, name, most, reason):
         ("counters", {"a\tb": 1}),
         ("counters", {"é" * 513: 1}),
         ("note", "n" * (48 * 1024 + 1)),
+        *(("policy", name) for name in ("", "p" * 33, "-p", "a b", "a\n", "é", "a/b", 3, None)),
     ],
 )
 def test_a_value_out_of_bounds_is_refused(samples, name, value):
