@@ -22,6 +22,7 @@ class Heartbeat:
     cohorts: tuple[EpisodeCohort, ...] = ()
     settled_s: float = 0.0
     clock_s: float = 0.0
+    policy: str = "default"
 
 
 def ended_episodes(returns: Sequence[float], length: int = 1, **info: float) -> dict[str, Any]:
