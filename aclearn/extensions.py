@@ -33,9 +33,7 @@ def load_extension(name: str, *, key: str, error: type[AclearnError] = ConfigErr
     not hide packages.
 
     Args:
-        name: in a configuration.
         key: of the configuration, with which a message begins.
-        error: the class to raise.
 
     Raises:
         AclearnError: of class `error`: the name has another form, its module cannot be imported, or
@@ -73,10 +71,7 @@ def make_extension(
     """The result of one of our classes, or of the user's class or function, for its arguments.
 
     Args:
-        name: of ours, or as of `load_extension`.
-        arguments: by keyword, from a configuration.
         key: of the configuration; a message begins with it and the name.
-        expected: the class or protocol of the result.
         ours: name → `module:Name`.
         given: by position, before the arguments.
 
@@ -112,8 +107,6 @@ def make_extensions(
 
     Args:
         entries: name and arguments of each; the rest, and errors, as of `make_extension`.
-        key: of the configuration.
-        expected: the class or protocol of the results.
         ours: name → `module:Name`.
     """
     made: dict[str, _T] = {}

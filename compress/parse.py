@@ -24,9 +24,7 @@ def parse_chain(items: Sequence[Any], *, any_cpu: bool = False, **options: Any) 
     {"module:Class": {settings}}.
 
     Args:
-        items: in order.
         any_cpu: artifacts run on other CPUs than this one: int8 in 7 bits by default.
-        options: of `CompressorChain`.
 
     Raises:
         ChainError: an unknown link or a wrong setting.

@@ -24,8 +24,6 @@ def check(
     """The instance and no mistakes, or None and all of them.
 
     Args:
-        model: of `data`.
-        data: as read from YAML.
         prefix: dotted key of `data`; "" for a whole configuration.
     """
     try:

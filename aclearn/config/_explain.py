@@ -33,7 +33,6 @@ def group_of(field: FieldInfo, value: Any = None) -> type[BaseModel] | None:
     """The model of a field that is a section, or None for a single value.
 
     Args:
-        field: of a model.
         value: of the section, if its model depends on it.
     """
     kind = field.annotation
@@ -135,8 +134,6 @@ def nearest(model: type[BaseModel], dotted: str, siblings: Sequence[str]) -> str
     """The known dotted key nearest to an unknown one, or None.
 
     Args:
-        model: of the whole configuration.
-        dotted: the unknown key.
         siblings: the keys of its section.
     """
     section, _, leaf = dotted.rpartition(".")

@@ -45,7 +45,6 @@ def not_plain(value: Any, key: str) -> Iterator[str]:
     """A sentence for each value that no file can hold; each begins with its dotted key.
 
     Args:
-        value: of the key.
         key: dotted; "" for a whole configuration.
     """
     if isinstance(value, Mapping):

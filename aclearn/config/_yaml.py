@@ -181,8 +181,6 @@ def parse_yaml(text: str, *, keys: Keys = _NO_KEYS, at: str = "") -> Document:
     """The value of one YAML document, and the lines of its keys.
 
     Args:
-        text: the document.
-        keys: of the configuration.
         at: the key whose value it is; "" for a whole configuration.
 
     Raises:

@@ -113,10 +113,6 @@ def config_of_keys(
 ) -> Config:
     """The configuration of these dotted keys, with `overrides`, as `load_config` makes it.
 
-    Args:
-        keys: dotted key → value.
-        overrides: as of `load_config`.
-
     Raises:
         ConfigError: as `load_config`.
     """

@@ -30,10 +30,7 @@ def make_objective(
     """The loss and the corrector chain of a configuration. Imports the user's modules.
 
     Args:
-        loss: the section `loss`.
-        correctors: the list `correctors`.
         behaviour_parameters: whether unrolls have them (`actors.behaviour_parameters`).
-        critic: `policy.critic`.
 
     Raises:
         ConfigError: one of them cannot be found, made or used; names the key.

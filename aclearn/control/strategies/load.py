@@ -25,7 +25,6 @@ def check_strategies(config: Config, roles: Collection[str]) -> None:
     """Check that the strategies can work in this run.
 
     Args:
-        config: of the run.
         roles: those with processes.
 
     Raises:
@@ -41,10 +40,8 @@ def open_strategies(
     """The strategies as plug-ins, which continue from the run's decisions.
 
     Args:
-        config: of the run.
         run_dir: the run's folder, which gets the decisions.
         roles: those with processes.
-        show: takes each decision.
 
     Raises:
         ConfigError: as `check_strategies`.

@@ -24,13 +24,9 @@ class StrategyPlugin(MonitorPlugin):
     A decision is in the log before it is issued, so a restarted monitor continues from it.
 
     Args:
-        name: of the strategy.
-        strategy: for this plug-in only.
-        rungs: of the ladder.
         dwell_s: least time between two changes, in seconds of the run.
         log: gets the decisions; may be shared with other strategies.
         last: the strategy's newest line in the log; {} for a new run.
-        show: takes each decision.
     """
 
     def __init__(

@@ -41,7 +41,6 @@ class IndicatorSet:
         """Add the indicators' metrics to a line with the metrics of the roles.
 
         Args:
-            line: of this moment.
             episodes: those reported since the last call.
         """
         for indicator in self._indicators:
@@ -67,9 +66,6 @@ class IndicatorSet:
 def load_indicators(entries: Iterable[UsersClass]) -> list[Indicator]:
     """The indicators of `monitor.indicators`.
 
-    Args:
-        entries: one each.
-
     Raises:
         ConfigError: one cannot be imported or made, is no `Indicator`, or has the name of another
             metric or an invalid one.
@@ -89,7 +85,6 @@ def names_fault(names: Collection[str], taken: Collection[str] = ()) -> str | No
     """Why a user's indicator cannot have these names; None if it can.
 
     Args:
-        names: of its metrics.
         taken: those of the user's other indicators.
     """
     if isinstance(names, str) or not names:

@@ -109,7 +109,6 @@ class SinkSet:
     """Feeds all sinks of a run; no call waits for a sink but `close`.
 
     Args:
-        sinks: by name, as of `load_sinks`.
         timeout_s: for all of them to finish in `close`.
     """
 
@@ -166,9 +165,6 @@ class SinkSet:
 
 def load_sinks(entries: Iterable[SinkConfig]) -> dict[str, MetricsSink]:
     """The sinks of `metrics.sinks` by name; a repeated name gets a number.
-
-    Args:
-        entries: one each.
 
     Raises:
         ConfigError: one cannot be imported or made, or is no `MetricsSink`.
