@@ -20,6 +20,7 @@ ALGORITHMS = {
     "a2c": "aclearn.algorithms.a2c:A2C",
     "ppo": "aclearn.algorithms.ppo:PPO",
     "impact": "aclearn.algorithms.impact:IMPACT",
+    "dqn": "aclearn.algorithms.dqn:DQN",
     "ddpg": "aclearn.algorithms.ddpg:DDPG",
 }
 

@@ -64,6 +64,14 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
                 f"deviations ({spec.action}); remove it"
             )
     critic = config.loss.critic or config.policy.critic
+    if critic == "q_values":
+        if spec.action.kind != "discrete":
+            raise ConfigError(
+                f"loss.kind: {config.loss.kind} has one value for each of some discrete actions, "
+                f"and the environment has {spec.action}; take sac or ppo"
+            )
+        if getattr(config.loss, "dueling", False):
+            critic = "dueling"
     if critic in ("action", "actions") and spec.action.kind != "box":
         raise ConfigError(
             f"loss.kind: {config.loss.kind} has a critic of Box actions, and the environment has "
