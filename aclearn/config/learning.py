@@ -134,7 +134,7 @@ class ReplayConfig(Group):
             for key in self.changed(*type(self).model_fields):
                 yield (
                     f"replay.{key}: loss.kind {config.loss.kind} has no replay memory; remove it, "
-                    "or take one that has"
+                    "or set loss.kind to dqn"
                 )
             return
         actors, trainer = config.actors, config.trainer

@@ -106,12 +106,12 @@ class GradientWorker:
 
     def assemble(self, unrolls: Sequence[Unroll], observation: ObservationSpec) -> Batch:
         """`assemble_batch` on this worker's device; a GPU copy may still be in progress."""
-        with self._on_stream():
+        with self.on_stream():
             return assemble_batch(unrolls, observation=observation, staging=self._staging)
 
     def freeze(self, batch: Batch) -> Batch:
         """`batch` with a correction by `targets`, which all its updates use."""
-        with self._on_stream(), part("forward"):
+        with self.on_stream(), part("forward"):
             frozen = self._objective.frozen(batch, list(self._cut(batch)), self.targets)
             self._wait()  # the next `refresh` overwrites the weights
         return frozen
@@ -125,7 +125,7 @@ class GradientWorker:
         """
         for parameter in self.networks.parameters:  # `zero_grad` takes 50 µs for a small network
             parameter.grad = None
-        with self._on_stream():
+        with self.on_stream():
             parts = [self._differentiate_chunk(chunk, steps) for chunk in self._cut(batch)]
             sums = Sums.joined(parts)
             with part("device"):
@@ -141,7 +141,8 @@ class GradientWorker:
     def close(self) -> None:
         """End its threads."""
 
-    def _on_stream(self) -> contextlib.AbstractContextManager[object]:
+    def on_stream(self) -> contextlib.AbstractContextManager[object]:
+        """Work of this thread in the stream of its batches."""
         return torch.cuda.stream(self._stream) if self._stream else contextlib.nullcontext()
 
     def _wait(self) -> None:

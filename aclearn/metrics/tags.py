@@ -34,7 +34,7 @@ _TAGS: Final = {
         name: f"loss/{name}"
         for name in (
             *("policy_loss", "value_loss", "explained_variance", "entropy"),
-            *("gradient_norm", "learning_rate"),
+            *("q_mean", "gradient_norm", "learning_rate"),
         )
     },
     **{

@@ -13,6 +13,8 @@ from aclearn.resident.environment import ResidentEnv
 #: Numbers of 4 bytes of a step in a correction: values of both observations, log-probabilities,
 #: ratios, targets, advantages, weights, and their intermediate results.
 _CORRECTION = 12
+#: Bytes of a step in a replay memory besides the rollout's: its version, its priority, two flags.
+_IN_REPLAY = 18
 #: Bytes of a step on the host: its version, its lag and its number, 8 each, and two flags.
 _ON_HOST = 26
 
@@ -37,6 +39,9 @@ def learning_bytes(
         steps = config.loss.learned_together(config)
         # twice: the older steps are moved by way of a copy, and a checkpoint is one
         terms["loss.buffer_unrolls"] = 2 * steps * step
+    if config.loss.source == "replay":
+        whole = config.replay.size * (step + _IN_REPLAY)
+        terms["replay.size"] = min(whole, config.replay.max_bytes) // (config.resident.envs or 1)
     terms["the account"] = steps * _ON_HOST
     if freezes:
         correction = parameters + 4 * _CORRECTION

@@ -146,7 +146,7 @@ class Policy:
         count = len(next(iter(leaves.values())))
         parameters = self._executable.step(leaves).parameters
         masks = self._masks(shown if mask is None else mask, count, batched)
-        return self._distribution.mask(parameters, masks), batched
+        return self._saved.acting_parameters(parameters, masks), batched
 
     def _masks(self, mask: Any, count: int, batched: bool) -> NDArray[np.bool_] | None:
         if mask is None:

@@ -69,7 +69,7 @@ def evaluate(
         f"return {result.mean:.2f} ± {result.standard_error:.2f} (standard error; standard "
         f"deviation {result.deviation:.2f}, least {min(result.returns):.0f}, most "
         f"{max(result.returns):.0f}), "
-        f"{'greedy' if greedy else 'sampled'}, after {result.updates} updates"
+        f"{'greedy' if result.greedy else 'sampled'}, after {result.updates} updates"
         + "".join(f", {name} {mean:.4g}" for name, mean in result.info.items())
         + ("" if saved is None else f"; saved as the best, with a mean of {saved:.2f}")
     )

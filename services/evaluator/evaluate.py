@@ -24,6 +24,7 @@ class Evaluation:
         updates: number of updates in it.
         cut: number of episodes that were cut at `most_steps`; they count with their returns so far.
         info: means of the figures of `env.info_metrics` over the episodes that have them.
+        greedy: whether the most probable action was taken, as of action values always.
         saved_mean: for a best checkpoint, the mean return of 100 episodes that made it the best.
     """
 
@@ -31,6 +32,7 @@ class Evaluation:
     lengths: list[int]
     checkpoint: Path
     updates: int
+    greedy: bool = False
     saved_mean: float | None = None
     cut: int = 0
     info: Mapping[str, float] = field(default_factory=dict)
@@ -90,6 +92,7 @@ def evaluate(
         played.lengths,
         saved.checkpoint.path,
         saved.updates,
+        greedy or saved.config.loss.acting == "epsilon",
         saved.return_mean,
         played.cut,
         _means(played.info),

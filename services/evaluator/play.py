@@ -160,7 +160,7 @@ def _steps(
     while True:
         output = policy.step(observations, state)
         seen = Visited(observations, env.masks)
-        parameters = distribution.mask(output.parameters, seen.masks)
+        parameters = saved.acting_parameters(output.parameters, seen.masks)
         if greedy:
             actions = distribution.mode(parameters)
         else:

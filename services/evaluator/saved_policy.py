@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.config import Config, config_from_yaml
+from aclearn.distributions import distribution_of, epsilon_greedy
 from aclearn.errors import CheckpointError
 from aclearn.extensions import search_modules_in
 from aclearn.metrics import EPISODES_FOR_TARGET
@@ -57,6 +58,15 @@ class SavedPolicy:
     def executable(self) -> Executable:
         """The policy in ONNX Runtime; torch is not loaded."""
         return OnnxRuntime(self.architecture).load(self.tensors)
+
+    def acting_parameters(
+        self, parameters: NDArray[np.float32], masks: NDArray[np.bool_] | None
+    ) -> NDArray[np.float32]:
+        """Masked parameters of the distribution that plays: of action values, always the best."""
+        masked = distribution_of(self.architecture.action_spec).mask(parameters, masks)
+        if self.config.loss.acting != "epsilon":
+            return masked
+        return epsilon_greedy(masked, np.zeros(len(masked), np.float32))
 
     @property
     def updates(self) -> int:

@@ -25,6 +25,7 @@ class SavedValue:
         self._network = PolicyNetwork(saved.trained, seed=0)
         load_tensors(self._network, saved.weights)
         self._network.eval()
+        self._of_actions = saved.config.loss.critic == "q_values"
 
     def values(self, leaves: Observations) -> NDArray[np.float32]:
         """Values `[B]` for leaves `[B, *shape]`."""
@@ -34,5 +35,7 @@ class SavedValue:
             values = output.value
             if output.q is not None:
                 values = (torch.softmax(output.parameters, 1) * output.q).sum(1)
+            elif self._of_actions:
+                values = output.parameters.amax(1)
         assert values is not None
         return values.numpy()

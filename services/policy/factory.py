@@ -63,7 +63,7 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
                 f"policy.{key}: the environment has no Box actions, and only those have standard "
                 f"deviations ({spec.action}); remove it"
             )
-    critic = config.loss.critic or config.policy.critic
+    critic: str = config.loss.critic or config.policy.critic
     if critic == "q_values":
         if spec.action.kind != "discrete":
             raise ConfigError(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
@@ -56,7 +58,7 @@ class Replay(SourceAround):
 
     @override
     def next(self, timeout_s: float, worker: GradientWorker) -> Batch | None:
-        with self._lock:
+        with worker.on_stream(), self._turn():
             if not self._may_draw:
                 batch = self.inner.next(timeout_s, worker)
                 if batch is not None:
@@ -64,9 +66,16 @@ class Replay(SourceAround):
             if not self._may_draw or self._closed:
                 return None
             self._drawn += self._config.batch
-            drawn = self._memory.sample(self._config.batch)
             chain_steps, self._chain_steps = self._chain_steps, Counter()
-            return replace(drawn, chain_steps=chain_steps)
+            return replace(self._memory.sample(self._config.batch), chain_steps=chain_steps)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The memory for one thread; other threads' streams go on after this one's."""
+        with self._lock:
+            yield
+            if self._memory.device.type == "cuda":
+                torch.cuda.current_stream(self._memory.device).synchronize()
 
     @property
     def _may_draw(self) -> bool:
@@ -84,7 +93,7 @@ class Replay(SourceAround):
     @override
     def learned(self, batch: Batch, errors: Tensor | None = None) -> None:
         if self._config.prioritised and errors is not None and batch.places is not None:
-            with self._lock:
+            with self._turn():
                 self._memory.learned(batch.places, errors)
 
     @override
@@ -101,7 +110,7 @@ class Replay(SourceAround):
         saved = super().state()
         if self._memory.nbytes_there > SAVED_BYTES:
             return saved
-        with self._lock:
+        with self._turn():
             saved |= {f"{_PREFIX}{name}": a for name, a in self._memory.state().items()}
             saved[f"{_PREFIX}counts"] = np.array([self._added, self._drawn])
         return saved

@@ -173,6 +173,32 @@ env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, loss.normalise_adva
 env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, loss.target_update_rate: 1,
     loss.normalise_returns: true
   loss.normalise_returns => remove
+replay.batch: 8
+  replay.batch => remove | loss.kind: dqn
+loss.kind: dqn, replay.size: 100
+  replay.size => replay.size: 1000
+loss.kind: dqn, replay.start: 1, replay.size: 100
+  replay.size => replay.size: 512
+loss.kind: dqn, replay.start: 1, replay.size: 100, resident.envs: 40
+  replay.size => replay.size: 640
+loss.kind: dqn, replay.n_steps: 40
+  replay.n_steps => replay.n_steps: 16 | actors.unroll_length: 40
+loss.kind: dqn, trainer.epochs: 2
+  trainer.epochs => trainer.epochs: 1
+loss.kind: dqn, trainer.minibatches: 2
+  trainer.minibatches => trainer.minibatches: 1
+loss.kind: dqn, policy.critic: q
+  policy.critic => remove
+loss.kind: dqn, policy.architecture: m:Net
+  policy.architecture => policy.architecture: mlp
+loss.kind: dqn, loss.dueling: false, policy.separate_value: true
+  policy.separate_value => remove | loss.dueling: true
+loss.kind: dqn, loss.normalise_returns: true
+  loss.normalise_returns => remove
+loss.kind: dqn, loss.normalise_advantages: true
+  loss.normalise_advantages => remove
+loss.kind: dqn, correctors: [vtrace]
+  correctors[0] vtrace => correctors: []
 loss.kind: ppo, trainer.epochs: 1, trainer.minibatches: 1
   trainer.epochs => trainer.epochs: 10, trainer.minibatches: 32 | loss.kind: actor_critic
 loss.kind: impact, loss.target_update_every: 1, trainer.epochs: 1, trainer.minibatches: 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from tests.support.env_specs import plain_spec
 
 T, B = 4, 3
 CPU = torch.device("cpu")
+WORKER = SimpleNamespace(on_stream=nullcontext)
 
 
 class Inner(BatchSource):
@@ -62,7 +65,7 @@ class Parts:
 
     def learn(self) -> Batch | None:
         """Learn the next batch's new steps."""
-        batch = self.source.next(0.0, None)
+        batch = self.source.next(0.0, WORKER)
         if batch is not None:
             self.account.learned(int(batch.new_steps))
             self.source.learned(batch, torch.ones(1, batch.width))
@@ -105,7 +108,7 @@ def test_every_step_is_learned_once_or_dropped() -> None:
     assert account.in_flight_steps == 0 < account.dropped_steps["shutdown"]
     account.check()
     parts.inner.ready.append(12)
-    assert parts.source.next(0.0, None) is None, "nothing of a closed source"
+    assert parts.source.next(0.0, WORKER) is None, "nothing of a closed source"
 
 
 def test_batches_tell_the_chains_of_the_new_steps() -> None:
@@ -127,7 +130,7 @@ def test_a_checkpoint_has_a_small_memory_and_not_a_large_one(monkeypatch, caplog
     assert again.memory.steps == parts.memory.steps and again.memory.never_drawn == 0
     for each in (parts, again):
         each.inner.ready.append(12)
-    one, two = parts.learn(), again.source.next(0.0, None)
+    one, two = parts.learn(), again.source.next(0.0, WORKER)
     assert torch.equal(one.places, two.places), "and the same counts of drawn and new steps"
 
     monkeypatch.setattr(module, "SAVED_BYTES", 10)
@@ -135,16 +138,3 @@ def test_a_checkpoint_has_a_small_memory_and_not_a_large_one(monkeypatch, caplog
     lost.source.restore(parts.source.state())
     assert lost.memory.steps == 0
     assert "event=replay_is_empty" in caplog.text
-
-
-def test_batches_for_a_graph_lie_in_the_same_memory() -> None:
-    parts = Parts(ratio=4.0)
-    parts.source.stream = object()
-    parts.inner.ready.extend([12])
-    parts.learn()
-    one = parts.learn()
-    places = one.places.clone()
-    pointers = [one.rewards.data_ptr(), one.observations[OBSERVATION].data_ptr()]
-    two = parts.learn()
-    assert [two.rewards.data_ptr(), two.observations[OBSERVATION].data_ptr()] == pointers
-    assert not torch.equal(two.places, places)

@@ -1,0 +1,92 @@
+"""Whole runs of DQN on a replay memory: the account, a resume, a kill, predictors, resident."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aclearn
+from services.evaluator.evaluate import evaluate
+from services.roles import TRAINER
+from tests.support.whole_run import WholeRun
+
+_DQN: dict[str, Any] = {
+    "loss": {"kind": "dqn", "target_update_every": 10, "epsilon_steps": 50},
+    "actors": {"unroll_length": 8},
+    "trainer": {"unrolls_per_batch": 1},
+    "replay": {
+        "size": 160, "start": 64, "batch": 16, "ratio": 0.7, "n_steps": 3, "prioritised": True
+    },
+}  # fmt: skip
+
+
+def accounted(summary: dict[str, Any]) -> bool:
+    return summary["env_steps"] == summary["learned_steps"] + sum(summary["dropped_steps"].values())
+
+
+@pytest.mark.parametrize("inference", ["local", "predictor"])
+def test_each_step_is_learned_once_or_dropped(start, inference: str) -> None:
+    actors = _DQN["actors"] | {"inference": inference}
+    run = start(**_DQN | {"actors": actors}, run={"max_updates": 40})
+    summary = run.run()  # which checks the account of each round
+    assert summary["updates"] == 40 and accounted(summary)
+    assert set(summary["dropped_steps"]) <= {"never_drawn", "shutdown", "max_updates", "actor_lost"}
+    assert summary["dropped_steps"]["never_drawn"] > 0
+    drawn = 40 * 16
+    assert summary["learned_steps"] < drawn <= 0.7 * summary["env_steps"]
+    [*_, line] = run.lines()
+    assert line["replay_ratio"] == pytest.approx(0.7, abs=0.1)
+    assert 100 < line["replay_steps"] <= 160
+    assert line["value_loss"] > 0.0
+
+    # its policy plays the best action, also where it is not asked to be greedy
+    sampled, greedy = (evaluate(run.path, episodes=3, greedy=greedy) for greedy in (False, True))
+    assert sampled.returns == greedy.returns
+    policy = aclearn.load(run.path)
+    seen = np.zeros((2, 4), np.float32)
+    assert sorted(policy.probabilities(seen)[0]) == [0.0, 1.0]
+    assert policy.value(seen).shape == (2,)
+
+
+def test_a_killed_trainer_goes_on_with_the_memory_of_its_checkpoint(start) -> None:
+    run = start(**_DQN, run={"max_updates": 60, "checkpoint_every_s": 1.0})
+    trainer = run.roles["trainer-0"]
+    run.run_until(lambda: trainer._trainer.counters.updates >= 30, "30 updates")
+    run.kill("trainer-0")
+    run.start(TRAINER)
+    summary = run.run()
+    assert summary["updates"] == 60 and summary["generation"] == 1 and accounted(summary)
+    assert summary["dropped_steps"]["trainer_restart"] > 0
+    with_memory = [line["replay_steps"] for line in run.lines() if line["generation"] == 1]
+    assert min(with_memory) > 64
+
+
+def test_a_resumed_resident_run_ends_with_the_weights_of_an_unbroken_one(tmp_path: Path) -> None:
+    pytest.importorskip("aclearn.resident")
+    replay = {"size": 640, "start": 128, "batch": 16, "ratio": 1.0, "n_steps": 3}
+    resident = {
+        "loss": _DQN["loss"],
+        "resident": {"envs": 8, "device": "cpu"},
+        "actors": {
+            "processes": 2,
+            "envs_per_group": 16,
+            "unroll_length": 8,
+        },  # 2 and 16: the default
+        "trainer": {"device": "cpu", "amp": "off", "unrolls_per_batch": 2},
+        "replay": replay,
+    }
+    whole = WholeRun(tmp_path / "whole", **resident, run={"max_updates": 50})
+    assert accounted(whole.run())
+    broken = tmp_path / "broken"
+    WholeRun(broken, **resident, run={"max_updates": 30}).run()
+    resumed = WholeRun(broken, resume=True, **resident, run={"max_updates": 50})
+    assert accounted(resumed.run())
+    expected, found = whole.checkpoint().tensors, resumed.checkpoint().tensors
+    for name in expected:
+        if name.startswith(("weights/", "target/", "optimiser/", "replay/rewards")):
+            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    assert expected.keys() == found.keys()
+    assert "replay/rewards" in expected
