@@ -111,9 +111,9 @@ class StepAccount(BaseModel):
         Args:
             incarnation: the actor's process start.
             unroll_sequence: number of the unroll within the incarnation, growing.
-            env_steps_before: agent steps of the incarnation before the unroll's first step.
-            env_steps_after: agent steps of the incarnation after its last step.
-            actor_dropped: steps that the actor itself has dropped since its start, by reason.
+            env_steps_before: agent steps of the incarnation before the unroll.
+            env_steps_after: those after it.
+            actor_dropped: steps that the actor has dropped since its start, by reason.
             steps: valid steps in the unroll.
             reason: why they are not to be learned; None if they may be.
 
@@ -132,16 +132,11 @@ class StepAccount(BaseModel):
                 self.dropped(reason, steps)
             return refusal or reason
 
-    def produced(self, incarnation: str, sequence: int, steps: int) -> None:
-        """Put steps in flight that this process itself has taken.
-
-        Args:
-            incarnation: of this process.
-            sequence: number of the batch, growing.
-            steps: their number.
-        """
+    def produced(self, incarnation: str, steps: int) -> None:
+        """Put steps in flight that this process, of this incarnation, itself has taken."""
         with self._lock:
-            before = (self.opened.get(incarnation) or _NOTHING_SEEN).env_steps
+            seen = self.opened.get(incarnation) or _NOTHING_SEEN
+            before, sequence = seen.env_steps, seen.sequence + 1
             refusal = self._enter(incarnation, sequence, before, before + steps, {}, steps)
             assert refusal is None, refusal
 
@@ -225,29 +220,18 @@ class StepAccount(BaseModel):
             self._leave_flight(steps, f"dropped as {reason!r}")
             self._count_dropped(reason, steps)
 
-    def close(self, incarnation: str, env_steps: int | None = None) -> int:
-        """Fence a dead incarnation; returns its steps that never arrived, counted as "actor_lost".
-
-        Steps in flight stay there and may be learned. Closing again changes nothing. `env_steps` is
-        the incarnation's last known count; None where it is unknown.
-        """
+    def close(self, incarnation: str) -> None:
+        """Fence an incarnation: its unrolls are refused from now on. Its steps in flight stay."""
         with self._lock:
             if incarnation in self.closed:
-                return 0
+                return
             seen = self.opened.pop(incarnation, None) or _NOTHING_SEEN
-            lost = max(0, (env_steps or 0) - seen.env_steps)
-            if self.env_steps + lost > _MAX_STEPS:
-                lost = 0
-            self.closed[incarnation] = seen.env_steps + lost
+            self.closed[incarnation] = seen.env_steps
             if len(self.closed) > _CLOSED_KEPT:
-                oldest = next(iter(self.closed))
-                self.forgotten_steps += self.closed.pop(oldest)
-            self.env_steps += lost
-            self._count_dropped("actor_lost", lost)
-            return lost
+                self.forgotten_steps += self.closed.pop(next(iter(self.closed)))
 
     def close_all(self) -> None:
-        """Close every open incarnation of an earlier process of this trainer's own steps."""
+        """Close every open incarnation."""
         for incarnation in list(self.opened):
             self.close(incarnation)
 

@@ -91,7 +91,7 @@ class ResidentSource(BatchSource):
         resident, device = config.resident, learner.device
         assert resident.envs is not None
         self._learner, self._account, self._published = learner, account, published
-        self._incarnation, self._batches = incarnation, 0
+        self._incarnation = incarnation
         self._clips = config.env.clip_rewards
         env, on_cpu = resident_env_of(config), device.type == "cpu"
         self.envs = ResidentEnvs(
@@ -164,8 +164,7 @@ class ResidentSource(BatchSource):
         self._ended_return += sums.returns
         self._cohorts = bounded_cohorts([*self._cohorts, *self.envs.take_cohorts()])
         valid: NDArray[np.bool_] = self.envs.buffers.valid.cpu().numpy()
-        self._account.produced(self._incarnation, self._batches, int(np.count_nonzero(valid)))
-        self._batches += 1
+        self._account.produced(self._incarnation, int(np.count_nonzero(valid)))
         return valid
 
     def _acting_weights(self) -> Mapping[str, Tensor]:

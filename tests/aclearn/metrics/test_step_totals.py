@@ -135,7 +135,6 @@ class WholeRun(RuleBasedStateMachine):
         self.steps: dict[str, int] = {}
         self.sequence: dict[str, int] = {}
         self.dead: set[str] = set()
-        self.said: dict[str, int] = {}
         self.trainer_said: dict[str, int] = {}
         self.known: dict[str, int] = {}
 
@@ -170,7 +169,7 @@ class WholeRun(RuleBasedStateMachine):
         name = self._name(index)
         if name is not None:
             self.now += 0.25
-            self.said[name] = self.known[name] = self.steps[name]
+            self.known[name] = self.steps[name]
             actor_heartbeat(self.view, name, self.now, env_steps=self.steps[name])
 
     @rule()
@@ -187,13 +186,12 @@ class WholeRun(RuleBasedStateMachine):
         for name in self.known:
             self.known[name] = max(self.known[name], self.trainer_said.get(name, 0))
 
-    @rule(index=st.integers(0, 9), told=st.booleans())
-    def actor_dies(self, index: int, told: bool) -> None:
+    @rule(index=st.integers(0, 9))
+    def actor_dies(self, index: int) -> None:
         name = self._name(index)
         if name is not None:
             self.dead.add(name)
             self.view.role_gone(name)
-            self.account.close(name, self.said.get(name, 0) if told else None)
 
     @rule()
     def save(self) -> None:
@@ -205,8 +203,6 @@ class WholeRun(RuleBasedStateMachine):
         self.trainer += 1
         self.account = StepAccount()
         self.account.restore(self.saved)
-        for name in self.dead:
-            self.account.close(name)
 
     @precondition(lambda self: self.steps)
     @invariant()

@@ -34,7 +34,7 @@ class Inner(BatchSource):
             return None
         valid = np.arange(T * B).reshape(T, B) < self.ready.popleft()
         self._given += 1
-        self._account.produced("actor", self._given, int(valid.sum()))
+        self._account.produced("actor", int(valid.sum()))
         no = torch.zeros(T, B)
         return Batch(
             observations={OBSERVATION: torch.full((T + 1, B, 2), float(self._given))},
