@@ -84,7 +84,6 @@ class ObservationLayout:
     Args:
         space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these, nested. A Box
             of uint8 with two or three axes is an image, any other is flat.
-        name: of the environment.
         num_envs: B.
         options: of the observations.
 

@@ -93,7 +93,6 @@ class RestartingEnvs:
         """Make an environment again after a fault.
 
         Args:
-            index: of the environment.
             error: its fault.
             step: number of the step in its episode; 0 for the reset.
             begin: starts the new environment's first episode, for its index and seed; what it

@@ -23,7 +23,6 @@ def read_actions(space: Any, name: str, *, squash: bool = False) -> ActionSpec:
 
     Args:
         space: Discrete, MultiDiscrete, MultiBinary, a Box of floats, or a Dict or Tuple of these.
-        name: of the environment.
         squash: numbers of a Box go through tanh.
 
     Raises:
@@ -87,7 +86,6 @@ def mask_row(given: Any, action: ActionSpec, *, where: str, terminal: bool) -> N
 
     Args:
         given: one array, or one for each choice; None if it says nothing.
-        action: of the environment.
         where: it came from, for the message.
         terminal: the episode is over, and nothing is chosen or valued, so that nothing needs to be
             said or allowed. Where it is only cut, the value of an action that was forbidden must

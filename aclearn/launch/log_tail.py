@@ -30,7 +30,6 @@ def log_tail(path: Path, *, start: int = 0, lines: int = 20, traceback_lines: in
     Reads at most 64 KiB; undecodable bytes are replaced.
 
     Args:
-        path: the log.
         start: byte offset of the newest incarnation's first line.
         lines: number of lines if no traceback is further up.
         traceback_lines: most lines of a traceback further up.

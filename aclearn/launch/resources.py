@@ -113,7 +113,6 @@ class FreeCores:
     Args:
         window_s: length of the window.
         read: gives a reading.
-        clock: seconds.
     """
 
     def __init__(

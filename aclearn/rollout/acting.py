@@ -57,9 +57,7 @@ def act(
 
     Args:
         policy: whose parameters are Q values if there is `epsilon`.
-        distribution: of the actions.
         observations: by leaf.
-        state: of the policy.
         rng: draws the actions.
         masks: `[B, A]`, the allowed actions; None: all.
         epsilon: `[B]`, to explore: the best action with probability 1 − ε, else any.

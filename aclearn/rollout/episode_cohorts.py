@@ -32,9 +32,6 @@ class EpisodeCohorts:
 
     A cohort is reported once it and all before it have ended, so that none is reported early for
     being short.
-
-    Args:
-        clock: seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -81,7 +81,6 @@ class RunFolder:
 
         Args:
             dir: folder of the runs.
-            name: of the run.
             overwrite: whether a run of this name may be replaced that has learned something.
 
         Raises:
@@ -123,7 +122,6 @@ class RunFolder:
 
         Args:
             dir: folder of the runs, made if missing.
-            name: of the run.
             config_yaml: its resolved configuration.
             lock: locks the caller's files.
             overwrite: replace a run that has learned something.

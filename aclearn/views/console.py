@@ -56,7 +56,6 @@ def open_console(
 
     Args:
         goal: see `ProgressEstimate`.
-        name: of the run.
         stream: for the output; standard output by default.
     """
     stream = sys.stdout if stream is None else stream

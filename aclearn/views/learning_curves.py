@@ -34,7 +34,6 @@ class Curve:
     """One run's learning curve.
 
     Attributes:
-        name: of the run.
         time_s: seconds since the run's start, one for each point.
         env_steps: agent steps, one for each point.
         returns: mean return of the newest 100 episodes.

@@ -99,7 +99,6 @@ class LiveConsole:
 
     Args:
         goal: see `ProgressEstimate`.
-        name: of the run.
         stream: the terminal.
         console: replaces the one made for `stream`.
     """

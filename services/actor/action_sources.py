@@ -70,8 +70,6 @@ class LocalActions:
 
     Args:
         client: holds the policy.
-        distribution: of the actions.
-        rng: samples the actions.
         poll: exchanges messages of a client.
         meter: measures the wait for the first weights, inference and new weights.
         make_original: makes a client of the uncompressed policy.

@@ -51,7 +51,6 @@ def make_groups(
     """The environments of one actor; `seed_groups` gives them their random numbers.
 
     Args:
-        config: of the run.
         cohorts: gets the episodes of all groups.
         info_metrics: reads their figures.
 

@@ -29,7 +29,6 @@ class FreshWeights:
     Args:
         unroll_length: steps of an unroll.
         unrolls: that a group may begin with one version.
-        clock: monotonic seconds.
     """
 
     def __init__(

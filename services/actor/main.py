@@ -41,12 +41,8 @@ def make_actions(
     """The action source that `actors.inference` names.
 
     Args:
-        actors: of the configuration.
-        context: of the role.
         seeds: of this start.
         monitor: names the peers.
-        architecture: of the policy.
-        meter: measures the waits.
         parameters: as of the `UnrollSpec`.
         max_batch: observations of a group.
     """

@@ -39,12 +39,9 @@ class PredictorClient:
     Replies are matched by request number, so late ones are ignored.
 
     Args:
-        link: to the predictor.
         monitor: has the predictors' endpoints.
         meter: measures the wait for replies, and the time of messages.
-        action: of the environments.
         parameters: P, where a reply must have the behaviour parameters `[B, P]`; else 0.
-        clock: monotonic seconds.
     """
 
     def __init__(

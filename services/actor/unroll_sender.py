@@ -26,11 +26,9 @@ class UnrollSender:
     learned.
 
     Args:
-        link: to the trainer.
         membership: knows of the trainer's restarts.
         max_in_flight: unacknowledged unrolls before it waits.
         meter: measures the wait for room.
-        clock: monotonic seconds.
 
     Attributes:
         refused: reason → number of unrolls that the trainer refused.

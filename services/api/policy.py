@@ -33,7 +33,6 @@ class Policy:
         observation_space: of gymnasium, of the observations.
         action_space: of gymnasium, of the actions.
         observation: leaf name → shape and dtype, as the network reads it.
-        action: of its actions.
         updates: number of updates in its weights.
     """
 

@@ -51,7 +51,6 @@ def compress_run(
     """The run's policy in eager torch, in ONNX fp32, and through a chain.
 
     Args:
-        path: the run folder.
         words: the chain, e.g. "prune=0.5,int8"; "onnx" is added if it names no runtime.
         episodes: greedy episodes to play with each.
         passes: number of compressions in a row; a student trains in each.

@@ -72,7 +72,6 @@ class ProfileWatch:
     Args:
         seconds: between the two snapshots.
         warm_up_s: from the first learned batch to the first snapshot.
-        stop: of the run.
         stream: for progress messages.
     """
 

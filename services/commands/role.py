@@ -102,7 +102,8 @@ def container_keys(
 
 def health() -> None:
     """Check the role of this container: exit status 0 if it works, else 1."""
-    from services.role.health import RUNTIME_DIR_VARIABLE, health_of
+    from services.container.health import health_of
+    from services.role.health import RUNTIME_DIR_VARIABLE
 
     directory = os.environ.get(RUNTIME_DIR_VARIABLE)
     if not directory:

@@ -106,7 +106,6 @@ def train_and_tell(
     """Run `config` on this machine until it is over; print how it ended and what comes next.
 
     Args:
-        config: of the run.
         resume: continue the existing run; one that is over is not started.
         overwrite: replace the existing run of the same name.
         stop: set by signals; ends the run.

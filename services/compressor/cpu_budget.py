@@ -53,7 +53,6 @@ class CpuShare:
     """The share of one core that this process used lately.
 
     Args:
-        clock: seconds.
         cpu_clock: CPU seconds of the process.
     """
 

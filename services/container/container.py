@@ -35,8 +35,9 @@ from aclearn.wire import (
     new_incarnation,
     parse_endpoint,
 )
+from services.container.health import read_reports
 from services.ending.words import why_over
-from services.role.health import FAILED, RUNTIME_DIR_VARIABLE, HealthReport, read_reports
+from services.role.health import FAILED, RUNTIME_DIR_VARIABLE, HealthReport
 from services.roles import MONITOR, RoleSpec
 
 _LOGGER = logging.getLogger(__name__)
@@ -104,11 +105,8 @@ def run_contained(
     """Run one role to its end; returns the container's exit status.
 
     Args:
-        spec: of the role.
-        path: of the configuration.
         monitor: its address; `MONITOR_HOST` means the same docker-compose.yml.
         overrides: key=value pairs.
-        stop: set by signals.
         run_role: as `services.start.run_role.run_role`.
     """
     become_owner(Path.cwd())

@@ -95,7 +95,6 @@ def refuse_lost_learning(folder: RunFolder, last: Mapping[str, Any]) -> None:
     """Raise if learning is lost, where no parent of the process reports it.
 
     Args:
-        folder: of the run.
         last: fields of the trainer's last heartbeat.
 
     Raises:
@@ -118,8 +117,6 @@ def lost_learning(
     """The cause, the amount of lost learning and the remaining checkpoint; None if nothing is lost.
 
     Args:
-        folder: of the run.
-        updates: of the run.
         unsaved_steps: agent steps learned after the newest checkpoint.
         error: why the last checkpoint could not be written, if known.
     """

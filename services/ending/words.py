@@ -48,7 +48,6 @@ def next_commands(config: Config, summary: Mapping[str, Any]) -> str:
     """The three commands that usually follow a run, one line each, or that which lets it learn.
 
     Args:
-        config: of the run.
         summary: of its end.
     """
     path = Path(config.run.dir) / str(config.run.name)

@@ -66,8 +66,6 @@ def evaluate(
     """Play `episodes` whole episodes with the run's newest (or best) checkpoint.
 
     Args:
-        path: the run folder.
-        episodes: number of episodes.
         greedy: take the most probable action instead of sampling.
         best: the best checkpoint instead of the newest.
         seed: of environments and sampling; must differ from training.

@@ -66,7 +66,6 @@ def play(
     Args:
         saved: names the environment.
         policy: acts.
-        episodes: number of episodes.
         greedy: take the most probable action instead of sampling.
         seed: of environments and sampling; must differ from training.
         most_steps: agent steps of an episode.

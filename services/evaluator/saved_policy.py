@@ -26,7 +26,6 @@ class SavedPolicy:
     """The policy of a run's checkpoint.
 
     Attributes:
-        config: of the run.
         spec: of the environment that it was trained in.
         trained: its network, with all critics.
         weights: of that network.

@@ -45,9 +45,6 @@ class InProcessRun:
     Decisions depend on a clock that counts rounds, so the seed determines the run.
 
     Args:
-        config: of the run.
-        folder: of the run.
-        spec: of the environments.
         stop: ends the run in order, as it ends the monitor.
         wall_clock: real seconds, for metrics, `run.max_wall_s` and `run.checkpoint_every_s`.
         round_s: seconds of a round on the roles' clock.

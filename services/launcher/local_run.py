@@ -84,7 +84,6 @@ def train(
     learning, if any.
 
     Args:
-        config: of the run.
         resume: continue the existing run.
         stop: set by signals; ends the run.
         overwrite: replace an existing run.

@@ -35,9 +35,6 @@ def run_lockstep(
     alone; measured times and the moments of checkpoints do not.
 
     Args:
-        config: of the run.
-        folder: of the run.
-        spec: of the environments.
         stop: ends the run in order.
         console: shows it.
         ending: gets the newest metrics line.

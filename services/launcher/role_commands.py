@@ -34,8 +34,6 @@ def role_commands(
     """The commands of every role of the run, the monitor first.
 
     Args:
-        config: of the run.
-        folder: of the run.
         bound: the monitor's address to bind.
         monitor: the monitor's address for the others.
         variables: environment variables of every role.

@@ -46,11 +46,9 @@ class RunParent:
     """Watches supervisor and monitor until the run is over.
 
     Args:
-        config: of the run.
         supervisor: with every role, not yet started.
         line: client of the monitor.
         console: shows the run.
-        stop: set by signals.
         actor_command: gives the command of actor number i, for a tuner that adds actors.
     """
 

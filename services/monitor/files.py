@@ -39,7 +39,6 @@ class MonitorFiles:
     """Writes metrics.jsonl, TensorBoard events, summary.json and the monitor's state.
 
     Args:
-        folder: of the run.
         indicators: names of the figures of the user's indicators.
         sinks: of the user; they get every line and decision too.
     """

@@ -27,7 +27,6 @@ class Plugins:
 
     Args:
         named: name → plug-in; later ones overrule earlier ones.
-        config: of the run.
 
     Attributes:
         failures: errors of plug-ins and invalid directives so far.

@@ -51,10 +51,8 @@ class PolicyClient:
     stays. In place of a refused artifact it requests the uncompressed policy.
 
     Args:
-        link: to the peer.
         source: of its policies.
         shared: a trainer's weights in shared memory, read without requests while it is open.
-        clock: monotonic seconds.
         ask_every_s: least time between two requests.
 
     Attributes:
@@ -180,11 +178,8 @@ def make_policy_client(
     """A client of the compressor if there is one, else of the trainer, with its runtime.
 
     Args:
-        context: of the role that acts.
-        architecture: of the uncompressed policy.
         kind: "onnx" or "torch", for the uncompressed policy; an artifact names its own.
         max_batch: most observations of a batch; a GPU captures this size.
-        threads: of the runtime.
         device: of the uncompressed policy in torch.
         uncompressed: ask a compressor for the uncompressed policy, not for the current rung's.
 

@@ -113,7 +113,6 @@ def make_ladder(
 
     Args:
         config: names the chains.
-        architecture: of the uncompressed policy.
         agents: of an environment; latency is measured for a group of environments.
 
     Raises:
@@ -225,7 +224,6 @@ def make_runtime(
     """The runtime that `actors.runtime` or `predictor.runtime` names.
 
     Args:
-        architecture: of the policy.
         kind: "onnx", which computes on the CPU, "torch" or "torch-amp".
         threads: of the CPU.
         device: of torch: auto, cpu, cuda or cuda:N.

@@ -33,11 +33,9 @@ class SharedWeightsClient:
     """The current trainer's buffer, if this role can map it.
 
     Args:
-        architecture: of the policy.
         place: where the role uses weights; see `SharedMemory.place`.
         open_memory: maps memory of that place.
         load: of the runtime, for weights in that place.
-        clock: monotonic seconds.
     """
 
     def __init__(

@@ -31,8 +31,6 @@ def answer_batch(
     Args:
         batch: checked requests.
         acting: the policy.
-        distribution: of the actions.
-        rng: samples the actions.
         parameters: whether replies have the parameters of the behaviour policy.
     """
     requests = [pending.request for pending in batch]
@@ -113,7 +111,6 @@ def make_step(
         queue: of requests.
         outbox: gets the replies.
         acting: gives the acting policy; requests are admitted only if there is one.
-        distribution: of the actions.
         generator: makes the worker's random numbers, when the first batch comes.
         parameters: as of `answer_batch`.
         timeout_s: longest wait for a batch.

@@ -52,7 +52,6 @@ class PredictionQueue:
         min_batch: observations that a batch waits for; at most `max_batch`.
         batch_timeout_s: longest wait for `min_batch` from the arrival of the oldest request; at
             most half of the time to that request's deadline.
-        clock: monotonic seconds.
 
     Attributes:
         expired: number of requests dropped after their deadline.

@@ -19,10 +19,6 @@ def settled(config: Config, spec: EnvSpec) -> tuple[Config, list[str]]:
     """The configuration with the values that `auto` stands for, and a sentence on each.
 
     Where half precision pays, another process asks torch what the trainer's device has.
-
-    Args:
-        config: of the run.
-        spec: of its environments.
     """
     told = []
     for key, (value, why) in _choices(config, spec):

@@ -110,7 +110,6 @@ class RoleContext:
     Attributes:
         role: name in the table of roles; supervisor for their parent.
         index: the number in the name; chooses seeds and peers.
-        config: of the whole run.
         stop: set by SIGTERM and Ctrl-C.
     """
 
@@ -221,7 +220,7 @@ class RoleContext:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Of all that must be equal in a run, as far as this role knows it."""
+        """Digests of what must be equal in a run, as far as this role knows it."""
         return config_digests(self.config) | space_digests(self.run.env_spec)
 
     def hello(self, endpoints: dict[str, str], *, generation: int = 0) -> Hello:

@@ -1,4 +1,4 @@
-"""Health of roles: each role updates a small file, which `aclearn health` reads.
+"""Health of a role: it updates a small file, which `aclearn health` reads.
 
 Only roles with `ACLEARN_RUNTIME_DIR` in their environment, as in a container, have a file. A role
 removes it when it ends; a remaining file means that its process died.
@@ -65,7 +65,6 @@ class HealthFile:
 
     Args:
         directory: of the reports; created if missing.
-        name: of the role.
         needs: the roles that it cannot work without.
         silent_after_s: silence after which the role counts as hung, in seconds.
         restarts: number of earlier starts.
@@ -151,40 +150,3 @@ def open_health(config: Config, spec: RoleSpec, name: str, restarts: int) -> Hea
 def missing_role(needs: Sequence[str], there: Collection[str]) -> str:
     """The first missing role of `needs`, as text; empty if all are there."""
     return next((f"a {role}" for role in needs if role not in there), "")
-
-
-def read_reports(directory: Path) -> list[HealthReport]:
-    """All readable reports in `directory`."""
-    reports = []
-    for path in sorted(directory.glob("*.json")):
-        try:
-            reports.append(HealthReport(**json.loads(path.read_bytes())))
-        except (OSError, ValueError, TypeError):
-            continue
-    return reports
-
-
-def judge(report: HealthReport, now: float, *, runs: bool) -> tuple[bool, str]:
-    """Whether a role works, and the reason in one line.
-
-    Args:
-        report: of the role.
-        now: monotonic seconds, of the same machine.
-        runs: whether its process runs.
-    """
-    silence_s = now - report.at
-    if not runs:
-        return False, f"{report.name} has died (process {report.pid})"
-    if silence_s > report.silent_after_s:
-        return False, f"{report.name} hangs: no report for {silence_s:.0f} s"
-    if report.waits_for:
-        return False, f"{report.name} waits for {report.waits_for}"
-    return True, f"{report.name} works"
-
-
-def health_of(directory: Path, now: float) -> tuple[bool, str]:
-    """Whether every role that reports to `directory` works, and the reason in one line."""
-    judged = [judge(r, now, runs=psutil.pid_exists(r.pid)) for r in read_reports(directory)]
-    if not judged:
-        return False, f"no role runs here: no report in {directory}"
-    return all(good for good, _ in judged), "; ".join(why for _, why in judged)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from typing_extensions import override
+
 from aclearn.telemetry import WaitMeter
 from services.role.monitor_client import MonitorClient
 
@@ -40,11 +42,10 @@ def run_to_end(role: Role) -> int:
     return role.exit_status
 
 
-class MonitoredRole:
+class MonitoredRole(Role):
     """A role that works until the monitor or a signal stops it.
 
     Args:
-        monitor: of this role.
         meter: measures the messages to and from the monitor.
         work: one round of the work; waits up to the given seconds.
         end: ends the work in any case; called before the last heartbeat.
@@ -61,8 +62,8 @@ class MonitoredRole:
         self._work, self._end = work, end
         self._stopped = False
 
+    @override
     def step(self, timeout_s: float) -> bool:
-        """As `Role.step`; raises the errors of `work`."""
         self._stopped = not self._monitor.goes_on(self._meter)
         if not self._stopped:
             self._work(timeout_s)

@@ -98,7 +98,6 @@ class MonitorClient:
         health: receives the reason to wait.
         number_given: the monitor gave the number in the name; `tick` raises `NumberTaken` if
             another process has taken it before the first hello.
-        clock: monotonic seconds.
     """
 
     def __init__(

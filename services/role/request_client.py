@@ -19,7 +19,6 @@ class PeerLink:
     """A client of one peer that reconnects when the peer restarts.
 
     Args:
-        context: of the role.
         endpoint: the name of the peer's endpoint, e.g. weights.
         index: which of several peers that serve it, modulo their number.
         suffix: tells the connection from others of this process to the endpoint.
@@ -81,14 +80,11 @@ class RequestClient(Generic[Key]):
     """Sends requests to one peer at a time, repeats them when due, and matches the answers.
 
     Args:
-        link: to the peer.
         policy: when requests are repeated.
         take: handles a message of the peer; returns the key of the answered request, or None.
-        clock: monotonic seconds.
 
     Attributes:
         requests: the unanswered ones.
-        link: to the peer.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ def say_amp(say: isolated.Say, yaml: str) -> None:
 
 
 def _trainer_device(config: Config) -> torch.device:
-    """As the trainer chooses it."""
+    """The device that the trainer chooses."""
     from aclearn.policies.devices import choose_device
 
     if config.resident.envs is not None:

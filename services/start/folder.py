@@ -44,7 +44,6 @@ def role_folder(config: Config, role: str) -> RunFolder:
     if that has learned nothing and no process writes it.
 
     Args:
-        config: of the run.
         role: of the caller, the only writer of that role's files.
 
     Raises:
@@ -97,7 +96,6 @@ def check_same_run(
 
     Args:
         here: a configuration.
-        folder: of a run.
         groups: of keys that must not differ.
 
     Raises:

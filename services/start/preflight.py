@@ -50,7 +50,6 @@ def check_run(
     """Check that a run can start on this machine.
 
     Args:
-        config: of the run.
         monitor: address of its monitor.
         resume: whether the run exists.
         stop: set by signals; ends the wait for the environment.
@@ -190,8 +189,6 @@ def check_sizes(
 
     Args:
         config: gives T and B.
-        spec: of the environment.
-        architecture: of the policy.
         most_bytes: of one array.
 
     Raises:

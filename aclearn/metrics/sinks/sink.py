@@ -13,7 +13,6 @@ class SinkRun:
     """The run of a sink.
 
     Attributes:
-        name: of the run.
         path: its folder; a sink may keep files of its own there, such as the id of a remote run.
         config: every key of its configuration, as in `config.yaml`; `env.kwargs` in the clear.
         resumed: whether the run has written metrics before: it is resumed, or its monitor was

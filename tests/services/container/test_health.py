@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from aclearn.config import config_from_yaml
-from services.role.health import HealthFile, health_of, read_reports
+from services.container.health import health_of, read_reports
+from services.role.health import HealthFile
 from services.roles import ROLES
 
 CHAIN = "compressor: {chain: [onnx]}\n"
