@@ -98,7 +98,7 @@ def test_resident_environments_of_another_number_begin_other_episodes(tmp_path: 
         run = WholeRun(tmp_path, resume=part > 0, run={"max_updates": 4 * part + 4}, **groups)
         trainer = run.roles["trainer-0"]._trainer
         assert trainer.generation == part
-        begun.append(trainer.envs.buffers.observations[-1].numpy().copy())
+        begun.append(trainer.source.envs.buffers.observations[-1].numpy().copy())
         run.run()
     rows = np.concatenate(begun)
     assert len(np.unique(rows, axis=0)) == 8 + 6 + 8
