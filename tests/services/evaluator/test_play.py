@@ -14,6 +14,7 @@ from aclearn.envs.factory import read_spec
 from aclearn.types import OBSERVATION, ActionSpec, PolicyOutput
 from services.evaluator.evaluate import Evaluation
 from services.evaluator.play import play, visit
+from services.evaluator.saved_policy import SavedPolicy
 
 _SEED, _ENVS = 8, 16
 
@@ -62,10 +63,14 @@ def _length(seed: int) -> int:
     return 1 + seed % 4
 
 
-def _saved(**kwargs) -> SimpleNamespace:
+def _saved(**kwargs) -> SavedPolicy:
     config = Config(env=EnvConfig(id=f"{__name__}:Parity", kwargs=kwargs))
-    architecture = SimpleNamespace(action_spec=ActionSpec.discrete(2))
-    return SimpleNamespace(config=config, architecture=architecture, spec=read_spec(config.env))
+    return _of(config, ActionSpec.discrete(2))
+
+
+def _of(config: Config, action: ActionSpec) -> SavedPolicy:
+    trained = SimpleNamespace(acting=lambda: SimpleNamespace(action_spec=action))
+    return SavedPolicy(config, read_spec(config.env), trained, {}, None)
 
 
 @pytest.mark.parametrize("greedy", [True, False])
@@ -134,8 +139,7 @@ def test_what_is_not_allowed_is_never_played() -> None:
             "actors.max_env_faults": 0,
         }
     )
-    architecture = SimpleNamespace(action_spec=ActionSpec.discrete(6))
-    saved = SimpleNamespace(config=config, architecture=architecture, spec=read_spec(config.env))
+    saved = _of(config, ActionSpec.discrete(6))
     for greedy in (True, False):
         played = play(saved, Indifferent(), episodes=3, greedy=greedy, seed=_SEED)
         assert played.lengths == [8] * 3
