@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from aclearn.control import Directive, Note, SaveBest, StopCondition, StopRole, StopRun, obey
 from aclearn.metrics import MetricsAggregator
@@ -37,8 +37,7 @@ from services.monitor.claims import (
 )
 from services.monitor.directive_channel import DirectiveChannel
 from services.monitor.ending import GOODBYE_WITHIN_S, Ending, Phase
-from services.monitor.indicator_collector import IndicatorCollector
-from services.monitor.line_maker import LineMaker
+from services.monitor.lines import Lines
 from services.monitor.plugins import Plugins
 from services.monitor.registry import Member, OutgoingMessage, Registry
 from services.monitor.status_report import MOST_EVENT, StatusReport, status_text
@@ -50,6 +49,18 @@ from services.roles import ROLES, TRAINER
 _AWAY_SHARE = 0.25
 #: Least seconds between two calls of the plug-ins.
 _OBSERVE_EVERY_S = 0.1
+
+
+class _Sender(NamedTuple):
+    """Whose message it is, and when it came."""
+
+    routing_id: bytes
+    envelope: Envelope
+    now: float
+
+    @property
+    def incarnation(self) -> str:
+        return self.envelope.incarnation
 
 
 class MonitorState:
@@ -69,7 +80,7 @@ class MonitorState:
         directives: of the monitor before, as of `DirectiveChannel.state`.
         numbers_from: time of the first number that is handed out: a restarted monitor must first
             learn the numbers of living processes.
-        frames_per_step: as of `LineMaker`.
+        frames_per_step: as of `Lines`.
         digests: of what every process must have in common with the monitor.
 
     Attributes:
@@ -97,7 +108,6 @@ class MonitorState:
         self._digests = dict(digests or {})
         self._registry, self._metrics, self._goal = registry, metrics, goal
         self._plugins, self._numbers_from = plugins, numbers_from
-        self._indicators = IndicatorCollector(expected or {})
         self._channel, self._ending = DirectiveChannel(), Ending()
         self._channel.restore(directives or {}, self._plugins.rank_of)
         self.report = StatusReport()
@@ -109,11 +119,12 @@ class MonitorState:
         self._active_clock = ActiveClock(_AWAY_SHARE * registry.silent_after_s)
         self._claims = HeartbeatClaims()
         self.refused = 0
-        self._lines = LineMaker(
+        self._lines = Lines(
             metrics,
-            self._plugins,
+            plugins,
             indicators or IndicatorSet(),
             lambda: {**goal.fields(), **self._channel.gauges(), **figures()},
+            expected or {},
             frames_per_step=frames_per_step,
         )
         self.line: dict[str, Any] = {}
@@ -136,25 +147,8 @@ class MonitorState:
 
     def take(self, routing_id: bytes, envelope: Envelope, now: float) -> list[OutgoingMessage]:
         """Take one message; returns the answers."""
-        message, incarnation = envelope.message, envelope.incarnation
-        answers: list[Message] = []
-        if isinstance(message, NumberRequest):
-            answers = self._number(incarnation, message.role, now)
-        elif isinstance(message, Hello):
-            answers = [self._hello(routing_id, incarnation, message)]
-        elif isinstance(message, Heartbeat):
-            answers = self._heartbeat(incarnation, message, now)
-        elif isinstance(message, DirectiveAck):
-            self._acknowledge(incarnation, message)
-        elif isinstance(message, DirectiveMessage):  # a supervisor ends the run
-            answer = obey(message, {StopRun: lambda end: self.stop(end.reason, now)})
-            self.refused += bool(answer.refusal)
-            answers = [answer]
-        elif isinstance(message, StatusRequest):
-            self._supervisor = Member(
-                "supervisor", 0, incarnation, routing_id, {}, heard_at=self._active_clock.seconds
-            )
-            answers = [Status(status_text(self.status() | {"answers": envelope.sequence}))]
+        take = _TAKEN[type(envelope.message)]
+        answers = take(self, envelope.message, _Sender(routing_id, envelope, now))
         return [OutgoingMessage(routing_id, answer) for answer in answers]
 
     def observe_time(self, now: float) -> list[OutgoingMessage]:
@@ -214,19 +208,21 @@ class MonitorState:
     def _wall(self, now: float) -> float:
         return now if self._wall_clock is None else self._wall_clock()
 
-    def _number(self, incarnation: str, role: str, now: float) -> list[Message]:
-        if (fault := number_fault(role)) is not None:
+    def _number(self, request: NumberRequest, sender: _Sender) -> list[Message]:
+        if (fault := number_fault(request.role)) is not None:
             return [MembershipReply("leave", fault)]
-        if now < self._numbers_from:
+        if sender.now < self._numbers_from:
             return []  # the process asks again
-        return [Number(self._registry.hand_out(incarnation, role, self._active_clock.seconds))]
+        now = self._active_clock.seconds
+        return [Number(self._registry.hand_out(sender.incarnation, request.role, now))]
 
-    def _hello(self, routing_id: bytes, incarnation: str, hello: Hello) -> Message:
+    def _hello(self, hello: Hello, sender: _Sender) -> list[Message]:
+        incarnation = sender.incarnation
         member = Member(
             hello.role,
             hello.number,
             incarnation,
-            routing_id,
+            sender.routing_id,
             dict(hello.endpoints),
             heard_at=self._active_clock.seconds,
             host=hello.host,
@@ -242,11 +238,11 @@ class MonitorState:
         if refusal is not None:
             process = f"{member.name} at {hello.host} (process {hello.pid})"
             self.report.event_once(incarnation, refusal, f"{process} is refused: {refusal}")
-            return MembershipReply("leave", refusal)
+            return [MembershipReply("leave", refusal)]
         if (holder := self._registry.taken_by(member)) is not None:
             if self.phase is not Phase.RUNNING:
-                return MembershipReply("stop", self.reason or "")
-            return MembershipReply("wait", holder)
+                return [MembershipReply("stop", self.reason or "")]
+            return [MembershipReply("wait", holder)]
         if hello.note and self._registry.get(incarnation) is None:
             self.report.event(f"{member.name} is back: {hello.note}")
         if (replaced := self._registry.hello(member)) is not None:
@@ -257,7 +253,7 @@ class MonitorState:
             for other in self._registry.members:
                 if other.spaces and differing(other.spaces, member.spaces):
                     self._leave(other)
-        return self._peers()
+        return [self._peers()]
 
     def _difference(self, member: Member, hello: Hello) -> str | None:
         """Why a process cannot take part: it differs from the run. None if it does not."""
@@ -278,7 +274,8 @@ class MonitorState:
             "(its config.yaml) and environment, or with --force"
         )
 
-    def _heartbeat(self, incarnation: str, heartbeat: Heartbeat, now: float) -> list[Message]:
+    def _heartbeat(self, heartbeat: Heartbeat, sender: _Sender) -> list[Message]:
+        incarnation, now = sender.incarnation, sender.now
         member = self._registry.heard(incarnation, self._active_clock.seconds)
         if member is None:
             return [MembershipReply("hello", "unknown incarnation: say hello")]
@@ -292,11 +289,7 @@ class MonitorState:
                 f"{MOST_LABELS} labels of {MOST_LABEL_BYTES} bytes are allowed",
             )
         if (fault := self._claims.fault(incarnation, fitting)) is None:
-            wall = self._wall(now)
-            self._metrics.observe_heartbeat(member.role, incarnation, fitting, wall, clock_s=now)
-            self._lines.observe_episodes(fitting)
-            if self._plugins:
-                self._indicators.take(member, fitting, self._metrics.time_s(wall))
+            self._lines.take(member, fitting, now, self._wall(now))
         else:
             self.refused += 1
             words = f"{member.name} reports implausible values: {fault}"
@@ -306,11 +299,26 @@ class MonitorState:
             self._leave(member, keep_metrics=member.role == TRAINER.name)
         return answers
 
-    def _acknowledge(self, incarnation: str, answer: DirectiveAck) -> None:
+    def _acknowledge(self, answer: DirectiveAck, sender: _Sender) -> list[Message]:
+        incarnation = sender.incarnation
         self._channel.acknowledge(incarnation, answer.id, refused=bool(answer.refusal))
         if answer.refusal and (member := self._registry.get(incarnation)) is not None:
             words = f"{member.name} refuses directive {answer.id}: {answer.refusal}"
             self.report.event_once(incarnation, f"refusal {answer.id}", words)
+        return []
+
+    def _obey(self, directive: DirectiveMessage, sender: _Sender) -> list[Message]:
+        """A supervisor ends the run; nothing else is obeyed."""
+        answer = obey(directive, {StopRun: lambda end: self.stop(end.reason, sender.now)})
+        self.refused += bool(answer.refusal)
+        return [answer]
+
+    def _tell_status(self, request: StatusRequest, sender: _Sender) -> list[Message]:
+        now = self._active_clock.seconds
+        self._supervisor = Member(
+            "supervisor", 0, sender.incarnation, sender.routing_id, {}, heard_at=now
+        )
+        return [Status(status_text(self.status() | {"answers": sender.envelope.sequence}))]
 
     def _leave(self, member: Member, *, keep_metrics: bool = False) -> None:
         self._registry.leave(member.incarnation)
@@ -335,9 +343,7 @@ class MonitorState:
     def _ask_plugins(self, now: float) -> None:
         if not self._plugins:
             return
-        wall = self._wall(now)
-        line, time_s = self._lines.recent(now, wall), self._metrics.time_s(wall)
-        seen = self._indicators.look(self._registry.members, line, time_s)
+        seen = self._lines.indicators(self._registry.members, now, self._wall(now))
         for rank, name, directive in self._plugins.observe(seen):
             if isinstance(directive.payload, Note):
                 self.report.note(directive.payload.text[:MOST_EVENT])
@@ -368,3 +374,15 @@ class MonitorState:
         first = [spec.name for spec in ROLES.values() if spec.stops_first]
         for to in {Phase.STOPPING_ACTORS: first, Phase.STOPPING_ALL: ["all"]}.get(phase, []):
             self._channel.issue(Directive(to, StopRole(self.reason or "")), by="monitor")
+
+
+_TAKEN: dict[type[Message], Callable[[MonitorState, Any, _Sender], list[Message]]] = {
+    NumberRequest: MonitorState._number,
+    Hello: MonitorState._hello,
+    Heartbeat: MonitorState._heartbeat,
+    DirectiveAck: MonitorState._acknowledge,
+    DirectiveMessage: MonitorState._obey,
+    StatusRequest: MonitorState._tell_status,
+}
+ACCEPTED: tuple[type[Message], ...] = tuple(_TAKEN)
+"""Messages that the monitor takes."""

@@ -21,9 +21,7 @@ from aclearn.metrics.sinks import SinkRun, SinkSet, load_sinks
 from aclearn.runs import RunFolder
 from aclearn.telemetry import WaitMeter
 from aclearn.views import PlainConsole
-from aclearn.wire import (
-    Server,
-)
+from aclearn.wire import Server
 from services.ending.words import closing_words
 from services.monitor.core import MonitorState
 from services.monitor.ending import Phase

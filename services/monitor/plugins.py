@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from aclearn.config import Config
@@ -43,13 +44,12 @@ class Plugins:
     def observe(self, indicators: Indicators) -> Iterator[tuple[int, str, Directive]]:
         """The plug-ins' directives, each with the rank and name of its plug-in."""
         for rank, (name, plugin) in enumerate(self._named.items()):
-            try:
-                directives = list(plugin.observe(indicators))
-                for directive in directives:
+            directives: list[Directive] = []
+            with self._guard(name):
+                given = list(plugin.observe(indicators))
+                for directive in given:
                     self._check(directive)
-            except Exception as error:
-                self._fail(name, error)
-                continue
+                directives = given
             for directive in directives:
                 yield rank, name, directive
 
@@ -66,24 +66,19 @@ class Plugins:
         if not self._named:
             return
         for name, plugin in self._named.items():
-            try:
+            with self._guard(name):
                 gauges = dict(plugin.gauges())
                 if not is_metrics_line(gauges):
                     raise ValueError(f"gauges() returned a non-finite value: {gauges!r:.200}")
-            except Exception as error:
-                self._fail(name, error)
-                continue
-            prefix = "" if isinstance(plugin, _NAME_THEIR_GAUGES) else "plugin_"
-            line |= {f"{prefix}{gauge}": value for gauge, value in gauges.items()} | line
+                prefix = "" if isinstance(plugin, _NAME_THEIR_GAUGES) else "plugin_"
+                line |= {f"{prefix}{gauge}": value for gauge, value in gauges.items()} | line
         line["monitor_plugin_failures"] = float(self.failures)
 
     def close(self) -> None:
         """Close each plug-in."""
         for name, plugin in self._named.items():
-            try:
+            with self._guard(name):
                 plugin.close()
-            except Exception as error:
-                self._fail(name, error)
 
     def _check(self, directive: Directive) -> None:
         """Check that a directive has a receiver, and a payload that can be sent and obeyed.
@@ -104,13 +99,18 @@ class Plugins:
         payload.values()  # within its bounds
         payload.check(self._config)
 
-    def _fail(self, name: str, error: Exception) -> None:
-        self.failures += 1
-        # one traceback per plug-in and class of error: it may fail ten times a second
-        seen = f"{name} {type(error).__name__}"
-        if seen not in self._reported:
-            self._reported.add(seen)
-            _LOGGER.error("event=plugin_failed plugin=%s", name, exc_info=error)
+    @contextmanager
+    def _guard(self, name: str) -> Iterator[None]:
+        """Count and log an error of the plug-in of that name."""
+        try:
+            yield
+        except Exception as error:
+            self.failures += 1
+            # one traceback per plug-in and class of error: it may fail ten times a second
+            seen = f"{name} {type(error).__name__}"
+            if seen not in self._reported:
+                self._reported.add(seen)
+                _LOGGER.error("event=plugin_failed plugin=%s", name, exc_info=error)
 
 
 def load_plugins(

@@ -12,7 +12,7 @@ from aclearn.control.tuner.remembered_counts import RememberedCounts
 from aclearn.runs import TUNER_FILE, RunFolder
 from aclearn.wire import Heartbeat
 from services.monitor.directive_channel import DirectiveChannel
-from services.monitor.indicator_collector import IndicatorCollector
+from services.monitor.lines import IndicatorCollector
 from services.monitor.registry import Member, OutgoingMessage
 from tests.support.clock import Clock
 
