@@ -69,10 +69,6 @@ class MonitorState:
     Pure: time is an argument; it sends nothing.
 
     Args:
-        registry: the members.
-        metrics: aggregates the heartbeats.
-        goal: ends the run.
-        plugins: give directives.
         indicators: of the run; by default only ours.
         expected: role → configured number of processes.
         wall_clock: the run's time in seconds, for metrics; without it, the time argument is used.
@@ -80,7 +76,6 @@ class MonitorState:
         directives: of the monitor before, as of `DirectiveChannel.state`.
         numbers_from: time of the first number that is handed out: a restarted monitor must first
             learn the numbers of living processes.
-        frames_per_step: as of `Lines`.
         digests: of what every process must have in common with the monitor.
 
     Attributes:
@@ -132,7 +127,7 @@ class MonitorState:
 
     @property
     def directives(self) -> dict[str, Any]:
-        """The directives that the next monitor continues with; see `DirectiveChannel.state`."""
+        """The directives that the next monitor continues with."""
         return self._channel.state()
 
     @property
@@ -184,13 +179,7 @@ class MonitorState:
         return self.line
 
     def stop(self, reason: str, now: float, *, in_haste: bool = False) -> None:
-        """End the run in order.
-
-        Args:
-            reason: for the summary; the first one stays.
-            now: seconds.
-            in_haste: do not wait for a role that is busy.
-        """
+        """End the run in order, for the first reason given; in haste it waits for no busy role."""
         self._in_haste |= in_haste
         if self._ending.begin(reason[:MOST_EVENT], now):
             self.report.event(f"run ends: {reason}")

@@ -53,8 +53,8 @@ class DirectiveChannel:
 
     Attributes:
         issued: number of directives so far; the id of the newest.
-        overruled: number of directives so far that a higher rank contradicted.
-        refused: number of deliveries so far that a receiver refused.
+        overruled: those that a higher rank contradicted.
+        refused: deliveries that a receiver refused.
     """
 
     issued: int = 0
@@ -85,13 +85,7 @@ class DirectiveChannel:
                 del self._standing[key]
 
     def issue(self, directive: Directive, *, by: str, rank: int = MONITOR_RANK) -> None:
-        """Put a directive in force; repeating it has no effect.
-
-        Args:
-            directive: the receiver and the message.
-            by: name of the plug-in, for the log.
-            rank: of the plug-in; the highest wins.
-        """
+        """Put a plug-in's directive in force; repeating it has no effect, the highest rank wins."""
         payload = directive.payload
         by_rank = self._standing.setdefault((directive.to, type(payload)), {})
         if (before := by_rank.get(rank)) is not None and before.directive.payload == payload:
@@ -127,9 +121,7 @@ class DirectiveChannel:
     ) -> None:
         """Continue from the `state` of an earlier monitor, as far as it is valid.
 
-        Args:
-            state: of that monitor; {} for a new run.
-            rank_of: rank of the named plug-in; None where it is gone, or cannot give the directive.
+        `rank_of` a plug-in is None if it is gone, or cannot give the directive.
         """
         kinds = {kind.__name__: kind for kind in DIRECTIVES if kind.kept}
         try:

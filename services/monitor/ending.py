@@ -46,10 +46,7 @@ class Ending:
     def advance(self, members: list[Member], now: float, *, within_s: float) -> Phase:
         """The phase at `now`: the next one once all roles of this one have left or are late.
 
-        Args:
-            members: the roles that have not left.
-            now: seconds.
-            within_s: time for all roles to leave, at least `GOODBYE_WITHIN_S`.
+        All roles have `within_s` to leave, those that stop first `GOODBYE_WITHIN_S`.
         """
         took_s = now - self._since
         if self.phase is Phase.STOPPING_ACTORS:

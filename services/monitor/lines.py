@@ -24,11 +24,7 @@ _MOST_EPISODES, _MOST_HEARTBEATS = 65_536, 4096
 
 
 class IndicatorCollector:
-    """Gathers heartbeats for plug-ins, and counts deaths without a last heartbeat.
-
-    Args:
-        expected: role → configured number of processes.
-    """
+    """Gathers heartbeats for plug-ins, and counts deaths without a last heartbeat."""
 
     def __init__(self, expected: Mapping[str, int]) -> None:
         self._expected = MappingProxyType(dict(expected))
@@ -87,11 +83,7 @@ class Lines:
     """Joins the metrics of roles, monitor, plug-ins and indicators.
 
     Args:
-        metrics: aggregates the roles'.
-        plugins: give gauges.
-        indicators: computed last.
         figures: gives the monitor's own metrics.
-        expected: role → configured number of processes.
         frames_per_step: emulator frames of an agent step; None where there is no emulator.
     """
 

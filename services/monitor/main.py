@@ -46,11 +46,7 @@ _RECONNECTED_WITHIN_S = 3.0
 class MonitorRole:
     """Runs the monitor until the run is over; the last step writes the summary.
 
-    Args:
-        context: of the monitor.
-
-    Raises:
-        ConfigError: a plug-in, an indicator or a sink cannot be loaded.
+    Raises `ConfigError` if a plug-in, an indicator or a sink cannot be loaded.
     """
 
     exit_status = 0

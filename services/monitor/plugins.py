@@ -118,11 +118,7 @@ def load_plugins(
 ) -> dict[str, MonitorPlugin]:
     """The plug-ins of `monitor.plugins` by name; a repeated name gets a number.
 
-    Args:
-        entries: one each.
-
-    Raises:
-        ConfigError: one cannot be imported or made, or is no `MonitorPlugin`.
+    Raises `ConfigError` if one cannot be imported or made, or is no `MonitorPlugin`.
     """
     named = ((entry.name, entry.arguments.model_dump()) for entry in entries)
     return make_extensions(named, key="monitor.plugins", expected=MonitorPlugin)

@@ -21,12 +21,7 @@ class Member:
     """One living process of the run.
 
     Attributes:
-        number: of the name, e.g. 3 of actor-3.
-        routing_id: of its socket.
         heard_at: time of its last message, in seconds of the registry's clock.
-        host: the machine's name.
-        pid: of the process, on its own machine.
-        generation: of a trainer.
         spaces: digests of its environment's spaces; empty if it has none.
     """
 

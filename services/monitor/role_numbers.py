@@ -25,8 +25,7 @@ class _Given(NamedTuple):
 class HandedOutNumbers:
     """Numbers of processes that have not said hello yet. Pure.
 
-    Args:
-        first: role → its lowest number to hand out, 0 if missing.
+    Those of a role begin with its entry in `first`, or with 0.
     """
 
     def __init__(self, first: Mapping[str, int]) -> None:
@@ -34,14 +33,7 @@ class HandedOutNumbers:
         self._given: dict[str, _Given] = {}
 
     def give(self, incarnation: str, role: str, taken: Collection[int], now: float) -> int:
-        """The lowest free number of `role`; a process that asks again gets the same one.
-
-        Args:
-            incarnation: of the process that asks.
-            role: its role.
-            taken: numbers of the other processes of that role.
-            now: in seconds.
-        """
+        """The lowest number of `role` that is not taken; the same one if a process asks again."""
         known = self._given.pop(incarnation, None)
         if known is not None and known.role == role:
             number = known.number

@@ -50,10 +50,6 @@ def started_seconds_ago(last_written: Moment | None, now: Moment) -> float:
 
     It began with the command, not the monitor; but a monitor that restarts within a run continues
     from its predecessor's last line. A pause between two parts or two boots does not count.
-
-    Args:
-        last_written: when metrics were last written; None if never.
-        now: this moment.
     """
     command = read_moment(os.environ.get(STARTED_AT_VARIABLE, ""))
     if command is None:
