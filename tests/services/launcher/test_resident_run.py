@@ -225,46 +225,18 @@ def test_a_batch_ends_where_the_run_does(loss: str, after: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "words"),
-    [
-        ({"actors": {"inference": "predictor"}}, "actors.inference: with resident.envs"),
-        ({"compressor": {"chain": ["onnx"]}}, "compressor.chain: with resident.envs"),
-        ({"actors": {"behaviour_parameters": True}}, "actors.behaviour_parameters: with"),
-        ({"actors": {"processes": 3}}, "actors.processes: with .* or set 2$"),
-        ({"trainer": {"unrolls_per_batch": 1}}, "trainer.unrolls_per_batch: with .* or set 2$"),
-        ({"env": {"id": "CartPole-v1", "action_mask": "info"}}, "env.action_mask: with"),
-        ({"tuner": {"enabled": True}}, "tuner.enabled: with resident.envs"),
-        ({"resident": {"envs": 0}}, "resident.envs: expected "),
-        ({"resident": {"envs": 2, "device": "tpu"}}, "resident.device: expected"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_settings_that_contradict_resident_environments(groups: dict[str, Any], words: str) -> None:
-    settings = {"env": {"id": "CartPole-v1"}, "resident": {"envs": 4}} | groups
-    with pytest.raises(ConfigError, match=words):
-        config_from_yaml(yaml.safe_dump(settings))
-
-
-@pytest.mark.parametrize(
     ("changes", "words"),
     [
         (
             {"resident": {"envs": 4, "env": "Pendulum", "device": "cpu"}},
             "resident.env: Pendulum has observations",
         ),
-        ({"env": {"id": "Taxi-v3"}}, "there is no resident environment for env.id Taxi-v3"),
-        ({"resident": {"envs": 4, "env": "Cartpole", "device": "cpu"}}, "did you mean CartPole"),
         ({"policy": {"architecture": "nature"}}, "'nature' needs images"),
-        (
-            {"resident": {"envs": 10**7, "device": "cpu"}, "actors": {"unroll_length": 4096}},
-            r"resident.envs: 10000000 environments need .* \(4096 recorded steps .* \d+ fit",
-        ),
     ],
-    ids=("other spaces", "not resident", "unknown", "another policy", "beyond memory"),
+    ids=("other spaces", "another policy"),
 )
 def test_an_environment_that_does_not_fit(changes: dict[str, Any], words: str) -> None:
     settings = {"env": {"id": "CartPole-v1"}, "policy": {"architecture": "mlp"}}
     config = config_from_yaml(yaml.safe_dump(settings | _RESIDENT | changes))
-    spec = find_env("CartPole").spec()
     with pytest.raises(AclearnError, match=words):
-        make_trainer(config, spec)
+        make_trainer(config, find_env("CartPole").spec())

@@ -153,7 +153,7 @@ def test_at_a_bound_of_the_run_unrolls_are_counted_and_the_actor_waits(front, to
     assert isinstance(front.ask(WeightsRequest(-1, -1)), Weights)
 
 
-def test_weights_are_answered_while_the_queue_is_full(front, tools) -> None:
+def test_weights_and_observations_are_answered_while_the_queue_is_full(front, tools) -> None:
     for n in range(2):
         front.ship(replace(tools.make_unroll(), env_steps_before=6 * n, env_steps_after=6 * n + 6))
     front.answers(2)
@@ -163,6 +163,7 @@ def test_weights_are_answered_while_the_queue_is_full(front, tools) -> None:
     assert (answer.generation, answer.version) == (0, 1)
     assert answer.tensors["a"].tolist() == [1, 1]
     assert front.ask(WeightsRequest(0, 1)) == NoNewerWeights()
+    assert len(front.ask(ObservationsRequest(1)).observations) == 1
 
 
 def test_observations_are_those_of_the_admitted_unrolls(front, tools) -> None:
@@ -184,14 +185,6 @@ def test_observations_are_those_of_the_admitted_unrolls(front, tools) -> None:
         assert observations.shape == (expected, 3)
         drawn = {row.tobytes() for row in observations}
         assert len(drawn) == expected and drawn <= visited
-
-
-def test_observations_are_answered_while_the_queue_is_full(front, tools) -> None:
-    for n in range(2):
-        front.ship(replace(tools.make_unroll(), env_steps_before=6 * n, env_steps_after=6 * n + 6))
-    front.answers(2)
-    assert front.queue.full
-    assert len(front.ask(ObservationsRequest(1)).observations) == 1
 
 
 def test_the_end_is_a_final_heartbeat_to_the_monitor(front, tools) -> None:
