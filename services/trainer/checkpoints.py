@@ -169,7 +169,7 @@ class TrainerCheckpoints:
     def _note_saved(self, state: Mapping[str, Any]) -> None:
         self._saved_at, self._error = self._clock(), ""
         self._saved_updates = state["counters"]["updates"]
-        self._saved_steps = state["ledger"]["learned_steps"]
+        self._saved_steps = state["account"]["learned_steps"]
 
     def _saved_best(self) -> float | None:
         try:

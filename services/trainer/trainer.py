@@ -91,7 +91,7 @@ class Trainer:
         self.counters = TrainerCounters(**state["counters"])
         torch.set_rng_state(torch.from_numpy(tensors["random/torch"].copy()))
         self.learner.load_state_tensors(dict(tensors))
-        self.account.restore(state["ledger"])
+        self.account.restore(state["account"])
         self.source.restore(tensors)
         self._look_at_bound()
 
@@ -276,5 +276,5 @@ class Trainer:
             "policy": self.account.policy,
             "generation": self.generation,
             "counters": dict(vars(self.counters)),
-            "ledger": self.account.state(),
+            "account": self.account.state(),
         }

@@ -76,7 +76,7 @@ def warm_start(config: Config, architecture: Architecture) -> WarmStart:
     if there is None or there.loss.kind != config.loss.kind:
         tensors.pop(_ADVANTAGES, None)
     if there is not None:
-        last = there.optimiser.rate_after(int(checkpoint.state["ledger"]["learned_steps"]))
+        last = there.optimiser.rate_after(int(checkpoint.state["account"]["learned_steps"]))
         first = config.optimiser.learning_rate
         if first > _MUCH_LARGER * last:
             doubts.append(

@@ -60,7 +60,7 @@ def test_an_environment_that_changes_the_working_directory_moves_no_file(
     summary = run.finish()
     newest = load_newest(run.folder / "checkpoints")
     assert newest is not None
-    assert newest.state["ledger"]["learned_steps"] == summary["learned_steps"]
+    assert newest.state["account"]["learned_steps"] == summary["learned_steps"]
 
     # a moved run continues in its new place
     (here / "runs").rename(here / "moved")

@@ -82,7 +82,7 @@ def _ends_with_a_loss(run: Run) -> None:
     checkpoint = load_newest(run.folder / "checkpoints")
     assert checkpoint is not None
     saved = checkpoint.state["counters"]["updates"]
-    steps = summary["learned_steps"] - checkpoint.state["ledger"]["learned_steps"]
+    steps = summary["learned_steps"] - checkpoint.state["account"]["learned_steps"]
     assert summary["unsaved_updates"] == summary["updates"] - saved > 0
     assert summary["unsaved_steps"] == steps > 0
     *_, words, error = run.output.splitlines()

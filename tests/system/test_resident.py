@@ -41,7 +41,7 @@ def test_a_batch_of_minutes_is_no_silence_and_ctrl_c_ends_it_with_a_checkpoint(
     checkpoint = load_newest(run.folder / "checkpoints")
     assert checkpoint is not None
     assert checkpoint.state["counters"]["updates"] == summary["updates"]
-    assert checkpoint.state["ledger"]["learned_steps"] == summary["learned_steps"]
+    assert checkpoint.state["account"]["learned_steps"] == summary["learned_steps"]
 
 
 def test_a_killed_trainer_goes_on_from_its_checkpoint(system: System) -> None:
@@ -70,4 +70,4 @@ def test_a_killed_trainer_goes_on_from_its_checkpoint(system: System) -> None:
         check_line(line)
     saved = load_newest(run.folder / "checkpoints")
     assert saved is not None
-    assert saved.state["ledger"]["learned_steps"] == run.summary()["learned_steps"]
+    assert saved.state["account"]["learned_steps"] == run.summary()["learned_steps"]

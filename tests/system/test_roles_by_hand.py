@@ -36,9 +36,9 @@ def test_roles_with_local_inference_leave_on_a_signal_and_come_back(system: Syst
     _left_in_order(roles["trainer"], signal.SIGTERM)
     saved = load_newest(run.folder / "checkpoints")
     assert saved is not None
-    learned = saved.state["ledger"]["learned_steps"]
+    learned = saved.state["account"]["learned_steps"]
     assert learned > before + 500
-    bound = f"run.max_env_steps={saved.state['ledger']['env_steps'] + 2000}"
+    bound = f"run.max_env_steps={saved.state['account']['env_steps'] + 2000}"
     roles["trainer"] = system.role("trainer", config, address, bound)
     run.wait_for(lambda: run.last()["generation"] == 1, "the new trainer is known")
     run.wait_until_learning(beyond=learned + 300)
@@ -62,7 +62,7 @@ def test_roles_with_local_inference_leave_on_a_signal_and_come_back(system: Syst
     assert "event=run_continued" not in "".join(role.output for role in roles.values())
     last = load_newest(run.folder / "checkpoints")
     assert last is not None
-    assert last.state["ledger"]["learned_steps"] == summary["learned_steps"]
+    assert last.state["account"]["learned_steps"] == summary["learned_steps"]
 
 
 def test_a_second_trainer_waits_and_the_one_that_must_leave_saves_first(system: System) -> None:
@@ -93,7 +93,7 @@ def test_a_second_trainer_waits_and_the_one_that_must_leave_saves_first(system: 
     assert "trainer-0 is process" in first.output
     saved = load_newest(run.folder / "checkpoints")
     assert saved is not None
-    assert saved.state["ledger"]["learned_steps"] >= learned
+    assert saved.state["account"]["learned_steps"] >= learned
     for role in (*actors, second, run):
         _left_in_order(role, signal.SIGTERM, is_monitor=role is run)
 

@@ -17,7 +17,7 @@ from tests.support.waiting import DEADLINE_S, wait_for
 def _learned_in_checkpoint(folder: Path) -> int:
     checkpoint = load_newest(folder / "checkpoints")
     assert checkpoint is not None
-    return int(checkpoint.state["ledger"]["learned_steps"])
+    return int(checkpoint.state["account"]["learned_steps"])
 
 
 def test_ctrl_c_ends_the_run_within_ten_seconds_with_a_checkpoint(system: System) -> None:

@@ -25,7 +25,7 @@ def test_a_run_ends_at_its_bound_and_can_be_played_drawn_and_looked_at(system: S
     assert "max_env_steps" in run.output
     checkpoint = load_newest(run.folder / "checkpoints")
     assert checkpoint is not None
-    assert checkpoint.state["ledger"]["learned_steps"] == summary["learned_steps"]
+    assert checkpoint.state["account"]["learned_steps"] == summary["learned_steps"]
     assert checkpoint.state["counters"]["updates"] == summary["updates"] == checkpoint.label
     _check_events(run)
 

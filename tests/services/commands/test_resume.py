@@ -48,7 +48,7 @@ def finished(tmp_path_factory) -> Path:
     lines = read_metrics(folder / "r" / "metrics.jsonl")
     check_lines(lines)
     checkpoint = load_newest(folder / "r" / "checkpoints")
-    assert checkpoint.state["ledger"]["learned_steps"] == lines[-1]["learned_steps"] > 0
+    assert checkpoint.state["account"]["learned_steps"] == lines[-1]["learned_steps"] > 0
     return folder
 
 

@@ -32,7 +32,7 @@ def test_all_that_belongs_to_the_policy_comes_along_but_no_counters(tmp_path: Pa
     try:
         start = second.checkpoint()  # before it publishes anything
         assert start.state["counters"]["updates"] == 0
-        assert start.state["ledger"]["learned_steps"] == 0
+        assert start.state["account"]["learned_steps"] == 0
         taken = [n for n in learned if n.startswith(("weights/", "optimiser/", "normaliser/"))]
         assert len(taken) > 20 and learned["optimiser/policy.bias/step"] == 6
         for name in taken:
@@ -66,7 +66,7 @@ def test_what_may_harm_the_policy_is_told_and_a_worse_result_too(
     finally:
         first.close()
     learned = first.checkpoint()
-    last = 1e-3 * (1 - learned.state["ledger"]["learned_steps"] / 100)
+    last = 1e-3 * (1 - learned.state["account"]["learned_steps"] / 100)
     assert 0.0 < last < 1e-3 / 3
     config = config_from_yaml((first.path / "config.yaml").read_text())
     config = config.with_run(init_from=str(first.path), name="s")

@@ -146,11 +146,11 @@ def test_a_trainer_that_dies_between_publication_and_checkpoint_goes_on_from_the
     assert {u.generation for batch in new for u in batch} == {1}
     # the learning of the checkpoint and of the second trainer counts
     learned_since = steps_of(u for batch in new for u in batch)
-    assert summary["learned_steps"] == saved["ledger"]["learned_steps"] + learned_since
+    assert summary["learned_steps"] == saved["account"]["learned_steps"] + learned_since
     # and each step that the first one learned after it is lost
     assert (
         summary["dropped_steps"]["lost"]
-        >= published["learned_steps"] - saved["ledger"]["learned_steps"]
+        >= published["learned_steps"] - saved["account"]["learned_steps"]
     )
     assert summary["dropped_steps"]["old_generation"] > 0
 

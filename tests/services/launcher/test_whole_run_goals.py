@@ -25,7 +25,7 @@ def finished(run):
     check_line(summary)
     assert summary["in_flight_steps"] == 0
     assert run.checkpoint().label == summary["updates"]
-    assert run.checkpoint().state["ledger"]["learned_steps"] == summary["learned_steps"]
+    assert run.checkpoint().state["account"]["learned_steps"] == summary["learned_steps"]
     # a line a second, and one more at the end
     times = [0.0, *(line["time_s"] for line in run.lines())]
     assert max(b - a for a, b in pairwise(times)) <= 1.0 + 1 / 16
@@ -95,7 +95,7 @@ def test_the_best_checkpoint_has_the_highest_mean_of_the_whole_run(start) -> Non
         assert best is not None and best.state["return_mean_100"] == highest
         assert 0 < best.label <= summary["updates"] == updates
         # each step gives 1: the returns of a hundred episodes are no more than the steps so far
-        assert 100 * highest < best.state["ledger"]["learned_steps"] + 1
+        assert 100 * highest < best.state["account"]["learned_steps"] + 1
     assert summary["return_mean_100"] < highest and best.label < updates
     played = aclearn("evaluate", str(run.path), "--episodes", "3", "--best")
     assert f"after {best.label} updates" in played and f"a mean of {highest:.2f}" in played
