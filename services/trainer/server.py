@@ -226,13 +226,14 @@ class QueueLoop:
         unroll = envelope.message
         assert isinstance(unroll, Unroll)  # the server accepts no other
         steps = int(np.count_nonzero(unroll.valid))
+        unfit = None
         try:
             check_unroll(unroll, self._spec)
             reason = too_old(unroll, self._published.at, max_lag_versions=self._max_lag)
         except WireError as error:
             self._unrolls.refuse(routing_id, error)
-            reason = error.reason
-        reason = self._account.admit(
+            reason = unfit = error.reason
+        refusal = self._account.admit(
             envelope.incarnation,
             envelope.sequence,
             unroll.env_steps_before,
@@ -241,6 +242,7 @@ class QueueLoop:
             steps,
             reason,
         )
+        reason = unfit or refusal  # also where its counters do not fit either
         if reason is None and not self._queue.offer(unroll, unroll.nbytes):
             reason = "shutdown"
             self._account.dropped(reason, steps)

@@ -112,6 +112,9 @@ def test_a_malformed_unroll_is_counted_answered_and_not_admitted(front, tools) -
     assert heartbeat.counters["refused.bad_unroll"] == 1 == heartbeat.gauges["refused_messages"]
     assert (len(front.queue), _numbers(front)) == (0, (6, 6, 0))
     assert front.account.counters()[1] == {"bad_unroll": 6}
+    front.ship(bad)  # with the same counters
+    assert front.answers(2)[1].reason == "bad_unroll"
+    assert front.account.counters()[1] == {"bad_unroll": 6}
     # so is one for a policy that this trainer does not learn
     front.ship(tools.make_unroll(policy="other", env_steps_before=6, env_steps_after=12))
     assert [answer.reason for answer in front.answers(2)] == ["unknown_policy"] * 2
