@@ -139,7 +139,8 @@ def test_held_back_weights_are_those_of_so_many_versions_before() -> None:
     hold_back, shown = correction_ablation.HoldBack(3), []
     for version in (1, 2, 3, 5, 6, 7, 7, 12):  # the newest at each request
         weights = Weights(generation=0, version=version, tensors={"w": np.full(1, version, "f4")})
-        [frames] = hold_back(encode(weights, run="r", incarnation="t", sequence=version))
+        message = encode(weights, run="r", incarnation="t", sequence=version)
+        [frames] = hold_back("trainer-0", "actor-1", message)
         envelope = decode(frames)
         assert envelope.message.tensors["w"].tolist() == [envelope.message.version]
         assert (envelope.sequence, envelope.incarnation) == (version, "t")

@@ -4,6 +4,7 @@ import logging
 import re
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -182,10 +183,11 @@ def test_one_fault_too_many_ends_the_group_with_the_last_reason_in_one_line(
     assert "raise RuntimeError" in caplog.text and "Traceback" in caplog.text
 
 
-def test_only_the_faults_of_the_last_hour_count(scripted, make_group):
+def test_only_the_faults_of_the_last_hour_count(scripted, make_group, monkeypatch):
     group = make_group(fault="raise", at=1, faulty=99, max_faults=3)
     now_s = 0.0
-    group._group._clock = lambda: now_s
+    clock = SimpleNamespace(monotonic=lambda: now_s)
+    monkeypatch.setattr("aclearn.envs.restarting.time", clock)
     group.reset()
     play(group, 1)  # faults 1 and 2
     now_s = 3601.0

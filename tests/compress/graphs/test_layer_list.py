@@ -99,7 +99,10 @@ def test_units_that_an_unknown_layer_reads_stay(small) -> None:
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda layers: layers[:-1], "expected a layer 'value' with 1 outputs, got None"),
+        (
+            lambda layers: tuple(layer for layer in layers if layer.name != "policy"),
+            "expected a layer 'policy' with 3 outputs, got None",
+        ),
         (lambda layers: layers[1:], "layer 'convolutions.0' reads \\['input'\\]; expected layers"),
         (lambda layers: (*layers, layers[-1]), "layer 'value' is there twice"),
         (
@@ -107,7 +110,7 @@ def test_units_that_an_unknown_layer_reads_stay(small) -> None:
             "layer 'auxiliary' reads nothing",
         ),
     ],
-    ids=["no-value", "no-input", "twice", "reads-nothing"],
+    ids=["no-policy", "no-input", "twice", "reads-nothing"],
 )
 def test_a_list_that_cannot_be_computed_is_refused(small, spoil, reason) -> None:
     with pytest.raises(ValueError, match=reason):
