@@ -196,7 +196,8 @@ class Group(NamedTuple):
     """Weights that the optimiser treats alike.
 
     Attributes:
-        names: prefixes of names of weights, and of learned scalars.
+        names: prefixes of names of weights, and of learned scalars. A weight is in the group of
+            the longest prefix that its name has.
         learning_rate: None: `optimiser.learning_rate`.
         max_grad_norm: None: `optimiser.max_grad_norm`.
     """
@@ -289,6 +290,10 @@ class Algorithm:
 
 class Loss(Algorithm, ABC):
     """An algorithm that is one loss of the policy's outputs and of the corrector chain's result."""
+
+    def rewards(self, batch: Batch, config: Any) -> Tensor:
+        """The rewards `[T, B]` that returns are made of."""
+        return batch.rewards
 
     @abstractmethod
     def __call__(

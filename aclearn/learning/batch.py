@@ -135,6 +135,12 @@ class Batch:
         each = [*self.observations.values(), *self.state, *vars(self).values()]
         return [tensor for tensor in each if isinstance(tensor, Tensor)]
 
+    def discounts_of(self, discount: float) -> Tensor:
+        """`discounts`, or else `discount` where no step terminated."""
+        if self.discounts is not None:
+            return self.discounts
+        return discount * (~self.terminated).float()
+
     def of_valid(self, values: Tensor) -> Tensor:
         """`values` `[T, B]` with 0 where steps are not valid, even where they are NaN."""
         return values if self.all_valid else values.masked_fill(~self.valid, 0.0)

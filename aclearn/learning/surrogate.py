@@ -65,13 +65,17 @@ class Objective:
         for name, weight in weights.items():
             if not weight.requires_grad:
                 continue
-            places = [i for i, group in enumerate(groups.values()) if name.startswith(group.names)]
-            if len(places) != 1:
+            lengths = [
+                max((len(prefix) for prefix in group.names if name.startswith(prefix)), default=-1)
+                for group in groups.values()
+            ]
+            count = lengths.count(longest) if (longest := max(lengths)) >= 0 else 0
+            if count != 1:
                 raise ConfigError(
-                    f"loss.kind {self.config.kind!r}: {len(places)} of its groups "
-                    f"({', '.join(groups)}) name the weight {name}; expected one"
+                    f"loss.kind {self.config.kind!r}: {count} of its groups ({', '.join(groups)}) "
+                    f"name the weight {name} by the longest prefix; expected one"
                 )
-            made[places[0]]["params"].append(weight)
+            made[lengths.index(longest)]["params"].append(weight)
         return [group for group in made if group["params"]]
 
     def losses(
@@ -215,8 +219,8 @@ class Surrogate(Objective):
             CorrectionInput(
                 **vars(estimates),
                 actions=batch.actions if estimates.q_next is not None else None,
-                rewards=batch.rewards,
-                discounts=self.config.discount * (~batch.terminated).float(),
+                rewards=self.algorithm.rewards(batch, self.config),
+                discounts=batch.discounts_of(self.config.discount),
                 done=batch.terminated | batch.truncated,
                 log_rhos=log_probs - batch.behaviour_log_prob,
                 log_pi=log_probs,

@@ -21,7 +21,7 @@ from aclearn.types import ActionSpec, ObservationSpec, flat_size
 #: V `[N, 1]`, or Q `[N, A]` of discrete actions.
 POLICY, VALUE, ACTION_VALUES = "policy", "value", "q"
 #: Name of the layer that gives the policy's own action, between -1 and 1 `[N, n]`, to critics
-#: Q(x, a), of which "value" is then Q(x, μ(x)), and a second one "second_value".
+#: Q(x, a): "value", and of a pair the second one.
 ACTION, SECOND_VALUE = "action", "second_value"
 
 
@@ -85,6 +85,11 @@ class Architecture:
     def values_actions(self) -> bool:
         """Whether the value is a critic Q(x, a) of the policy's own action."""
         return any(layer.name == ACTION for layer in self.layers)
+
+    @property
+    def has_pair(self) -> bool:
+        """Whether there are two critics Q(x, a)."""
+        return any(layer.name == SECOND_VALUE for layer in self.layers)
 
     def acting(self) -> Architecture:
         """The part that actors get: without critics Q(x, a), which only the trainer reads."""

@@ -242,6 +242,9 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
             weights: dict[str, Tensor] = dict(self.named_parameters())
             self._critic_weights = {name: weights[name] for name, _ in critics.named_parameters()}
             self._critics = partial(functional_call, critics)
+            if architecture.has_pair:  # only asked for given actions
+                acting = {layer.name for layer in architecture.acting().layers}
+                self._steps = [step for step in self._steps if step.name in acting]
 
     def forward(self, *observations: Tensor) -> tuple[Tensor, Tensor | None]:
         """The distribution's parameters `[N, P]`, and state values `[N]` or action values `[N, A]`.

@@ -73,7 +73,7 @@ def build_architecture(
         critic: "v", one value of a state, "q", one of each action, "q_values" or "dueling", the
             policy's parameters being these values, of one head or of two, "action", a Q(x, a) of
             Box actions with hidden layers of its own, or "actions", a pair of them whose encoder
-            the policy does not share. The value is that of the policy's mode. With "action" the
+            the policy does not share. With "action" the value is that of the policy's mode, and the
             deviations stay at `_MODE_STD`, since they have no part in it.
         std_from_observations: the policy head gives the deviations of Box actions too; without it
             they are weights of their own.

@@ -37,5 +37,8 @@ class SavedValue:
                 values = (torch.softmax(output.parameters, 1) * output.q).sum(1)
             elif self._of_actions:
                 values = output.parameters.amax(1)
+            elif self._network.architecture.has_pair:
+                mode, _ = output.parameters.chunk(2, 1)
+                values = torch.stack(self._network.action_values(given, mode.tanh())).amin(0)
         assert values is not None
         return values.numpy()

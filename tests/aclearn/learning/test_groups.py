@@ -28,7 +28,7 @@ class Small(Algorithm):
     def groups(self, config: Any) -> dict[str, Group]:
         return {
             "critic": Group(CRITIC, learning_rate=0.02, max_grad_norm=0.1),
-            "policy": Group(POLICY),
+            "policy": Group(),  # of the weights that no longer prefix names
             "weight": Group(("log_weight",), learning_rate=0.05, max_grad_norm=0.0),
         }
 
@@ -192,10 +192,10 @@ def test_errors_are_those_of_each_step_s_last_update_in_the_order_of_the_batch(m
 @pytest.mark.parametrize(
     ("groups", "words"),
     [
-        ({"critic": Group(CRITIC)}, r"0 of its groups \(critic\) name the weight hidden.0.weight"),
+        ({"critic": Group(CRITIC)}, r"0 of its groups \(critic\) name the weight hidden"),
         (
-            {"all": Group(), "critic": Group(CRITIC)},
-            r"2 of its groups \(all, critic\) name the weight value_hidden",
+            {"all": Group(), "critic": Group(CRITIC), "value": Group(("value.",))},
+            r"2 of its groups \(all, critic, value\) name the weight value.weight",
         ),
     ],
 )
