@@ -22,6 +22,7 @@ ALGORITHMS = {
     "impact": "aclearn.algorithms.impact:IMPACT",
     "dqn": "aclearn.algorithms.dqn:DQN",
     "ddpg": "aclearn.algorithms.ddpg:DDPG",
+    "sac": "aclearn.algorithms.sac:SAC",
 }
 
 __all__ = [
