@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import override
@@ -23,6 +23,8 @@ from aclearn.config import Config, Whole
 from aclearn.config.loss import loss_kind
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from aclearn.learning.batch import Batch
     from correctors import Correction
 
@@ -43,7 +45,6 @@ class DDPGConfig(ActionCriticConfig, NoiseConfig, TargetNetworkConfig):
     }
 
     critic = "action"
-    source = "fifo"
 
     kind: str = loss_kind("ddpg")
     target_update_every: Whole = target_update_every(1)
@@ -54,12 +55,30 @@ class DDPGConfig(ActionCriticConfig, NoiseConfig, TargetNetworkConfig):
         le=MAX_COST,
         description="factor of the rewards, so that the values to learn are not far above 1",
     )
+    memory: Literal["fifo", "replay"] = Field(
+        default="fifo",
+        description="fifo: every update learns from the newest steps of resident environments; "
+        "replay: from steps that a replay memory draws (the group replay)",
+    )
     buffer_unrolls: Whole = Field(
         default=4,
         ge=1,
         le=1024,
-        description="newest unrolls of each environment that every update learns from",
+        description="fifo: newest unrolls of each environment that every update learns from",
     )
+
+    @classmethod
+    @override
+    def usual_of(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        if data.get("memory") != "replay":
+            return cls.usual
+        # `replay.ratio` says how often a step is learned
+        return {key: value for key, value in cls.usual.items() if not key.startswith("trainer.")}
+
+    @property
+    def source(self) -> Literal["fifo", "replay"]:  # type: ignore[override]
+        """The memory."""
+        return self.memory
 
     def learned_together(self, config: Config) -> int:
         """Steps of the buffer."""
@@ -68,10 +87,10 @@ class DDPGConfig(ActionCriticConfig, NoiseConfig, TargetNetworkConfig):
     @override
     def contradictions(self, config: Config) -> Iterator[str]:
         yield from super().contradictions(config)
-        if config.resident.envs is None:
+        if config.resident.envs is None and self.memory == "fifo":
             yield (
-                "loss.kind: ddpg learns from environments on the trainer's device; set "
-                "resident.envs (docs/resident.md), or take ppo or actor_critic"
+                "loss.memory: fifo needs the same environments in each batch, and actors' unrolls "
+                "are of any; set it to replay, or resident.envs (docs/resident.md)"
             )
         for key, value, more in (
             ("std_from_observations", False, ""),
@@ -99,6 +118,10 @@ class DDPG(Loss):
     recomputes_targets = False
     needs = frozenset({"targets"})
 
+    @override
+    def rewards(self, batch: Batch, config: DDPGConfig) -> Tensor:
+        return batch.rewards * config.reward_scale
+
     def __call__(
         self, batch: Batch, outputs: Outputs, correction: Correction, config: DDPGConfig
     ) -> LossSums:
@@ -108,5 +131,8 @@ class DDPG(Loss):
         assert outputs.mode_values is not None  # the configuration's checks see to it
         valid, zero = batch.valid, torch.zeros((), device=outputs.values.device)
         policy = -torch.where(valid, outputs.mode_values, zero).sum()
-        value = 0.5 * torch.where(valid, correction.targets - outputs.values, zero).square().sum()
-        return LossSums(policy + value, {"policy_loss": policy, "value_loss": value})
+        errors = torch.where(valid, correction.targets - outputs.values, zero)
+        squares = errors.square() if batch.weights is None else batch.weights * errors.square()
+        value = 0.5 * squares.sum()
+        metrics = {"policy_loss": policy, "value_loss": value}
+        return LossSums(policy + value, metrics, errors.detach().abs())

@@ -109,7 +109,8 @@ class NStepConfig(Group):
     @override
     def contradictions(self, config: Any) -> Iterator[str]:
         learned = config.loss.learned_together(config)
-        if self.steps > learned:
+        # of a replay `replay.n_steps` is the length
+        if self.steps > learned and config.loss.source != "replay":
             yield (
                 f"correctors[{_entry(self, config)[0]}].n_step.steps: no return has {self.steps} "
                 f"steps where {learned} are learned together (actors.unroll_length); set it to "

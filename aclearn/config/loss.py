@@ -70,6 +70,11 @@ class LossConfig(Group):
         model: Any = ALGORITHMS.model(str(kind))
         return model or UsersLossConfig
 
+    @classmethod
+    def usual_of(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`usual` of a section with these keys."""
+        return cls.usual
+
     def learned_together(self, config: Any) -> int:
         """Consecutive steps of an environment that an update's returns can reach over."""
         return int(config.actors.unroll_length)

@@ -158,8 +158,11 @@ class Config(Group):
         if not isinstance(data, Mapping):
             return data
         loss, filled = data.get("loss"), dict(data)
-        model = type(loss) if isinstance(loss, LossConfig) else LossConfig.model_for(loss)
-        for dotted, value in model.usual.items():
+        if isinstance(loss, LossConfig):
+            usual = loss.usual_of(loss.model_dump())
+        else:
+            usual = LossConfig.model_for(loss).usual_of(loss if isinstance(loss, Mapping) else {})
+        for dotted, value in usual.items():
             section, _, key = dotted.partition(".")
             given = filled.get(section)
             if given is None or isinstance(given, Mapping):

@@ -115,7 +115,6 @@ class ResidentSource(BatchSource):
         cores = threads or resident.threads or len(os.sched_getaffinity(0))
         self.threads, self.stream = (cores, None) if on_cpu else (1, CudaStream(device))
         loss: Any = config.loss
-        self._reward_scale: float = getattr(loss, "reward_scale", 1.0)
         self._noise = None
         if loss.acting == "noise":
             self._noise = OrnsteinUhlenbeckNoise(
@@ -177,12 +176,11 @@ class ResidentSource(BatchSource):
     def _batch(self, valid: NDArray[np.bool_]) -> Batch:
         """The buffers, without a copy, whose valid steps these are."""
         b = self.envs.buffers
-        rewards = b.rewards if self._reward_scale == 1.0 else b.rewards * self._reward_scale
         return Batch(
             observations={OBSERVATION: b.observations},
             actions=b.actions,
             behaviour_log_prob=b.log_probs,
-            rewards=rewards,
+            rewards=b.rewards,
             terminated=b.terminated,
             truncated=b.truncated,
             valid=b.valid,

@@ -153,7 +153,13 @@ env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, loss.buffer_unrolls
 loss.kind: impact, loss.target_update_rate: 0.1, loss.normalise_returns: true
   loss.target_update_rate => loss.target_update_rate: 1 | loss.normalise_returns: false
 env.squash_actions: true, loss.kind: ddpg
-  loss.kind => resident.envs<: 8 | loss.kind: ppo | loss.kind: actor_critic
+  loss.memory => resident.envs<: 8 | loss.memory: replay
+loss.kind: sac, env.squash_actions: false
+  env.squash_actions => env.squash_actions: true
+loss.kind: sac, policy.std_from_observations: false
+  policy.std_from_observations => policy.std_from_observations: true
+loss.kind: sac, correctors: [vtrace]
+  correctors => correctors: []
 env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, env.squash_actions: false
   env.squash_actions => env.squash_actions: true
 env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, policy.architecture: m:Net

@@ -115,6 +115,12 @@ def test_a_loss_has_its_own_keys_and_usual_correctors(write: Write) -> None:
     assert config_from_yaml(ppo.to_yaml()) == ppo
     assert correctors("loss: {kind: ppo}\ncorrectors: [no_correction]") == ["no_correction"]
     assert loaded("loss: {kind: impact}").loss.target_update_every == 32
+    sac = loaded("loss: {kind: sac}")
+    assert not sac.correctors and sac.env.squash_actions and sac.policy.std_from_observations
+    text = "env: {id: a, squash_actions: true}\nloss: {kind: ddpg, memory: replay}"
+    ddpg = config_from_yaml(text)
+    assert (ddpg.trainer.minibatches, ddpg.trainer.epochs, ddpg.actors.unroll_length) == (1, 1, 8)
+    assert config_from_yaml(ddpg.to_yaml()) == ddpg
     with pytest.raises(ConfigError, match="clip_range"):
         loaded("loss: {clip_range: 0.1}")
 
