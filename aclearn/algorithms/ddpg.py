@@ -72,8 +72,9 @@ class DDPGConfig(ActionCriticConfig, NoiseConfig, TargetNetworkConfig):
     def usual_of(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
         if data.get("memory") != "replay":
             return cls.usual
-        # `replay.ratio` says how often a step is learned
-        return {key: value for key, value in cls.usual.items() if not key.startswith("trainer.")}
+        # `replay.ratio` says how often a step is learned, and a memory is older than any unroll
+        of_trainer = {"trainer.minibatches": 1, "trainer.epochs": 1}
+        return {**cls.usual, **of_trainer, "trainer.max_lag_versions": 1_000_000}
 
     @property
     def source(self) -> Literal["fifo", "replay"]:  # type: ignore[override]

@@ -38,6 +38,7 @@ class SACConfig(ActionCriticConfig):
     # Haarnoja et al. 2018b, table 1
     usual: ClassVar[Mapping[str, Any]] = {
         "actors.unroll_length": 8,
+        "trainer.max_lag_versions": 1_000_000,  # a memory is older than any unroll that arrives
         "env.squash_actions": True,
         "policy.std_from_observations": True,
         "policy.activation": "relu",

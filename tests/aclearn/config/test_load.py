@@ -120,6 +120,7 @@ def test_a_loss_has_its_own_keys_and_usual_correctors(write: Write) -> None:
     text = "env: {id: a, squash_actions: true}\nloss: {kind: ddpg, memory: replay}"
     ddpg = config_from_yaml(text)
     assert (ddpg.trainer.minibatches, ddpg.trainer.epochs, ddpg.actors.unroll_length) == (1, 1, 8)
+    assert ddpg.trainer.max_lag_versions == sac.trainer.max_lag_versions == 1_000_000
     assert config_from_yaml(ddpg.to_yaml()) == ddpg
     with pytest.raises(ConfigError, match="clip_range"):
         loaded("loss: {clip_range: 0.1}")
