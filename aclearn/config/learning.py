@@ -212,9 +212,13 @@ class OptimiserConfig(Group):
 
         `constant` stays; `linear` falls to 0 at `schedule_steps` and stays there.
         """
+        return self.learning_rate * max(0.0, float(self.share_left(learned_steps)))
+
+    def share_left(self, learned_steps: Any) -> Any:
+        """The share of the learning rate after so many steps; at the end 0 or less."""
         if self.schedule == "constant" or self.schedule_steps is None:
-            return self.learning_rate
-        return self.learning_rate * max(0.0, 1.0 - learned_steps / self.schedule_steps)
+            return 1.0
+        return 1.0 - learned_steps / self.schedule_steps
 
     @override
     def contradictions(self, config: Any) -> Iterator[str]:

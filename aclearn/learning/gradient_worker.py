@@ -166,7 +166,8 @@ class GradientWorker:
                 total = total + other.total
             mean = total / steps
             sums = {name: value for each in losses for name, value in each.metrics.items()}
-            values = torch.stack([value.detach() for value in sums.values()]).double()
+            with torch.no_grad():
+                values = torch.stack(list(sums.values())).double()
             errors = [each.errors for each in losses if each.errors is not None]
         with part("backward"):
             mean.backward()  # type: ignore[no-untyped-call]

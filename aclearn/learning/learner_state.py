@@ -12,11 +12,15 @@ from torch import Tensor, nn
 
 from aclearn.config import OptimiserConfig
 from aclearn.errors import CheckpointError
+from aclearn.learning.decisions import is_finite
 from aclearn.learning.normalisers import Normalisers
 from aclearn.learning.optimiser import make_optimiser
 from aclearn.learning.surrogate import Objective
 from aclearn.learning.target_network import TargetNetwork
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
+
+#: Memory of the running mean square of advantages: about a hundred updates.
+_ADVANTAGE_DECAY = 0.99
 
 
 class LearnerState:
@@ -37,10 +41,8 @@ class LearnerState:
         normalisers: of the network's normalising layers.
         optimiser: of weights and scalars.
         target: the weights that follow slowly, if there are any.
-        advantages: `[2]` float64: sum of squared advantages, older ones decayed, and their number,
-            in the same way.
-        learned_steps: `[]` int64, agent steps in updates, each counted once.
-        updates: `[]` int64, their number.
+        totals: `[4]` float64: sum of squared advantages, older ones decayed, and their number in
+            the same way; agent steps in updates, each counted once; updates.
         generators: random numbers of the minibatches' order and of the losses, on the device.
     """
 
@@ -61,9 +63,9 @@ class LearnerState:
         if objective.targets is not None:
             weights = dict(network.named_parameters())
             self.target = TargetNetwork(weights, **objective.targets._asdict())
-        self.advantages = torch.zeros(2, dtype=torch.float64, device=device)
-        self.learned_steps = torch.zeros((), dtype=torch.int64, device=device)
-        self.updates = torch.zeros_like(self.learned_steps)
+        self.totals = torch.zeros(4, dtype=torch.float64, device=device)
+        decay = [_ADVANTAGE_DECAY, _ADVANTAGE_DECAY, 1.0, 1.0]
+        self._decay = torch.tensor(decay, dtype=torch.float64, device=device)
         self.generators = {
             name: torch.Generator(device).manual_seed(seed) for name in ("minibatches", "losses")
         }
@@ -72,10 +74,26 @@ class LearnerState:
         """What is saved by these names and in this form."""
         return {
             **{f"scalars/{name}": scalar for name, scalar in self.scalars.items()},
-            "normaliser/advantages": self.advantages,
-            "learned_steps": self.learned_steps,
-            "updates": self.updates,
+            "totals": self.totals,
         }
+
+    @property
+    def learned_steps(self) -> Tensor:
+        """`[]`, agent steps in updates, each counted once."""
+        return self.totals[2]
+
+    @property
+    def updates(self) -> Tensor:
+        """`[]`, their number."""
+        return self.totals[3]
+
+    def count(self, figures: Tensor, applied: Tensor) -> None:
+        """Add an update to the totals if it was applied, `[]` bool; `figures` `[4]` as `totals`.
+
+        An overflowed sum would stay in a mean for ever, so it is left out.
+        """
+        after = torch.addcmul(figures, self._decay, self.totals)
+        torch.where(applied & is_finite(after), after, self.totals, out=self.totals)
 
     @property
     def target_weights(self) -> list[Tensor] | None:
@@ -92,9 +110,7 @@ class LearnerState:
             *(value for state in self.optimiser.state.values() for value in state.values()),
             *([] if self.target is None else [*self.target.copies.values(), self.target.updates]),
             *self.normalisers.memory,
-            self.advantages,
-            self.learned_steps,
-            self.updates,
+            self.totals,
         ]
 
     def saved(self) -> dict[str, NDArray[Any]]:

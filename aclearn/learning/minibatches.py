@@ -82,16 +82,16 @@ class Minibatches:
             return None
         return torch.cat([self._errors[number] for number in range(len(self._parts))], dim=1)
 
-    def refuse(self, refused: Tensor) -> None:
-        """Leave the steps of the newest minibatch out of further passes, if it is refused."""
-        if surely(~refused):
+    def refuse_unless(self, applied: Tensor) -> None:
+        """Leave the steps of the newest minibatch out of further passes, unless it was applied."""
+        if surely(applied):
             return
         if self._shuffled:
             valid, steps = self._batch.valid.view(-1), self._steps[self._newest]
-            valid[steps] = valid[steps] & ~refused
+            valid[steps] = valid[steps] & applied
         else:
             part = self._parts[self._newest]
-            self._parts[self._newest] = replace(part, valid=part.valid & ~refused)
+            self._parts[self._newest] = replace(part, valid=part.valid & applied)
 
     def _shuffle(self) -> list[Batch]:
         order = next(self._orders)

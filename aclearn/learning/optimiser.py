@@ -137,16 +137,16 @@ def step(
     Returns:
         The learning rate of the first group, `[]` float64.
     """
-    share = torch.ones((), dtype=torch.float64, device=applied.device)
-    if config.schedule == "linear" and config.schedule_steps is not None:
-        share = (1.0 - learned.double() / config.schedule_steps).clamp(min=0.0)
-    rates: list[Tensor] = [group["first_lr"] * share for group in optimiser.param_groups]
     if readable(applied.device):
+        share = max(0.0, config.share_left(int(learned)))
         if applied:
-            for group, rate in zip(optimiser.param_groups, rates, strict=True):
-                group["lr"] = float(rate)
+            for group in optimiser.param_groups:
+                group["lr"] = group["first_lr"] * share
             optimiser.step()
-        return rates[0]
+        return torch.tensor(optimiser.param_groups[0]["first_lr"] * share, dtype=torch.float64)
+    wide = learned.double()
+    left = (torch.zeros_like(wide) + config.share_left(wide)).clamp(min=0.0)
+    rates: list[Tensor] = [group["first_lr"] * left for group in optimiser.param_groups]
     capturing = applied.is_cuda and torch.cuda.is_current_stream_capturing()
     for group, rate in zip(optimiser.param_groups, rates, strict=True):
         # torch warns of `capturable` steps that are not captured

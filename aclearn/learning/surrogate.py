@@ -94,12 +94,13 @@ class Objective:
         """
         return batch
 
-    def ends_batch(self, sums: Sums, steps: Tensor) -> Tensor | bool:
-        """Whether the algorithm leaves out what is left of a batch after an update."""
+    def ends_batch(self, sums: Sums, steps: Tensor) -> Tensor | None:
+        """`[]` bool, whether the rest of a batch is left out after an update; None: never."""
         if type(self.algorithm).ends_batch is Algorithm.ends_batch:
-            return False
+            return None
         means = (sums.values / steps.clamp(min=1)).unbind()
-        return self.algorithm.ends_batch(dict(zip(sums.names, means, strict=True)), self.config)
+        ends = self.algorithm.ends_batch(dict(zip(sums.names, means, strict=True)), self.config)
+        return None if ends is False else torch.as_tensor(ends, device=steps.device)
 
 
 @dataclass(frozen=True)

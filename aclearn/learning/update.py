@@ -18,7 +18,7 @@ from torch import Tensor
 from aclearn.config import OptimiserConfig
 from aclearn.learning.batch import Batch
 from aclearn.learning.captured_updates import CapturedUpdates
-from aclearn.learning.decisions import surely
+from aclearn.learning.decisions import is_finite, readable, surely
 from aclearn.learning.gradient_worker import GradientWorker
 from aclearn.learning.learner_state import LearnerState
 from aclearn.learning.minibatches import Minibatches, random_orders
@@ -33,9 +33,6 @@ from aclearn.policies import Architecture
 from aclearn.policies.cuda_stream import CudaStream
 from aclearn.policies.network import PolicyNetwork, tensors_of
 from aclearn.telemetry import OTHER_WORKERS, part, waiting
-
-#: Memory of the running mean square of advantages: about a hundred updates.
-_ADVANTAGE_DECAY = 0.99
 
 
 class Learner:
@@ -94,6 +91,7 @@ class Learner:
             **worker_options,
         }
         self._captured: CapturedUpdates | None = None
+        self._never = torch.zeros((), dtype=torch.bool, device=device)
         self.lock = threading.RLock()
 
     @cached_property
@@ -141,8 +139,8 @@ class Learner:
         orders = random_orders(batch, self.state.generators["minibatches"])
         reports: list[UpdateReport] = []
 
-        def take(sums: Sums, numbers: list[float]) -> None:
-            report = UpdateReport.of(sums.names, numbers, sums.errors)
+        def take(sums: Sums, values: list[float], own: list[float]) -> None:
+            report = UpdateReport.of(sums.names, values, own, sums.errors)
             if report.steps > 0:
                 reports.append(report)
                 note(report)
@@ -151,13 +149,14 @@ class Learner:
             # closed, and with it `lock` released, also where `note` raises
             with closing(self._updates(batch, worker, orders, minibatches, epochs)) as rows:
                 for sums in rows:
-                    take(sums, sums.values.tolist())
+                    take(sums, sums.values.tolist(), sums.own.tolist())
             return reports
         with self.turn(), part("update"):
             made = self._captured_updates(batch, worker, orders, minibatches, epochs)
             values = torch.stack([sums.values for sums in made]).tolist()  # waits for the device
-            for sums, numbers in zip(made, values, strict=True):
-                take(sums, numbers)
+            own = torch.stack([sums.own for sums in made]).tolist()
+            for row in zip(made, values, own, strict=True):
+                take(*row)
         return reports
 
     def _updates(
@@ -169,19 +168,19 @@ class Learner:
         epochs: int,
     ) -> Generator[Sums, None, None]:
         """The figures of each update, while `lock` is held; nothing waits for a GPU."""
-        asked_to_end = torch.zeros((), dtype=torch.bool, device=self.device)
+        asked_to_end = self._never
         observed: list[Mapping[str, Moments]] = []
         with suppress(BatchStopped):  # the updates until then stay
             batch = self.prepare(batch, worker)
             parts = Minibatches(batch, count=minibatches, passes=epochs, orders=orders)
             for index, minibatch in parts:
-                steps = minibatch.valid.sum()
-                new_steps = minibatch.new_steps if index == 0 else torch.zeros_like(steps)
+                new_steps = minibatch.new_steps
+                steps = new_steps if minibatch.new is None else minibatch.valid.sum()
                 if index > 0:  # not in the first pass, in which every step is learned
                     if surely(asked_to_end):
                         break
-                    steps = steps.masked_fill(asked_to_end, 0)
-                if surely(steps == 0):
+                    steps, new_steps = steps.masked_fill(asked_to_end, 0), torch.zeros_like(steps)
+                if readable(self.device) and not steps:
                     continue
                 sums = self.differentiate(minibatch, worker, steps)
                 with self.turn(), part("optimiser"):
@@ -190,15 +189,16 @@ class Learner:
                         if surely(over):  # another worker may have made the last one
                             break
                         steps, new_steps = (n.masked_fill(over, 0) for n in (steps, new_steps))
-                    figures, applied = self.apply(worker, sums, steps, new_steps)
-                    parts.refuse(~applied)
-                    asked = applied & self._objective.ends_batch(sums, steps)
-                    asked_to_end |= asked
-                    ends = asked & parts.any_left
+                    ends = self._objective.ends_batch(sums, steps)
+                    figures, applied = self.apply(
+                        worker, sums, steps, new_steps, ends if parts.any_left else None
+                    )
+                    parts.refuse_unless(applied)
+                    if ends is not None:
+                        asked_to_end = asked_to_end | (applied & ends)
                     if index == 0:
                         observed.append(self._moments(minibatch, applied))
-                    values = torch.cat([figures.values, ends.double()[None]])
-                    yield Sums(sums.names, values, parts.whole(sums.errors))
+                    yield figures._replace(errors=parts.whole(sums.errors))
         with self.turn():
             for moments in observed:
                 self.state.normalisers.add_observations(moments)
@@ -261,12 +261,24 @@ class Learner:
             )
 
     def apply(
-        self, worker: GradientWorker, sums: Sums, steps: Tensor, new_steps: Tensor
+        self,
+        worker: GradientWorker,
+        sums: Sums,
+        steps: Tensor,
+        new_steps: Tensor,
+        ends: Tensor | None = None,
     ) -> tuple[Sums, Tensor]:
         """One optimiser step with the gradient of `worker`, if it is finite and of some steps.
 
+        Args:
+            worker: has differentiated.
+            sums: of its gradient.
+            steps: `[]` int64, number of steps of the gradient.
+            new_steps: number of these that are learned for the first time.
+            ends: `[]` bool, whether the loss leaves out the rest of the batch; None: it does not.
+
         Returns:
-            The update's figures but for the last, and `[]` bool, whether anything has changed.
+            The update's figures, and `[]` bool, whether anything has changed.
         """
         state, config = self.state, self._optimiser_config
         with self.lock, torch.no_grad():
@@ -276,21 +288,17 @@ class Learner:
                     # The worker's next batch must not reuse this memory before this update ends.
                     gradient.record_stream(torch.cuda.current_stream(self.device))
             norm = clip_gradients(state.optimiser)
-            applied = norm.isfinite() & (steps > 0)
+            applied = is_finite(norm) & (steps > 0)
             rate = step(state.optimiser, config, applied=applied, learned=state.learned_steps)
             if state.target is not None:
                 state.target.follow(applied)
-            state.learned_steps += new_steps * applied
-            state.updates += applied
+            squares = norm
             if self._objective.scales_advantages:
                 squares = sums.values[sums.names.index(ADVANTAGE_SQUARES)]
-                decayed = _ADVANTAGE_DECAY * state.advantages
-                decayed += torch.stack([squares, steps.double()])
-                # an overflowed sum would stay in the mean for ever and make each scale 0
-                kept = applied & squares.isfinite()
-                state.advantages.copy_(torch.where(kept, decayed, state.advantages))
-            own = torch.stack([norm.double(), rate, steps, new_steps, applied])
-            return sums._replace(values=torch.cat([sums.values, own])), applied
+            ended = self._never if ends is None else applied & ends
+            own = torch.stack([norm, rate, ended, squares, steps, new_steps, applied])
+            state.count(own[3:], applied)
+            return sums._replace(own=own), applied
 
     @property
     def _advantage_scale(self) -> float | Tensor:
@@ -305,8 +313,8 @@ class Learner:
             return 1.0 / self.state.normalisers.target_std
         if not self._objective.scales_advantages:
             return 1.0
-        squares, weight = self.state.advantages
-        return torch.where(squares > 0.0, (weight / squares).sqrt(), 0.0)
+        squares, weight, *_ = self.state.totals.unbind()
+        return (weight / squares).nan_to_num(0.0, posinf=0.0).sqrt()
 
     def _moments(self, batch: Batch, applied: Tensor) -> dict[str, Moments]:
         """The moments of the observations of a batch, if its update was applied."""

@@ -12,8 +12,7 @@ from torch import Tensor
 
 #: Prefix of sums that are parts of a figure and no figures themselves.
 PART = "part/"
-#: Numbers of every update, behind the sums of its algorithm.
-OWN = ("gradient_norm", "learning_rate", "steps", "new_steps", "applied", "ends")
+_NONE = torch.zeros(0)
 
 
 class Sums(NamedTuple):
@@ -21,22 +20,26 @@ class Sums(NamedTuple):
 
     Attributes:
         names: of the sums.
-        values: `[len(names)]` float64; of an update followed by the numbers of `OWN`.
+        values: `[len(names)]` float64.
         errors: `[T, B]` of an algorithm that gives them.
+        own: `[7]` float64, the numbers of an update: norm of the gradient, learning rate, whether
+            it ends the batch, and the summands of `LearnerState.totals`: squared advantages, steps,
+            new steps, and whether it was applied.
     """
 
     names: tuple[str, ...]
     values: Tensor
     errors: Tensor | None = None
+    own: Tensor = _NONE
 
     @classmethod
     def joined(cls, parts: Sequence[Sums]) -> Sums:
         """The sums over neighbouring environments."""
-        names, values, errors = zip(*parts, strict=True)
         if len(parts) == 1:
             return parts[0]
-        of_all = None if errors[0] is None else torch.cat(errors, dim=1)
-        return cls(names[0], torch.stack(values).sum(0), of_all)
+        values = torch.stack([each.values for each in parts]).sum(0)
+        errors = [each.errors for each in parts if each.errors is not None]
+        return cls(parts[0].names, values, torch.cat(errors, dim=1) if errors else None)
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,15 @@ class UpdateReport:
 
     @classmethod
     def of(
-        cls, names: Sequence[str], values: Sequence[float], errors: Tensor | None = None
+        cls,
+        names: Sequence[str],
+        values: Sequence[float],
+        own: Sequence[float],
+        errors: Tensor | None = None,
     ) -> UpdateReport:
         """The report of one update from its `Sums`."""
-        norm, rate, steps, new_steps, applied, ends = values[len(names) :]
-        means = {name: value / max(1.0, steps) for name, value in zip(names, values, strict=False)}
+        norm, rate, ends, _, steps, new_steps, applied = own
+        means = {name: value / max(1.0, steps) for name, value in zip(names, values, strict=True)}
         metrics = {name: mean for name, mean in means.items() if not name.startswith(PART)}
         metrics |= _from_parts(means) | {"gradient_norm": norm, "learning_rate": rate}
         return cls(applied > 0, int(steps), int(new_steps), ends > 0, metrics, errors)

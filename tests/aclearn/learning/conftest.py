@@ -109,7 +109,7 @@ class Make:
         sums = learner.differentiate(batch, worker)
         with learner.lock:
             figures, _ = learner.apply(worker, sums, steps, steps)
-        return UpdateReport.of(figures.names, [*figures.values.tolist(), False])
+        return UpdateReport.of(figures.names, figures.values.tolist(), figures.own.tolist())
 
     @staticmethod
     def gradient(learner: Learner) -> torch.Tensor:
