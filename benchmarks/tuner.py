@@ -6,13 +6,9 @@ Every part is one `aclearn train` of a workload (`tuner_workloads.py`) with a ru
 
 * `sweep`: each pair (NP, NT) for `--sweeps` windows, in random order.
 * `tuner`: aclearn's, from (1, 1) and from the largest counts.
-* `ga3c`: that of GA3C's released code (`tuner.rule: ga3c`), with windows as long as the others'.
-* `turns`: a sweep of the kept pairs and the `--finalists` best, since the best pair of a noisy
-  sweep is partly luck.
+* `ga3c`: that of GA3C's released code (`tuner_rules.py`), with windows as long as the others'.
 
-Prints one JSON line for the sweep's rates, one for each rule and start, one with the shares by all
-windows of all runs that count learned steps, and one for `turns` (shares within a round). Of a
-rule:
+Prints one JSON line for the sweep's rates, and one for each rule and start. Of a rule:
 
 * `share_at_half`, `share_at_end`: the kept pair's rate over the best pair's, by the sweep.
 * `of_the_best_rate`: learned steps/s after the first `--minutes`, over the best pair's.
@@ -28,12 +24,12 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from tuner_sweep import sweep_of, turns_of
+from tuner_rules import RULES
 from tuner_workloads import COMMON, WORKLOADS
 
 _HERE = Path(__file__).resolve()
@@ -55,8 +51,8 @@ def run(
         "settle_s": arguments.settle,
         "max_predictors": arguments.most,
         "max_trainers": arguments.most,
-        "rule": "ga3c" if rule == "ga3c" else "annealing",
-        "objective": objective_of(rule),
+        # GA3C's rule counts batches, the others learned steps
+        "objective": "tps" if rule == "ga3c" else "learned_steps",
         "remember": False,
     }
     file = arguments.out / f"{name}.yaml"
@@ -83,7 +79,7 @@ def run(
 
 
 def train(file: Path, rule: str, workload: str) -> None:
-    """`aclearn train`; a sweep takes the tuner's place in its monitor."""
+    """`aclearn train`; another rule takes the tuner's place in its monitor."""
     import services.launcher.role_commands
 
     os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -94,7 +90,7 @@ def train(file: Path, rule: str, workload: str) -> None:
 
     def with_rule(*arguments: Any, **options: Any) -> Any:
         command = make(*arguments, **options)
-        if command.role == "monitor" and rule.startswith("sweep"):
+        if command.role == "monitor" and rule in RULES:
             program = ("-c", f"import tuner; tuner.monitor({rule!r})")
         elif command.role == "predictor" and workload == "accelerator":
             program = ("-c", "import tuner_workloads; tuner_workloads.predictor()")
@@ -112,17 +108,12 @@ def train(file: Path, rule: str, workload: str) -> None:
 
 
 def monitor(rule: str) -> None:
-    """The monitor's process with a sweep in place of the tuner."""
+    """The monitor's process with another rule in place of the tuner."""
     from aclearn.control.tuner import plugin
     from services.cli import main as cli
 
-    plugin.Tuner = sweep_of(rule)  # type: ignore[attr-defined, assignment]
+    plugin.Tuner = RULES[rule]  # type: ignore[attr-defined, assignment]
     cli()
-
-
-def objective_of(rule: str) -> str:
-    """The unit of a rule's rates: GA3C's counts batches, the others learned steps."""
-    return "tps" if rule == "ga3c" else "learned_steps"
 
 
 def decisions(folder: Path) -> list[dict[str, Any]]:
@@ -141,39 +132,6 @@ def sweep_rates(folder: Path) -> dict[tuple[int, int], list[float]]:
     for line in decisions(folder):
         rates.setdefault(pair(line["counts"]), []).append(line["rate"])
     return rates
-
-
-def pooled_rates(folders: Iterable[Path]) -> dict[tuple[int, int], float]:
-    """Mean rate by pair over all windows of all runs."""
-    rates: dict[tuple[int, int], list[float]] = {}
-    for folder in folders:
-        for line in decisions(folder):
-            if line["rate"] is not None:
-                rates.setdefault(pair(line["counts"]), []).append(line["rate"])
-    return {p: statistics.fmean(found) for p, found in sorted(rates.items())}
-
-
-def turns(folder: Path, kept: Iterable[tuple[int, int]]) -> dict[str, Any]:
-    """The best pair of `turns` by its mean rate, and the kept pairs' shares of it in each round.
-
-    The first window and an incomplete last round do not count.
-    """
-    lines = [(pair(line["counts"]), line["rate"]) for line in decisions(folder)][1:]
-    pairs = sorted({p for p, _ in lines})
-    size = len(pairs)
-    rounds = [dict(lines[i : i + size]) for i in range(0, len(lines) - size + 1, size)]
-    means = {p: statistics.fmean(of_round[p] for of_round in rounds) for p in pairs}
-    best = max(pairs, key=lambda p: means[p])
-    shares = {p: [of_round[p] / of_round[best] for of_round in rounds] for p in kept}
-    return {
-        "rounds": len(rounds),
-        "best": best,
-        "means": {f"{p[0]},{p[1]}": round(mean, 1) for p, mean in means.items()},
-        "share_median_least_most": {
-            f"{p[0]},{p[1]}": [round(f(found), 3) for f in (statistics.median, min, max)]
-            for p, found in sorted(shares.items())
-        },
-    }
 
 
 def lost_to_exploring(lines: Sequence[Mapping[str, Any]], since_s: float) -> float | None:
@@ -208,8 +166,6 @@ def main() -> None:
     parser.add_argument("--settle", type=float, default=1.0, help="seconds")
     parser.add_argument("--sweeps", type=int, default=2, help="windows of each pair")
     parser.add_argument("--minutes", type=float, default=5.0, help="half of a rule's run")
-    parser.add_argument("--finalists", type=int, default=3, help="best pairs in `turns`")
-    parser.add_argument("--rounds", type=int, default=8, help="windows of each pair in `turns`")
     parser.add_argument("--rules", nargs="+", default=["tuner", "ga3c"], choices=["tuner", "ga3c"])
     parser.add_argument("--out", type=Path, help="folder of the runs")
     parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
@@ -225,8 +181,7 @@ def main() -> None:
     window_s = arguments.window + arguments.settle + 1.0
     folder = run(arguments, "sweep", (1, 1), most**2 * arguments.sweeps * window_s, "sweep")
     rates = {p: statistics.median(r) for p, r in sweep_rates(folder).items()}
-    by_sweep = sorted(rates, key=lambda p: rates[p], reverse=True)
-    best = by_sweep[0]
+    best = max(rates, key=lambda p: rates[p])
     shares = {p: round(rate / rates[best], 3) for p, rate in rates.items()}
     line: dict[str, Any] = {
         "workload": arguments.workload,
@@ -236,7 +191,6 @@ def main() -> None:
     }
     print(json.dumps(line), flush=True)
     find_s = 60 * arguments.minutes
-    folders, ends = [folder], {}
     for rule in arguments.rules:
         for start in ((1, 1), (most, most)):
             name = f"{rule}-from-{start[0]}-{start[1]}"
@@ -245,9 +199,6 @@ def main() -> None:
             path = [(round(d["time_s"]), *pair(d["kept"])) for d in lines]
             moves = [p for i, p in enumerate(path) if i == 0 or p[1:] != path[i - 1][1:]]
             at_half = [p for p in path if p[0] <= find_s][-1][1:]
-            if objective_of(rule) == objective_of("sweep"):
-                folders.append(folder)  # rates of one unit only
-            ends[name] = at_half, path[-1][1:]
             lost = lost_to_exploring(lines, find_s)
             line = {
                 "rule": rule,
@@ -262,19 +213,6 @@ def main() -> None:
                 "path": moves,
             }
             print(json.dumps(line), flush=True)
-    rates = pooled_rates(folders)
-    best = max(rates, key=lambda p: rates[p])
-    shares = {p: round(rate / rates[best], 3) for p, rate in rates.items()}
-    line = {
-        "all_windows_share_of_best": {f"{p[0]},{p[1]}": share for p, share in shares.items()},
-        "share_at_half_and_end": {n: [shares[p] for p in pairs] for n, pairs in ends.items()},
-    }
-    print(json.dumps(line), flush=True)
-    kept = {p for pairs in ends.values() for p in pairs}
-    finalists = sorted(kept | set(by_sweep[: arguments.finalists]))
-    seconds = (len(finalists) * arguments.rounds + 2) * window_s
-    folder = run(arguments, turns_of(finalists), finalists[0], seconds, "turns")
-    print(json.dumps(turns(folder, kept)), flush=True)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tuner_rules import Ga3cRule
+
 from aclearn.config import TunerConfig
-from aclearn.control.tuner.ga3c_rule import Ga3cRule
 from aclearn.control.tuner.tuner import Tuner
 
 MOST = 8

@@ -149,13 +149,6 @@ class TunerConfig(Group):
         description="counts to change: predictors (NP, workers of each predictor process), "
         "trainers (NT, workers of the trainer), actors (NA, actor processes of `aclearn train`)",
     )
-    rule: Literal["annealing", "ga3c"] = Field(
-        default="annealing",
-        description="how a change is chosen and judged: annealing (ours: a model of the rates "
-        "measured so far chooses a trial, noise and temperature decide on it), or ga3c (that of "
-        "GA3C's code: all counts step at random, and a window that counts no less than the last "
-        "one accepts; of the keys below it uses objective, every_s and the bounds)",
-    )
     objective: Literal["learned_steps", "tps"] = Field(
         default="learned_steps",
         description="rate to raise: agent steps learned per second, or batches per second (tps, "

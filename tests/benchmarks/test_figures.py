@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import sys
 from pathlib import Path
 
@@ -19,7 +18,6 @@ import training_curves
 import training_time
 import tuner
 from parts import Cost
-from tuner_sweep import sweep_of, turns_of
 
 
 def _decision(at_s: float, counts: int, kept: int, rate: float | None, window_s: float) -> dict:
@@ -43,57 +41,6 @@ def test_what_exploring_costs_is_what_other_counts_learned_less() -> None:
     # at home 110 a second; 25 s would be 2750, and were 1000 + 200 + 1200
     assert tuner.lost_to_exploring(lines, 10.0) == pytest.approx(1 - 2400 / 2750)
     assert tuner.lost_to_exploring(lines[2:4], 10.0) is None
-
-
-def test_rates_of_all_runs_are_pooled_by_their_counts(tmp_path: Path) -> None:
-    for name, rates in (("a", [(1, 10.0), (2, 30.0)]), ("b", [(1, 20.0), (2, None)])):
-        (tmp_path / name).mkdir()
-        lines = [_decision(1.0, counts, 1, rate, 4.0) for counts, rate in rates]
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (tmp_path / name / "tuner.jsonl").write_text(text)
-    pooled = tuner.pooled_rates([tmp_path / "a", tmp_path / "b"])
-    assert pooled == {(1, 1): 15.0, (1, 2): 30.0}
-
-
-def test_pairs_that_took_turns_are_compared_within_a_round(tmp_path: Path) -> None:
-    # the machine is half as fast in the second round; the first line and the last are of none
-    rates = [(1, 7.0), (2, 100.0), (1, 90.0), (1, 48.0), (2, 50.0), (2, 999.0)]
-    lines = [_decision(1.0, counts, 1, rate, 4.0) for counts, rate in rates]
-    (tmp_path / "tuner.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = tuner.turns(tmp_path, {(1, 1)})
-    assert found["rounds"] == 2
-    assert found["best"] == (1, 2)
-    assert found["means"] == {"1,1": 69.0, "1,2": 75.0}
-    assert found["share_median_least_most"] == {"1,1": [0.93, 0.9, 0.96]}
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        (None, {(p, t) for p in (1, 2, 3) for t in (1, 2)}),
-        ([(3, 1), (1, 2)], {(3, 1), (1, 2)}),
-    ],
-)
-def test_a_sweep_tries_each_setting_once_a_round(
-    settings: list[tuple[int, int]] | None, expected: set[tuple[int, int]]
-) -> None:
-    rule = sweep_of("sweep" if settings is None else turns_of(settings))(
-        {"predictors": 1, "trainers": 1},
-        {"predictors": 3, "trainers": 2},
-        every_s=1.0,
-        settle_s=0.0,
-        longest_gap_s=1.0,
-        rng=random.Random(0),
-    )
-    tried, now = [], 0.0
-    while len(tried) < 3 * len(expected):
-        now += 0.5
-        if rule.observe(now, round(100 * now), rule.propose()):
-            tried.append(tuner.pair(rule.propose()))
-    for begin in range(0, len(tried), len(expected)):
-        one_round = tried[begin : begin + len(expected)]
-        assert set(one_round) == expected
-        assert len(set(one_round)) == len(one_round)
 
 
 def _costs(device: str) -> dict[str, Cost]:

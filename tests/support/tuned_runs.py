@@ -24,7 +24,6 @@ tuner:
   enabled: {enabled}
   counts: {counts}
   objective: {objective}
-  rule: {rule}
   every_s: 2.0
   settle_s: 0.5
   temperature: 0.0
@@ -39,7 +38,6 @@ def tuned_config(
     inference: str = "local",
     enabled: str = "true",
     objective: str = "learned_steps",
-    rule: str = "annealing",
 ) -> Config:
     return config_from_yaml(
         _YAML.format(
@@ -48,7 +46,6 @@ def tuned_config(
             inference=inference,
             enabled=enabled,
             objective=objective,
-            rule=rule,
         )
     )
 

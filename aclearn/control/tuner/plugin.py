@@ -15,7 +15,6 @@ from aclearn.control.decision_log import DecisionLog
 from aclearn.control.directives import Note, SetActors, SetWorkers
 from aclearn.control.plugin import Directive, Indicators, MemberIndicators, MonitorPlugin
 from aclearn.control.tuner.decision import Decision
-from aclearn.control.tuner.ga3c_rule import Ga3cRule
 from aclearn.control.tuner.remembered_counts import RememberedCounts
 from aclearn.control.tuner.tuner import Tuner
 from aclearn.metrics import TUNER_FROZEN, TUNER_TEMPERATURE, find_bottleneck
@@ -64,8 +63,7 @@ class TunerPlugin(MonitorPlugin):
         self._count_of = {role: count for count, role in workers_of.items()} | {"actor": "actors"}
         self._late_after_s = _HEARTBEATS_LATE * config.monitor.heartbeat_every_s
         self._log = DecisionLog(run_dir / TUNER_FILE)
-        remembers = tuner.remember and tuner.rule != "ga3c"
-        self._memory = RememberedCounts(config) if remembers else None
+        self._memory = RememberedCounts(config) if tuner.remember else None
         self._notes: list[str] = []
         configured = {
             "predictors": config.predictor.workers if _has_predictors(config) else 0,
@@ -74,8 +72,7 @@ class TunerPlugin(MonitorPlugin):
         }
         self._fixed = {name: count for name, count in configured.items() if name not in most}
         last = self._log.last_line
-        rule = Ga3cRule if tuner.rule == "ga3c" else Tuner
-        self._tuner: Tuner | Ga3cRule = rule(
+        self._tuner = Tuner(
             self._start(last.get("kept"), most, configured),
             most,
             every_s=tuner.every_s,

@@ -73,7 +73,6 @@ def test_the_setting_of_ga3c() -> None:
     assert c.optimiser.epsilon * 5**2 == pytest.approx(0.1)
     assert c.optimiser.rmsprop_initial * 5**2 == pytest.approx(1.0)
     assert (c.tuner.enabled, c.tuner.objective, c.tuner.every_s) == (True, "tps", 20.0)
-    assert load_config("ga3c/pong", ["tuner.rule=ga3c"]).tuner.rule == "ga3c"
 
 
 @pytest.mark.parametrize("game", _TABLE_4.split())

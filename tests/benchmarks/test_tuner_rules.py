@@ -1,13 +1,16 @@
-"""The rule of GA3C's released code, defects included."""
+"""The rule of GA3C's released code, defects included, and the sweep."""
 
 from __future__ import annotations
 
 import random
+import sys
+from pathlib import Path
 
 import pytest
 
-from aclearn.control.tuner.ga3c_rule import Ga3cRule
-from tests.support.tuned_runs import World, tuned_config, two_is_best
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from tuner_rules import Ga3cRule, Sweep
 
 TWO = {"predictors": 2, "trainers": 2}
 
@@ -110,10 +113,20 @@ def test_counts_that_are_not_taken_over_are_reverted_after_half_a_minute() -> No
     assert (decision.verdict, decision.counts, decision.kept) == ("given up", trial, TWO)
 
 
-def test_the_configuration_chooses_it(tmp_path) -> None:
-    world = World(tuned_config(tmp_path, rule="ga3c"), two_is_best)
-    world.go_on(60.0)
-    verdicts = [line["verdict"] for line in world.lines()]
-    assert set(verdicts) == {"accepted", "rejected"}
-    world.tuning.close()
-    assert not (tmp_path / ".tuned").exists()
+def test_a_sweep_tries_each_setting_once_a_round() -> None:
+    most = {"predictors": 3, "trainers": 2}
+    rule = Sweep(
+        dict.fromkeys(most, 1),
+        most,
+        every_s=1.0,
+        settle_s=0.0,
+        longest_gap_s=1.0,
+        rng=random.Random(0),
+    )
+    tried, now = [], 0.0
+    while len(tried) < 18:
+        now += 0.5
+        if rule.observe(now, round(100 * now), rule.propose()):
+            tried.append(tuple(rule.propose().values()))
+    every = {(p, t) for p in (1, 2, 3) for t in (1, 2)}
+    assert all(set(tried[i : i + 6]) == every for i in (0, 6, 12))
