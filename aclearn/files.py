@@ -11,7 +11,6 @@ def open_to_write(path: str | Path, flags: int) -> int:
     """A descriptor of a file, made if missing, to read and write; no symbolic link is followed.
 
     Args:
-        path: of the file.
         flags: of `os.open`, besides those.
 
     Raises:

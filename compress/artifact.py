@@ -30,7 +30,6 @@ class Fidelity:
     Attributes:
         kl_mean: mean of KL(π ‖ μ) in nats (AcceRL eq. 5).
         kl_variance: its variance, in nats².
-        kl_max: its largest value.
         agreement: share of observations on which both prefer the same action.
         observations: number of compared observations; 0: not measured.
         version: the policy version at which it was measured.
@@ -74,7 +73,6 @@ class Artifact:
         at: generation and version of the uncompressed weights.
         chain: id of the chain, e.g. "prune=0.5>int8>onnx"; "none" is the uncompressed policy.
         original: digest of the uncompressed architecture.
-        graph: the computation.
         tensors: by the names of `graph.tensors()`.
         probe_observations: leaf → `[N, *shape]`.
         probe_parameters: `[N, P]` float32, the compressor's outputs for them.
@@ -82,7 +80,6 @@ class Artifact:
             every version is compared.
         latency_ms: milliseconds per call by batch size, one thread, on the compressor's machine.
         min_action_prob: least probability of every allowed action.
-        digest: of all other fields.
     """
 
     at: PolicyVersion

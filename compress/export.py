@@ -107,7 +107,6 @@ def run_onnx(
     """The outputs of a self-contained model by name, in a new session.
 
     Args:
-        model: of `export_onnx`.
         observations: leaf → `[N, *shape]`.
         masks: `[N, A]`, of a model that has them.
     """

@@ -24,7 +24,6 @@ class Policy:
     """A policy between two links; links return a new one and leave this unchanged.
 
     Attributes:
-        graph: the computation.
         tensors: by the names of `graph.tensors(with_value=True)` while it is fp32. Never written.
         at: the version of its uncompressed weights.
     """
@@ -53,7 +52,6 @@ class Context:
         visited: the observations that actors visited lately, newest last, with their action masks.
         held_out: others of them: artifacts are compared on these, and links must not read them,
             since a fit is better on its own data. Without them artifacts are compared on `visited`.
-        seed: of all random numbers.
         clock: seconds, for time limits.
         original: the uncompressed policy of the current version; the teacher.
         breaks: number of times that a link has changed the meaning of its outputs (other units,

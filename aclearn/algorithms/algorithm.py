@@ -158,7 +158,6 @@ class Outputs:
     """Outputs of the target policy π for a batch's T steps; tensors are `[T, B]` float32.
 
     Attributes:
-        distribution: of the actions, with gradient.
         log_probs: log π(a) of the actions taken, with gradient.
         values: V(x), or Q(x, a) of the actions taken where `policy.critic` is q; with gradient, to
             be regressed on the correction's targets. With `loss.normalise_returns` both are in
@@ -270,7 +269,6 @@ class Algorithm:
             batch: steps that are not `valid` must not count, whatever they hold.
             networks: of the newest weights, and the learned scalars.
             targets: the target network, without gradient; `networks` if there is none.
-            rng: of random numbers, on the device.
             config: an instance of `config_model`.
         """
         raise NotImplementedError
@@ -304,7 +302,6 @@ class Loss(Algorithm, ABC):
         Args:
             batch: steps that are not `valid` must not count, whatever they hold; a corrector may
                 have made them so.
-            outputs: of the policy that is updated.
             correction: targets, advantages and weights; may be NaN where steps are not valid.
             config: an instance of `config_model`.
         """

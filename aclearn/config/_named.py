@@ -85,7 +85,6 @@ class NamedArguments(Group):
     Attributes:
         table: of our classes; None where a user's own are expected.
         users: the model of the arguments of a user's class.
-        form: of an entry, for messages.
     """
 
     table: ClassVar[Named | None] = None

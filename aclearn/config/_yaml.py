@@ -60,7 +60,6 @@ class Document(NamedTuple):
     """The contents of a YAML text.
 
     Attributes:
-        value: of the whole.
         lines: dotted key in a section of `Keys` → its line, from 1 on.
     """
 

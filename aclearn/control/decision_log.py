@@ -18,9 +18,6 @@ class DecisionLog:
 
     Disk errors are logged, and the run continues.
 
-    Args:
-        path: of the file.
-
     Attributes:
         count: decisions in the file; the number of the newest.
         last_line: the newest line; {} before the first.

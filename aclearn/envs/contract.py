@@ -96,9 +96,7 @@ def numbers_of(given: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: s
 
     Args:
         given: an array, a scalar or nested lists.
-        shape: of the space.
         dtype: that they will be cast to; floats may be rounded to it.
-        name: of the leaf.
     """
     try:
         array = np.asarray(given)

@@ -21,7 +21,6 @@ class Seen:
     """What an environment has shown: sizes of numbers, and forms that gymnasium's API has not.
 
     Args:
-        space: of the observations.
         masked_by_info: the configuration reads masks from its infos.
     """
 

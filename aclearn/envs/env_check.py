@@ -62,8 +62,6 @@ def check_env(
 
     Args:
         make: makes one.
-        options: of its observations.
-        masked_by_info: its infos have action masks.
         steps: most steps with random actions.
         seconds: most seconds for them.
         step_timeout_s: time limit of each call of the environment.
@@ -105,11 +103,7 @@ class _Trial:
     """One environment under check.
 
     Args:
-        env: the environment.
         report: to write into.
-        deadline: of each call.
-        options: of its observations.
-        masked_by_info: its infos have action masks.
         said: calls, reasons and names of the faults in the report.
     """
 

@@ -16,10 +16,8 @@ class LeafLayout(ABC):
     """Fills one batch [B, *leaf.shape] of a leaf after another.
 
     Args:
-        name: of the leaf, for messages.
         shape: of an observation in the environment's space.
         dtype: to which its numbers are cast without a change.
-        leaf: of an observation in the batch.
     """
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: Any, leaf: LeafSpec) -> None:
@@ -111,7 +109,6 @@ class OneHotLayout(LeafLayout):
     """Choices as float32 vectors [B, D]: for each choice of n a 1 among n numbers.
 
     Args:
-        name: of the leaf.
         shape: of the space, `()` for a single choice.
         counts: n of each choice.
         starts: the smallest value of each choice.
@@ -158,7 +155,6 @@ class ImageLayout(LeafLayout):
     An episode's first observation fills the whole stack.
 
     Args:
-        name: of the leaf.
         shape: (H, W), (H, W, C) or (C, H, W).
         num_envs: B.
         frame_stack: S.
@@ -223,7 +219,6 @@ def layout_of(part: ObservationPart, *, num_envs: int, high: int = LeafSpec.high
     """The layout of the leaf that is made of a part.
 
     Args:
-        part: of the environment's observations.
         num_envs: B.
         high: largest number of an image.
     """

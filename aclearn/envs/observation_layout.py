@@ -85,11 +85,9 @@ class ObservationLayout:
         space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these, nested. A Box
             of uint8 with two or three axes is an image, any other is flat.
         num_envs: B.
-        options: of the observations.
 
     Attributes:
         spec: the leaves. Those of a Dict or Tuple are named by their path: "position.left".
-        form: of the environment's observations.
 
     Raises:
         EnvironmentFailure: observations that are not supported, or options that do not fit them.

@@ -35,10 +35,6 @@ class ReadObservation(NamedTuple):
 class OwnObservations:
     """Reads observations in the form of the environment's space, and shows leaves in that form.
 
-    Args:
-        observation: the leaves.
-        form: of the environment's observations.
-
     Attributes:
         space: of the observations, as `observation_space`.
     """

@@ -31,9 +31,7 @@ class RestartingEnvs:
 
     Args:
         make: one environment.
-        name: of the environment, for messages.
         count: number of environments.
-        seed: of the group.
         step_timeout_s: time limit of `deadline`.
         max_faults: within an hour, or in a row in one environment.
 
@@ -93,7 +91,6 @@ class RestartingEnvs:
         """Make an environment again after a fault.
 
         Args:
-            error: its fault.
             step: number of the step in its episode; 0 for the reset.
             begin: starts the new environment's first episode, for its index and seed; what it
                 raises is another fault.

@@ -19,7 +19,6 @@ class VectorEnv(Protocol):
     the caller may serve another group.
 
     Attributes:
-        spec: of its observations and actions.
         num_envs: B; of environments of several agents, the number of all agents.
         masks: `[B, A]` bool, the actions that are allowed after the last `reset` or `recv`; None:
             all. They belong to the receiver.

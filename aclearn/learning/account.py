@@ -327,11 +327,7 @@ class StepAccount(BaseModel):
 
 
 class OpenBatch:
-    """The new steps of a batch whose fate is not known yet.
-
-    Attributes:
-        left: their number.
-    """
+    """The new steps of a batch whose fate is not known yet."""
 
     def __init__(self, account: StepAccount, steps: int) -> None:
         self._account, self.left = account, steps

@@ -18,7 +18,6 @@ def standardised(correction: Correction, valid: Tensor) -> Correction:
     resolve of the targets, whose differences to values advantages are, count as rounding.
 
     Args:
-        correction: of a batch.
         valid: `[T, B]` bool, the steps that count, as far as the correction keeps them.
     """
     learned = valid if correction.kept is None else valid & correction.kept

@@ -203,8 +203,6 @@ def assemble_batch(
     """The unrolls side by side as one batch on the device of `staging`.
 
     Args:
-        unrolls: checked.
-        observation: their leaves.
         staging: uploads in the current stream.
 
     Raises:

@@ -20,7 +20,6 @@ class CapturedUpdates:
         orders: of single steps in each pass, of the numbers that later ones have.
         updates: makes all updates, in such orders, without a wait for the device.
         memory: of all that they change and the next ones read.
-        generators: of random numbers that they draw.
         stream: the current one.
     """
 

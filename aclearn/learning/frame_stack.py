@@ -43,9 +43,6 @@ def chosen_observations(
     Equal to `rebuild_observations`, at the cost of the chosen ones alone.
 
     Args:
-        unroll: checked.
-        name: of the leaf.
-        leaf: its specification.
         t: `[N]`, from 0 to T.
         b: `[N]`, from 0 to B − 1.
 

@@ -32,19 +32,16 @@ class GradientWorker:
     kernels may still be running.
 
     Args:
-        architecture: of the policy.
         objective: what it differentiates.
         device: where it computes.
         rng: random numbers of the losses, on the device.
         chunk_samples: samples that are differentiated at a time on a CPU; None: `CHUNK_SAMPLES`.
         captured: the stream of a thread whose batches have one shape; the worker computes in it,
             waits for nothing, and all updates of a batch are one CUDA graph.
-        options: of `Networks`.
 
     Attributes:
         networks: the copy, with the gradients of the last batch.
         targets: those whose weights follow slowly, without gradient; `networks` where none do.
-        captured: as given.
         check: called before each chunk, but for a graph; an exception of it ends the work.
     """
 
@@ -90,7 +87,6 @@ class GradientWorker:
         """Copy `weights`, in the order of `Networks.parameters`; no thread may write them now.
 
         Args:
-            weights: of the target policy.
             targets: those of `targets`, where it has copies.
             advantage_scale: factor of the advantages in the policy loss.
         """

@@ -30,16 +30,11 @@ class LearnerState:
 
     Args:
         network: the target policy, on its device.
-        optimiser: its configuration.
         objective: which may ask for optimiser groups, learned scalars and target copies.
-        seed: of the random numbers.
 
     Attributes:
-        network: as given.
         scalars: the learned scalars, by name.
         parameters: the weights in the network's own order, then the scalars.
-        normalisers: of the network's normalising layers.
-        optimiser: of weights and scalars.
         target: the weights that follow slowly, if there are any.
         totals: `[4]` float64: sum of squared advantages, older ones decayed, and their number in
             the same way; agent steps in updates, each counted once; updates.

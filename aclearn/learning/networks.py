@@ -18,7 +18,6 @@ class Networks:
     """A copy of the weights, and what is computed by them.
 
     Args:
-        architecture: of the policy.
         device: where it computes.
         amp_dtype: autocast dtype, None for fp32.
         channels_last: memory layout of the convolutions.

@@ -17,10 +17,6 @@ class RecentObservations:
     """Keeps the newest unrolls unchanged and stacks frames only of the sampled observations.
 
     Not thread-safe: it belongs to the thread that receives unrolls.
-
-    Args:
-        spec: of the observations.
-        seed: of the sampling.
     """
 
     def __init__(self, spec: ObservationSpec, *, seed: int = 0) -> None:

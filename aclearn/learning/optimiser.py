@@ -20,7 +20,6 @@ def make_optimiser(
     Args:
         groups: `params` of each, and its `lr` and `max_grad_norm` where they are not those of
             `config`.
-        config: of all groups.
     """
     given = [
         {"lr": config.learning_rate, "max_grad_norm": config.max_grad_norm} | dict(group)
@@ -130,7 +129,6 @@ def step(
 
     Args:
         optimiser: of `make_optimiser`; its parameters have gradients.
-        config: of the schedule.
         applied: `[]` bool.
         learned: `[]` int64, agent steps learned before.
 

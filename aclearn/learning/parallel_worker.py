@@ -24,7 +24,6 @@ class ParallelWorker(GradientWorker):
     The sum of the parts' gradients depends on the number of threads in its last digits only.
 
     Args:
-        architecture: of the policy.
         threads: their number, the calling one included; at least 2.
         settings: of `GradientWorker`; the device is the CPU.
     """

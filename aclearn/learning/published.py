@@ -60,7 +60,6 @@ class PublishedWeights:
         """Copy these weights, which nobody may write meanwhile, as the newest ones.
 
         Args:
-            at: their version.
             weights: float32, by name; the same names, shapes and order each time.
 
         Raises:
@@ -85,7 +84,6 @@ class PublishedWeights:
         """Post the later versions into memory that other processes map.
 
         Args:
-            shapes: of the weights, in their order.
             allocate: allocates memory for a number of floats.
             path: of the socket file from which the processes get it.
 

@@ -55,7 +55,6 @@ class PinnedStaging(Staging):
     batch reuses. It is reused only after the upload of its last array.
 
     Args:
-        device: of the uploads.
         allocate: makes page-locked memory of so many bytes.
         make_event: makes the event that marks the end of an upload.
     """

@@ -43,13 +43,11 @@ class Learner:
     its application. Decisions are tensors (`aclearn.learning.decisions`): a GPU is read after them.
 
     Args:
-        architecture: of the policy.
         objective: what is differentiated.
         optimiser: kind, learning rate and schedule.
         device: where it learns.
         max_updates: number of updates after which nothing changes any more; None: no bound.
         seed: of the first weights and of the order of minibatches.
-        worker_options: of `GradientWorker`.
 
     Attributes:
         network: the target policy; read it under `lock` while workers run.
@@ -272,7 +270,6 @@ class Learner:
 
         Args:
             worker: has differentiated.
-            sums: of its gradient.
             steps: `[]` int64, number of steps of the gradient.
             new_steps: number of these that are learned for the first time.
             ends: `[]` bool, whether the loss leaves out the rest of the batch; None: it does not.

@@ -145,9 +145,6 @@ class MetricsAggregator:
         """Add a heartbeat received at `now`; those of replaced trainers are ignored.
 
         Args:
-            role: of the sender.
-            incarnation: of the sender.
-            heartbeat: of it.
             now: seconds of the run's own time.
             clock_s: seconds of the roles' clock, by which episodes began; None: as `now`.
         """

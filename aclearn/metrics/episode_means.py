@@ -66,8 +66,6 @@ class EpisodeMeans:
         """Add the cohorts of a heartbeat.
 
         Args:
-            incarnation: of the process.
-            heartbeat: of it.
             now: seconds.
             settles: whether cohorts of others wait for its running episodes.
         """

@@ -30,9 +30,6 @@ class Architecture:
     """The layers of a policy network.
 
     Attributes:
-        name: of its preset.
-        observation: its leaves.
-        action_spec: of the policy.
         layers: in order of execution; the first of each leaf scales it, "policy" gives the
             distribution's parameters, and "value" or "q", if there is one, is the critic.
 

@@ -26,7 +26,6 @@ def choose_architecture(observation: ObservationSpec, env_id: str = "") -> Choic
     """The architecture that fits observations; there is one for all.
 
     Args:
-        observation: its leaves.
         env_id: `env.id`.
     """
     side = _smallest_side(observation)

@@ -76,7 +76,6 @@ def captured(
         stream: the current one; the step runs in it some times before.
         step: of fixed memory, without a wait for the device.
         what: in the log, where it cannot be captured.
-        generators: of random numbers that the step draws.
     """
     if stream is None:
         return step

@@ -18,7 +18,6 @@ def choose_device(name: str, *, key: str = "trainer.device") -> torch.device:
 
     Args:
         name: the configured value.
-        key: of the configuration, for the message.
 
     Raises:
         ConfigError: the GPU does not exist.
@@ -52,7 +51,6 @@ def choose_amp(name: str, device: torch.device, *, pays: bool = True) -> torch.d
 
     Args:
         name: the configured value.
-        device: of the network.
         pays: whether auto may be on, as `halves_pay` says.
     """
     if name == "off" or (name == "auto" and not pays):

@@ -49,7 +49,6 @@ class Layer:
     Attributes:
         name: of the layer; its tensors are called `<name>.weight` and `<name>.bias`, that of
             "log_std" `<name>.log_std`, those of "normalise" `<name>.mean` and `<name>.std`.
-        kind: its operation.
         reads: names of layers before it, or of a leaf.
         units: filters of a convolution, outputs of a dense layer.
         kernel: height and width, in pixels of its input.
@@ -57,7 +56,6 @@ class Layer:
         padding: pixels on every side.
         bias: whether a bias is added.
         factor: of "scale".
-        gain: of the orthogonal initial weights.
         start: of "part".
         initial: first value of each number of "log_std".
         module: of "module"; its tensors are called `<name>.<parameter>`.
@@ -191,7 +189,6 @@ def factored(layers: Iterable[Layer], ranks: Mapping[str, int]) -> tuple[Layer, 
     """The list with each of these products replaced by two layers: W ≈ up · down.
 
     Args:
-        layers: the list.
         ranks: name of a layer → outputs of its `down`.
     """
     renamed: dict[str, str] = {}

@@ -22,7 +22,6 @@ class ModuleSpec:
     Attributes:
         name: `module:Class`.
         arguments: keyword arguments of its constructor, as JSON.
-        observation: its input.
         parameters: P, the numbers of the distribution of actions.
         critic: "v" or "q", as `policy.critic`.
         tensors: name and shape of each parameter, in its own order.

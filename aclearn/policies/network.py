@@ -133,7 +133,6 @@ class LayerNetwork(nn.Module):
 
     Args:
         layers: in order of execution.
-        observation: its leaves.
 
     Raises:
         ConfigError: `KINDS` lacks a layer's kind.
@@ -212,7 +211,6 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
     deviations as their layer says. A network of the user's own draws its weights itself.
 
     Args:
-        architecture: its layers.
         seed: of the initial weights; None for any.
     """
 

@@ -93,7 +93,6 @@ def difference(
 
     Args:
         model: serialised.
-        compute: its outputs by torch.
         batches: inputs to compare on, each `[N, …]`; another N finds a frozen batch size.
         inputs: names of the inputs.
         tolerance: largest difference, relative to the largest output or to 1.

@@ -39,11 +39,9 @@ def check_policy(
     A `PolicyWarning` tells of parameters without gradient, and of weights that ONNX cannot swap.
 
     Args:
-        network: its class.
         observation: the leaves of its observations, e.g. `ObservationSpec.plain((4,), "float32")`.
         parameters: P, the numbers of the distribution of actions.
         critic: "v" for a value, or "q" for one value of each action.
-        arguments: of its constructor, by keyword.
 
     Raises:
         AssertionError: the network breaks the contract; says what was expected.

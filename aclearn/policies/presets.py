@@ -62,10 +62,8 @@ def build_architecture(
     block, which keeps the size of the sums.
 
     Args:
-        name: of the architecture.
         observation: leaves of shape `(C, H, W)` or `(D,)`.
         actions: of the policy; a number means this many discrete actions.
-        convolutions: of each image, applied in order.
         hidden: widths of the dense layers between the (flattened) input and the heads.
         activation: one of `ACTIVATIONS`, after every convolution and hidden layer.
         separate_value: the critic has its own hidden layers.
@@ -200,10 +198,7 @@ def check_spaces(
     """Raise `ConfigError` unless any network of these spaces can have this critic and normaliser.
 
     Args:
-        observation: its leaves.
-        actions: as of `build_architecture`.
         critic: "v" or "q".
-        normalise_observations: as of `build_architecture`.
     """
     if normalise_observations and not any(leaf.has_moments for leaf in observation.values()):
         raise ConfigError(
@@ -237,15 +232,9 @@ def describe_architecture(
     Args:
         name: one of `ARCHITECTURES`.
         observation: leaves of shape `(C, H, W)` or `(D,)`.
-        actions: as of `build_architecture`.
         hidden: replaces the preset's hidden widths.
         activation: replaces the preset's activation; one of `ACTIVATIONS`.
         separate_value: replaces the preset's choice whether the critic has its own hidden layers.
-        critic: as of `build_architecture`.
-        std_from_observations: as of `build_architecture`.
-        initial_std: as of `build_architecture`.
-        normalise_observations: as of `build_architecture`.
-        normalise_returns: as of `build_architecture`.
 
     Raises:
         ConfigError: the preset does not exist, asks for recurrence, does not fit the

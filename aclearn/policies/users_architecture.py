@@ -24,8 +24,6 @@ def users_architecture(
 
     Args:
         module: made for these observations and actions.
-        action_spec: of the policy.
-        normalise_observations: as of `build_architecture`.
         normalise_returns: the module gives normalised values, which a dense layer, whose weights
             follow the statistics, and "denormalise" convert.
 

@@ -26,7 +26,6 @@ def describe_module(
 
     Args:
         name: `module:Class`.
-        arguments: of its constructor.
         observation: leaves of the environment.
         parameters: P.
         critic: "v" or "q".

@@ -48,7 +48,6 @@ def output_of(
     """The module's `step`, or else its `forward` of the sole leaf or the mapping of leaves.
 
     Args:
-        module: of the user.
         observations: leaf → float `[N, *shape]`.
         critic: "v" or "q", the meaning of the second result of `forward`.
 

@@ -31,7 +31,6 @@ def exported(module: nn.Module, observation: ObservationSpec, *, critic: str) ->
 
     Args:
         module: stays unchanged.
-        observation: its leaves.
         critic: "v" or "q".
 
     Raises:

@@ -96,7 +96,6 @@ def make(
         threads: of the CPU; None: one for each core.
         squash: as `env.squash_actions`.
         time_limit: agent steps after which episodes are truncated; None: the environment's own.
-        config: of the environment's parameters.
 
     Raises:
         AclearnError: there is no such environment or device, the memory is too small, or a key of

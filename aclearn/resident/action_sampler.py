@@ -17,9 +17,7 @@ class ActionSampler:
     """Samples for N environments: one launch, whatever the distribution.
 
     Args:
-        spec: of the actions.
         envs: N.
-        device: of the parameters.
         seed: as of the environments.
         threads: of the CPU; None: one for each core.
 

@@ -34,7 +34,6 @@ class EpisodeSums:
     """Sums over the episodes that ended, and over resets.
 
     Attributes:
-        episodes: their number.
         returns: sum of their returns.
         squares: sum of the squares of these.
         lengths: sum of their lengths, in agent steps.
@@ -55,18 +54,15 @@ class ResidentEnvs:
     the number of steps since the start only: not on N, the device or the threads.
 
     Args:
-        env: the environment.
         envs: N.
         device: "auto", "cpu", "cuda" or "cuda:N".
         seed: of everything that is drawn.
         threads: of the CPU; None: one for each core.
         squash: as `env.squash_actions`.
         steps: T, of the buffers.
-        config: of the environment's parameters.
         more_bytes: that others will need for each environment on the device, by what needs them.
 
     Attributes:
-        spec: of observations and actions.
         buffers: the last steps.
         steps: number of the next step since the start.
 
@@ -375,9 +371,6 @@ class Rollout:
         """The same of one slice; the caller calls `envs.advance` with all steps afterwards.
 
         Args:
-            part: the slice.
-            count: of steps.
-            row: of the buffers.
             ahead: steps of this slice that `envs.steps` does not count yet.
         """
         command = self._commands[part.part]

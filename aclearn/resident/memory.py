@@ -25,9 +25,6 @@ def learning_bytes(
     """Bytes of each environment that the updates take besides the rollout, by what has them.
 
     Args:
-        config: of the run.
-        env: the environment.
-        architecture: of the policy.
         freezes: whether the updates of a batch share a correction; it is shuffled then.
         on_gpu: a minibatch is differentiated whole, not in chunks.
     """

@@ -90,8 +90,6 @@ class ResidentReference:
 
     Args:
         env: the environment, with one choice or bounded numbers as its action.
-        device: of the reference.
-        config: of its parameters.
     """
 
     def __init__(self, env: ResidentEnv, device: str, **config: Any) -> None:
@@ -181,11 +179,9 @@ def check_resident(
         periods: name of a field that is an angle → its period.
         envs: number of environments.
         seed: of environments and actions.
-        device: of the environments.
         max_steps: of every environment; None: the time limit and one more, so that the first
             episode of every environment is whole.
         choose: `(rng, envs) → sampled actions`; None: uniform.
-        config: of the environment's parameters.
 
     Raises:
         ParityError: they disagree; names the field, environment, step and both values.

@@ -32,7 +32,6 @@ class PolicyRollout:
     The rollout reads its own copy of the weights, which `refresh` writes.
 
     Args:
-        envs: the environments.
         architecture: of the policy; only what the actions depend on is computed.
         in_kernel: compute the policy in the kernel; None: on a GPU, if it is small enough.
         dtype: that the copy's weights are rounded to; they stay in float32.

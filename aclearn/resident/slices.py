@@ -28,7 +28,6 @@ class Slices:
 
     Args:
         envs: number of environments.
-        device: of the environments.
         threads: of the CPU; None: one for each core of this process.
     """
 

@@ -56,17 +56,12 @@ class ResidentSource(BatchSource):
 
     Args:
         config: of the run, with `resident.envs`.
-        spec: of the environments.
-        learner: its network acts.
         account: gets the steps.
         published: has the newest version.
-        incarnation: of this process, for the account.
-        seed: of the environments.
         copy: acts instead of the network; None: the network itself.
         threads: of the CPU; None: as configured.
 
     Attributes:
-        envs: the environments.
         episodes: number that have ended in this process.
 
     Raises:

@@ -23,7 +23,6 @@ class ResidentVectorEnv:
         name: of ours, or `module:NAME`.
         num_envs: size B of the group.
         seed: of everything that is drawn.
-        threads: of the CPU.
         squash: as `env.squash_actions`.
         config: of the environment's parameters, and `time_limit`.
 

@@ -33,7 +33,6 @@ class PolicySnapshot:
 
     Attributes:
         executable: computes it.
-        at: its version.
         chain: id of its compressor chain; "none" for the uncompressed policy.
         min_action_prob: least probability of each allowed action.
     """

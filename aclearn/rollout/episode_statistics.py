@@ -86,8 +86,6 @@ class EpisodeTracker:
         Call it once for every step, in order. A faulted episode is dropped; a lost life ends none.
 
         Args:
-            step: of all environments.
-            chains: of the policies that chose its actions.
             chain_index: index into `chains` for each action, as in an `ActionBatch`.
         """
         # A reset step begins an episode and belongs to none; a faulted one is a reset step too.

@@ -34,7 +34,6 @@ class InfoMetrics:
     Args:
         paths: of the configuration: a key, keys of nested mappings with dots between them, or a
             mapping, of which every number is a figure.
-        name: of the environment, for the log.
 
     Attributes:
         refused: values so far that are no finite number, or cannot be read, or whose name is not

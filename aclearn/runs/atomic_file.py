@@ -58,7 +58,6 @@ def check_file(path: Path, option: str, *, force: bool = False) -> None:
 
     Args:
         path: the file; folders may be missing.
-        option: of the command line that names it.
         force: whether an existing file may be replaced.
 
     Raises:

@@ -41,7 +41,6 @@ class Checkpoint:
     Attributes:
         tensors: by name, as saved.
         state: the JSON state, as saved (tuples come back as lists).
-        path: its JSON file.
         label: the number given at the save.
     """
 

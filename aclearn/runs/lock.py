@@ -47,7 +47,6 @@ class FolderLock:
     Child processes do not inherit them.
 
     Args:
-        folder: the run folder.
         wanted: for each lock: the name of its file; the name of an exclusive holder, for messages,
             or None to share it; seconds to wait for another holder.
 
@@ -108,7 +107,6 @@ def lock_all(folder: Path, roles: Sequence[str] = ()) -> FolderLock:
     Waits for roles of an earlier run to end.
 
     Args:
-        folder: the run folder.
         roles: the roles that write there.
 
     Raises:
@@ -130,7 +128,6 @@ def lock_role(folder: Path, role: str, *, by_hand: bool) -> FolderLock:
     """The lock of one writing role; it waits a few seconds for a predecessor's end.
 
     Args:
-        folder: the run folder.
         role: that writes there.
         by_hand: whether it was started without `aclearn train`, which then must not run.
 

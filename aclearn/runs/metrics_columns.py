@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 def metrics_columns(lines: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:
     """One array for each name in any line, in the order of their first lines.
 
-    Args:
-        lines: of `metrics.jsonl`.
-
     Returns:
         Name → `[number of lines]`: float64, NaN where a line has no number; for texts an array of
         objects, None where a line has none. Nested figures are joined: `wait_share/actor/emulator`.

@@ -126,7 +126,6 @@ class MetricsTail:
     An unfinished line waits for its end. A line that is no metrics line is left out.
 
     Args:
-        path: of the file.
         first_bytes: number of bytes from its end for the first `read`.
     """
 

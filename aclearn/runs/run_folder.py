@@ -122,7 +122,6 @@ class RunFolder:
 
         Args:
             dir: folder of the runs, made if missing.
-            config_yaml: its resolved configuration.
             lock: locks the caller's files.
             overwrite: replace a run that has learned something.
 
@@ -169,7 +168,6 @@ class RunFolder:
         """The run folder at `path`: to read, or with `lock` to resume the run.
 
         Args:
-            path: of the folder.
             lock: locks the caller's files; None to read only.
 
         Raises:

@@ -96,7 +96,6 @@ class SeqlockReader:
     Args:
         description: of `SeqlockBuffer.describe`; checked, since another process sent it.
         fds: of `SeqlockBuffer.share`; closed in any case.
-        shapes: of the expected weights, by name.
         place: see `SharedMemory.place`.
         open_memory: maps memory of that place.
 

@@ -39,13 +39,10 @@ def waiting(label: str) -> Span | contextlib.nullcontext[None]:
 class ThreadMeters:
     """Makes a meter for each thread and sums their seconds; thread-safe.
 
-        meter = meters.meter()      # in the worker
-        with meter.part("forward"):
-            ...
-        meters.retire(meter)        # the worker ends: its seconds stay
-
-    Args:
-        clock: of the meters.
+    meter = meters.meter()      # in the worker
+    with meter.part("forward"):
+        ...
+    meters.retire(meter)        # the worker ends: its seconds stay
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:

@@ -24,8 +24,6 @@ class ActionPart:
 
     Attributes:
         path: keys of Dict and indices of Tuple spaces that lead to it.
-        shape: of the environment's action.
-        dtype: likewise.
         counts: number of choices of each of its numbers; empty for a Box.
         starts: the environment's value of each first choice.
         low, high: bounds of each number of a Box, infinite if there is none.

@@ -29,8 +29,6 @@ class EpisodeCohort:
     Attributes:
         begun_s: when the first of them began, on the clock of the process that played them.
         episodes: their number, without those that an environment's fault cut.
-        return_sum: of their true returns.
-        length_sum: of their lengths, in agent steps.
         info_sums: name of a figure of `env.info_metrics` → its sum.
         info_counts: name → number of episodes that have it.
     """

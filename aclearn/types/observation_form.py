@@ -17,7 +17,6 @@ class ObservationPart:
         leaf: name of the leaf.
         path: keys of Dict and indices of Tuple spaces that lead to it.
         shape: in the environment's space.
-        dtype: likewise.
         kind: "numbers" of a Box or "switches" of a MultiBinary, which a flat leaf has in the order
             of C; "choices", which a flat leaf has as one-hot vectors side by side; "image".
         counts: number of values of each choice.

@@ -20,7 +20,6 @@ class Mark:
     """A change of the compression.
 
     Attributes:
-        time_s, env_steps: of the change.
         text: the new setting.
     """
 

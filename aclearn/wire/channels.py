@@ -102,9 +102,7 @@ class Server(_Channel):
     """The serving end: a ROUTER with any number of peers, each known by its routing id.
 
     Args:
-        transport: of a server.
         run: messages of other runs are refused.
-        incarnation: of the sender, in each message.
         accepts: the message types that this service handles; None for all.
         array_bytes: most bytes of a message's arrays; longer ones are refused before they are
             decoded. None for no bound.
@@ -178,9 +176,7 @@ class Client(_Channel):
     """The requesting end: a DEALER with one peer.
 
     Args:
-        transport: of a client.
         run: messages of other runs are refused.
-        incarnation: of the sender, in each message.
     """
 
     def receive(self, timeout_s: float) -> Envelope | None:

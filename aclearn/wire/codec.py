@@ -123,7 +123,6 @@ def decode(frames: Sequence[Part | zmq.Frame], *, array_bytes: int | None = None
     """The message in the frames; its arrays are read-only views that keep frames alive.
 
     Args:
-        frames: of one message.
         array_bytes: most bytes of its arrays, which are not looked at if they have more; None for
             no bound.
 

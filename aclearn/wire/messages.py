@@ -106,7 +106,6 @@ class ArtifactRequest:
     At the same version an artifact of another chain counts as newer.
 
     Attributes:
-        chain: of the requester's artifact.
         uncompressed: request the uncompressed policy: the requester plays both, or has refused the
             newest artifact.
     """

@@ -47,7 +47,6 @@ def bind_router(
         context: the process's context.
         address: an `ipc://` or `tcp://` address ("*" for every interface, announced as the
             machine's name), "ipc" (a new file in `directory`) or "tcp" (a free port on loopback).
-        directory: of the socket file for "ipc".
         keys: the cluster's keys; needed off loopback.
 
     Raises:

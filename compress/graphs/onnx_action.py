@@ -32,7 +32,6 @@ def add_action(model: onnx.ModelProto, spec: ActionSpec, *, masked: bool) -> Non
 
     Args:
         model: with an output `parameters [N, P]`; it is changed.
-        spec: of the actions.
         masked: the model gets an input `MASK`.
     """
     nodes = _Nodes(model.graph)

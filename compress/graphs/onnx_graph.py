@@ -101,7 +101,6 @@ class Nodes:
     Attributes:
         names: ONNX name of each layer's output.
         scales: layers whose output is quantised → its scale ("hidden.0.input").
-        shapes: of each layer's output.
     """
 
     def __init__(self, graph: PolicyGraph) -> None:

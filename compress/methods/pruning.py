@@ -32,7 +32,6 @@ class _Choice:
 
     Attributes:
         graph: digest of the graph it belongs to.
-        generation: of the weights it was made for.
         kept: the kept units of each layer.
         age: versions since they were chosen.
         changes: `reconstruction` for these units; None before there are observations.

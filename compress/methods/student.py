@@ -196,7 +196,6 @@ class Student:
 
     Attributes:
         network: the student itself.
-        optimiser: its Adam.
         alive: whether the last step's gradient reached the first layer, or there was no gradient or
             only one distinct observation. While False, the outputs do not depend on the
             observations, and training cannot change that.

@@ -50,7 +50,6 @@ class CudaGraphRuntime:
     Args:
         architecture: fixes the shapes of weights and captured steps.
         make_stream: makes the stream of a runner.
-        device: of all streams.
         max_batch: largest batch that is captured.
         amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
 

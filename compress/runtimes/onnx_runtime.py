@@ -25,7 +25,6 @@ class OnnxExecutable:
     `value` where the model has it, and a `next_state_i` for each `state_i`.
 
     Args:
-        session: of the model.
         given: inputs that are the same in each call.
     """
 
@@ -63,7 +62,6 @@ def load_session(
 
     Args:
         skeleton: of the graph (`skeleton_of`, or a `Skeleton` of `build_onnx`).
-        graph: of the policy.
         tensors: by the names of `graph.tensors()`; copied by the session.
         threads: intra-operator threads; 1 keeps a process on one core.
     """

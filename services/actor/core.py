@@ -27,7 +27,6 @@ class Actor:
     """Steps groups in turns: while one group's environments step, another's actions are chosen.
 
     Args:
-        groups: their environments are not reset yet.
         actions: source of actions.
         counter: numbers the unrolls.
         cohorts: gets the episodes of all groups.

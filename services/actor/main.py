@@ -41,7 +41,6 @@ def make_actions(
     """The action source that `actors.inference` names.
 
     Args:
-        seeds: of this start.
         monitor: names the peers.
         parameters: as of the `UnrollSpec`.
         max_batch: observations of a group.

@@ -30,7 +30,6 @@ class WayToAct:
     """One way to run the policy.
 
     Attributes:
-        name: of the chain.
         artifact: with bytes, latencies and fidelity.
         returns: of its greedy episodes; empty when none were played.
     """

@@ -146,7 +146,6 @@ def profile(
     Args:
         config: YAML file, or the name of a shipped configuration.
         overrides: "key=value" each; goals and bounds of the run are ignored.
-        seconds: of the measurement.
         stop: set by signals; ends the run.
         stream: for progress messages.
         warm_up_s: unmeasured time after the first learned batch; by default at most `WARM_UP_S`.

@@ -38,7 +38,6 @@ def choose(env_id: str, spec: EnvSpec, target: float | None = None) -> list[Chos
 
     Args:
         env_id: `env.id`.
-        spec: of its spaces.
         target: return that counts as solved; None: unknown.
     """
     return [Chosen(*entry) for entry in _entries(env_id, spec, target)]

@@ -44,7 +44,6 @@ class Compressor:
     Args:
         chains: the ladder, checked against the architecture (`CompressorChain.plan`).
         config: the configuration's group.
-        seed: of all random numbers.
         clock: seconds, for time limits of links and the intervals.
 
     Attributes:

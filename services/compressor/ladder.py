@@ -27,7 +27,6 @@ class Ladder:
         chains: checked against the architecture (`CompressorChain.plan`).
         observations: number of visited observations that links get.
         to_compare: number of further ones for comparisons of artifacts.
-        seed: of all random numbers.
         clock: seconds, for time limits of links.
 
     Attributes:

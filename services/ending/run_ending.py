@@ -14,11 +14,7 @@ from aclearn.runs import MetricsTail, RunFolder, list_checkpoints, saved_labels
 class RunEnding:
     """The end of this part of a run; files of earlier parts do not count.
 
-    Args:
-        folder: of the run, before this part begins.
-
     Attributes:
-        path: of the folder.
         newest_line: the newest metrics line seen; its file may be on a full disk.
     """
 

@@ -45,11 +45,7 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
 
 
 def next_commands(config: Config, summary: Mapping[str, Any]) -> str:
-    """The three commands that usually follow a run, one line each, or that which lets it learn.
-
-    Args:
-        summary: of its end.
-    """
+    """The three commands that usually follow a run, one line each, or that which lets it learn."""
     path = Path(config.run.dir) / str(config.run.name)
     with suppress(ValueError):  # elsewhere
         path = path.relative_to(Path.cwd())

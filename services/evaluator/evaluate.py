@@ -20,7 +20,6 @@ class Evaluation:
     Attributes:
         returns: the true return of each episode, in order of their ends.
         lengths: agent steps of each.
-        checkpoint: its file.
         updates: number of updates in it.
         cut: number of episodes that were cut at `most_steps`; they count with their returns so far.
         info: means of the figures of `env.info_metrics` over the episodes that have them.

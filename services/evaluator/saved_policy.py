@@ -27,9 +27,7 @@ class SavedPolicy:
 
     Attributes:
         spec: of the environment that it was trained in.
-        trained: its network, with all critics.
         weights: of that network.
-        checkpoint: their source.
     """
 
     config: Config

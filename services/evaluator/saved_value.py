@@ -14,9 +14,6 @@ from services.evaluator.saved_policy import SavedPolicy
 class SavedValue:
     """The value of observations.
 
-    Args:
-        saved: the policy.
-
     Raises:
         ConfigError: a network of the user's own cannot be imported.
     """

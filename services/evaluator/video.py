@@ -49,7 +49,6 @@ def write_video(
     """Record one episode of at most `MOST_PICTURES` steps; returns its pictures and seconds.
 
     Args:
-        run: the run folder.
         to: a file that `check_video` has accepted; an existing one is replaced.
         greedy: take the most probable action instead of sampling.
         best: the best checkpoint instead of the newest.

@@ -50,7 +50,6 @@ class InProcessRun:
         round_s: seconds of a round on the roles' clock.
 
     Attributes:
-        clock: of the roles.
         network: between them.
         roles: the living roles by name.
         rounds: so far.

@@ -51,7 +51,6 @@ class PolicyClient:
     stays. In place of a refused artifact it requests the uncompressed policy.
 
     Args:
-        source: of its policies.
         shared: a trainer's weights in shared memory, read without requests while it is open.
         ask_every_s: least time between two requests.
 
@@ -180,7 +179,6 @@ def make_policy_client(
     Args:
         kind: "onnx" or "torch", for the uncompressed policy; an artifact names its own.
         max_batch: most observations of a batch; a GPU captures this size.
-        device: of the uncompressed policy in torch.
         uncompressed: ask a compressor for the uncompressed policy, not for the current rung's.
 
     Raises:

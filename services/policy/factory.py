@@ -225,7 +225,6 @@ def make_runtime(
 
     Args:
         kind: "onnx", which computes on the CPU, "torch" or "torch-amp".
-        threads: of the CPU.
         device: of torch: auto, cpu, cuda or cuda:N.
         max_batch: on a GPU, the largest captured batch.
 

@@ -30,7 +30,6 @@ def answer_batch(
 
     Args:
         batch: checked requests.
-        acting: the policy.
         parameters: whether replies have the parameters of the behaviour policy.
     """
     requests = [pending.request for pending in batch]
@@ -112,7 +111,6 @@ def make_step(
         outbox: gets the replies.
         acting: gives the acting policy; requests are admitted only if there is one.
         generator: makes the worker's random numbers, when the first batch comes.
-        parameters: as of `answer_batch`.
         timeout_s: longest wait for a batch.
     """
     rng: np.random.Generator | None = None

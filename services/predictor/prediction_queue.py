@@ -16,8 +16,6 @@ class Pending:
     """A request that waits for its answer.
 
     Attributes:
-        routing_id: of its sender.
-        request: the message.
         came_at: time of arrival, in seconds of the queue's clock.
         deadline: later answers are useless, by the same clock.
     """

@@ -62,7 +62,6 @@ def check_request(request: ActRequest, spec: ObservationSpec, most: int) -> None
 
     Args:
         request: decoded.
-        spec: of the policy's observations.
         most: observations of a request.
     """
     if not 0.0 < request.within_s <= _MOST_WITHIN_S:

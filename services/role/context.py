@@ -201,7 +201,6 @@ class RoleContext:
         """A client of the server at `endpoint`.
 
         Args:
-            endpoint: of the server.
             suffix: of the routing id; another one for each client of this process there.
         """
         routing_id = f"{self.incarnation}{suffix}".encode()
@@ -251,7 +250,6 @@ class RoleContext:
             heartbeat: makes the next heartbeat.
             endpoints: name → endpoint of this role's servers.
             on: directives that this role obeys → what it does; `ValueError` is a refusal.
-            generation: of a trainer.
         """
         return MonitorClient(
             self.connect(self.run.monitor),

@@ -35,8 +35,6 @@ class HealthReport:
     """The newest report of a role.
 
     Attributes:
-        name: of the role, e.g. actor-0.
-        pid: of its process.
         at: time of the report, in seconds of the machine's monotonic clock.
         silent_after_s: silence after which it counts as hung, in seconds.
         waits_for: the missing requirement, as text; empty while it works.

@@ -35,7 +35,6 @@ class Seeds:
 
     Attributes:
         run: `run.seed`.
-        generation: of the trainer.
         index: the process's number among those of its role.
         start: number of this start; see `RoleContext`.
     """

@@ -40,7 +40,6 @@ class WorkerPool:
 
     Args:
         make_step: makes the step of a new worker, in the worker's thread.
-        name: of the threads.
         inline: no threads; `step` lets each worker make a step, which does not wait.
 
     Attributes:

@@ -189,7 +189,6 @@ def check_sizes(
 
     Args:
         config: gives T and B.
-        most_bytes: of one array.
 
     Raises:
         ConfigError: one of them is larger; names the keys to change.

@@ -37,7 +37,6 @@ def temporary_directory(use: str, stop: StopFlag) -> Iterator[Path]:
 
     Args:
         use: a word for its name.
-        stop: of this process.
     """
     _remove_abandoned()
     directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{use}-"))

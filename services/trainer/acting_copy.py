@@ -17,17 +17,7 @@ _OBSERVATIONS = 512
 
 
 class ActingCopy:
-    """Compresses each version of the policy before it acts.
-
-    Args:
-        chain: of `acting_chain`.
-        architecture: of the policy.
-        seed: of all random numbers.
-
-    Attributes:
-        architecture: of the copies.
-        chain_id: of the chain.
-    """
+    """Compresses each version of the policy before it acts."""
 
     def __init__(self, chain: CompressorChain, architecture: Architecture, seed: int) -> None:
         self.chain_id = chain.id
@@ -39,7 +29,6 @@ class ActingCopy:
         """The weights of the copy, by name, on the CPU.
 
         Args:
-            network: the policy.
             observations: visited, `[N, D]`.
         """
         visited = observations[-_OBSERVATIONS:].cpu().numpy()

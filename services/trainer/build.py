@@ -54,8 +54,6 @@ def make_trainer(
     """A new trainer, with environments of its own where `resident.envs` says so.
 
     Args:
-        config: of the run.
-        spec: of the environments.
         queue: of actors' unrolls; None: a new one.
         generation: claimed for this trainer.
         incarnation: of this process, for the account of its own steps.

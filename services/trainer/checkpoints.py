@@ -30,7 +30,6 @@ class TrainerCheckpoints:
 
     Args:
         trainer: whose snapshots are written.
-        folder: of the run.
         run: interval of checkpoints, and the number to keep.
         start: gives that with which a run without checkpoints begins.
         clock: monotonic seconds.

@@ -115,7 +115,6 @@ class OwnLoop:
     """One thread plays, learns, and sends heartbeats in between.
 
     Args:
-        context: of the trainer.
         trainer: plays.
         checkpoints: theirs are the heartbeat's fields, and they save the best policy.
 

@@ -61,10 +61,8 @@ class QueueLoop:
     wait for acknowledgements. Inline, sockets and workers take turns.
 
     Args:
-        context: of the trainer.
         trainer: learns from the queue; it has not published yet.
         checkpoints: theirs are the heartbeat's fields, and they save the best policy.
-        queue: of the admitted unrolls.
     """
 
     def __init__(

@@ -52,10 +52,6 @@ class Trainer:
 
     Args:
         learner: has the policy.
-        account: of the agent steps.
-        source: of the batches.
-        config: of the run.
-        spec: of the environments.
         published: gets each version.
         generation: claimed for this trainer; see `claim_generation`.
     """
@@ -135,7 +131,6 @@ class Trainer:
         """Learn the source's next batch, then publish; False if there is none.
 
         Args:
-            timeout_s: of the wait for a batch.
             worker: of the calling thread. Once its check stops the batch, an unfinished rollout
                 leaves no trace, and steps that were not learned yet are dropped.
 
@@ -174,7 +169,6 @@ class Trainer:
         stop of the worker's check, count as dropped.
 
         Args:
-            batch: its new steps are in flight.
             worker: of the calling thread; None if there is only one thread.
         """
         trainer = self._config.trainer

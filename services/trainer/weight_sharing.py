@@ -24,12 +24,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def allocator_for(config: Config, device: torch.device) -> Callable[[int], SharedMemory] | None:
-    """Allocates the memory of a trainer's weights; None if no role would read it.
-
-    Args:
-        config: of the run.
-        device: of the learner.
-    """
+    """Allocates the memory of a trainer's weights; None if no role would read it."""
     share = config.trainer.share_weights
     if share == "host":
         return HostMemory.create
@@ -52,7 +47,6 @@ def share_weights(
     Args:
         published: not published yet.
         allocate: allocates memory for a number of floats; None: do not share.
-        architecture: of the part that acts.
         monitor: its endpoint; the run's sockets must be files.
     """
     if allocate is None:

@@ -54,7 +54,6 @@ class RememberedCounts:
     it.
 
     Attributes:
-        path: of the file.
         warnings: how often the file could not be used.
     """
 

@@ -17,10 +17,8 @@ class FrameColumns:
     """One leaf's T + 1 observations of each column; rebuilds the stacks of those that are drawn.
 
     Args:
-        leaf: its specification.
         columns: that are kept.
         length: T.
-        device: of the memory.
     """
 
     def __init__(self, leaf: LeafSpec, *, columns: int, length: int, device: torch.device) -> None:

@@ -40,8 +40,6 @@ class ReplayMemory:
     `device`, which allocates it at once; a CPU's grows as it is written.
 
     Args:
-        spec: of the unrolls.
-        device: of the batches, both ways.
         size: steps that are kept at most, and not fewer than a batch that is added has.
         max_bytes: of the columns; the smaller of both bounds holds. The older frames of the first
             stack of each episode that begins within a column come on top.
@@ -49,13 +47,10 @@ class ReplayMemory:
         discount: γ.
         priority: exponent α of the errors; 0: every step is as likely, and nothing is weighted.
         importance: exponent β of the weights against the priorities' bias.
-        seed: of the draws.
 
     Attributes:
-        device: as given.
         columns: that are kept at most.
         steps: valid ones that are there.
-        nbytes: of the columns.
 
     Raises:
         ValueError: not even one column fits.
@@ -196,7 +191,6 @@ class ReplayMemory:
         """Set priorities by the errors of a sample; steps that were overwritten are left out.
 
         Args:
-            places: of the sample.
             errors: of its steps, in any sign; one that is not finite changes nothing.
         """
         places, errors = places.flatten(), errors.detach().flatten().double()

@@ -22,9 +22,6 @@ class QueueSource(BatchSource):
 
     Args:
         queue: of unrolls whose steps are in flight.
-        account: of these steps.
-        unrolls: of a batch.
-        observation: their leaves.
     """
 
     def __init__(

@@ -42,7 +42,6 @@ class Replay(SourceAround):
     Args:
         inner: gives new steps.
         memory: keeps them.
-        account: of these steps.
         config: the section `replay`.
     """
 

@@ -34,7 +34,6 @@ class BatchSource(Protocol):
         """The next batch; None if there is none within `timeout_s`, or the worker's check stops it.
 
         Args:
-            timeout_s: of the wait for others.
             worker: of the calling thread, which assembles the batch.
 
         Raises:
@@ -46,7 +45,6 @@ class BatchSource(Protocol):
         """Told when the updates of a batch are made.
 
         Args:
-            batch: of `next`.
             errors: `[T, B]`, size of each step's error, of an algorithm that gives them.
         """
         return

@@ -16,7 +16,6 @@ class EpisodeSums:
     """The episodes that were reported at one time.
 
     Attributes:
-        time_s, env_steps: of the run.
         count, total: number of episodes and sum of their returns, by kind.
     """
 
