@@ -152,7 +152,6 @@ class Tuner:
 
         Args:
             now: time of the sample, in seconds.
-            counter: of the objective, cumulative.
             counts: the running counts; unknown ones are left out.
             incarnation: of the process that counts; another one starts a new window.
             deaths: of roles, so far.
