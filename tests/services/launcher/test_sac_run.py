@@ -38,14 +38,14 @@ def accounted(summary: dict[str, Any]) -> None:
 @pytest.mark.parametrize("settings", [_SAC, _DDPG], ids=["sac", "ddpg"])
 def test_actors_get_the_policy_alone_and_a_step_counts_once(tmp_path: Path, settings) -> None:
     run, weights = WholeRun(tmp_path, **_PENDULUM, **settings, run={"max_updates": 40}), set()
-    observe = run.network.observe
+    observe = run.faults.observe
 
     def look(sender: str, receiver: str, frames: list[bytes]) -> None:
         if isinstance(message := decode(frames).message, Weights):
             weights.update(message.tensors)
         observe(sender, receiver, frames)
 
-    run.network.observe = look
+    run.faults.observe = look
     summary = run.run()
     assert summary["updates"] == 40
     accounted(summary)
@@ -89,7 +89,7 @@ def test_resident_environments_fill_the_memory_and_a_resumed_run_has_the_same_bi
     resumed.run()
     # a step that was not drawn before the end counts as dropped, so it is never learned for the
     # first time
-    counted = {"learned_steps", "replay/drawn", "random/torch"}
+    counted = {"totals", "replay/drawn", "random/torch"}
     expected, found = whole.checkpoint().tensors, resumed.checkpoint().tensors
     for name in expected.keys() - counted:
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
