@@ -103,7 +103,10 @@ class GradientWorker:
     def assemble(self, unrolls: Sequence[Unroll], observation: ObservationSpec) -> Batch:
         """`assemble_batch` on this worker's device; a GPU copy may still be in progress."""
         with self.on_stream():
-            return assemble_batch(unrolls, observation=observation, staging=self._staging)
+            batch = assemble_batch(unrolls, observation=observation, staging=self._staging)
+        if self._stream is not None:  # the caller counts valid steps in its own stream
+            torch.cuda.current_stream(self._device).wait_stream(self._stream)
+        return batch
 
     def freeze(self, batch: Batch) -> Batch:
         """`batch` with a correction by `targets`, which all its updates use."""

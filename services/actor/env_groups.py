@@ -85,7 +85,8 @@ def seed_groups(groups: Sequence[Group], config: Config, seeds: Seeds) -> None:
     for g, group in enumerate(groups):
         group.seed = seeds.environments((seeds.index * len(groups) + g) * actors.envs_per_group)
         if isinstance(config.loss, EpsilonConfig):
-            loss, first = config.loss, seeds.index * here + g * rows
+            # actors beyond the configured ones (by hand, of the tuner) begin with ε of the first
+            loss, first = config.loss, seeds.index % actors.processes * here + g * rows
             final = final_epsilons(loss.epsilon, loss.epsilon_exponent, actors.processes * here)
             group.exploration = EpsilonGreedy(final[first : first + rows], loss.epsilon_steps)
         if config.mixes_policies:

@@ -18,7 +18,8 @@ from services.start.folder import checkpoint_at, differences
 _KEY: Final = "run.init_from"
 #: Groups and keys of the configuration that decide about the architecture.
 _OF_THE_POLICY: Final = ("env", "policy", "loss.kind", "loss.normalise_returns")
-_ADVANTAGES: Final = "normaliser/advantages"
+#: Totals of a learner: of the advantages the first two, of updates and learned steps the others.
+_TOTALS: Final = "totals"
 #: A first step size so many times the last one of the other run is worth a sentence.
 _MUCH_LARGER: Final = 3.0
 
@@ -38,7 +39,8 @@ class WarmStart(NamedTuple):
 def warm_start(config: Config, architecture: Architecture) -> WarmStart:
     """What `run.init_from` gives; nothing without that key.
 
-    It is all that belongs to the policy: weights, statistics of the normalisers, a target network.
+    It is all that belongs to the policy: weights, learned scalars, statistics of the normalisers, a
+    target network.
     The optimiser's moments come along where its kind is the same: without them every weight would
     move by the whole step size, however small its gradient. The size of the advantages does where
     the loss is the same. Counters do not, so that a schedule begins anew.
@@ -62,7 +64,7 @@ def warm_start(config: Config, architecture: Architecture) -> WarmStart:
             f"{_KEY} out"
         )
     there, doubts = _config_of(checkpoint.path), []
-    taken = ["weights/", "normaliser/", "target", "scaler"]
+    taken = ["weights/", "scalars/", "normaliser/", "target"]
     if there is not None and there.optimiser.kind == config.optimiser.kind:
         taken.append("optimiser/")
     else:
@@ -73,8 +75,11 @@ def warm_start(config: Config, architecture: Architecture) -> WarmStart:
             "weight by the whole step size; begin with a smaller optimiser.learning_rate"
         )
     tensors = {n: t for n, t in checkpoint.tensors.items() if n.startswith(tuple(taken))}
-    if there is None or there.loss.kind != config.loss.kind:
-        tensors.pop(_ADVANTAGES, None)
+    same_loss = there is not None and there.loss.kind == config.loss.kind
+    if same_loss and (kept := checkpoint.tensors.get(_TOTALS)) is not None:
+        totals = kept.copy()
+        totals[2:] = 0.0
+        tensors[_TOTALS] = totals
     if there is not None:
         last = there.optimiser.rate_after(int(checkpoint.state["account"]["learned_steps"]))
         first = config.optimiser.learning_rate

@@ -37,6 +37,9 @@ def test_all_that_belongs_to_the_policy_comes_along_but_no_counters(tmp_path: Pa
         assert len(taken) > 20 and learned["optimiser/policy.bias/step"] == 6
         for name in taken:
             np.testing.assert_array_equal(start.tensors[name], learned[name], err_msg=name)
+        size, others = learned["totals"][:2], start.tensors["totals"][2:]
+        np.testing.assert_array_equal(start.tensors["totals"][:2], size)
+        assert (others == 0).all()  # of updates and learned steps
         assert second.run()["updates"] == 4
     finally:
         second.close()
@@ -85,7 +88,7 @@ def test_what_may_harm_the_policy_is_told_and_a_worse_result_too(
     other = config.model_copy(update={"optimiser": optimiser, "loss": loss})
     tensors, [of_the_kind] = warm_start(other, architecture)
     assert "is adam, here it is rmsprop, so that its moments begin anew" in of_the_kind
-    assert "weights/policy.bias" in tensors and "normaliser/advantages" not in tensors
+    assert "weights/policy.bias" in tensors and "totals" not in tensors
     assert not any(name.startswith("optimiser/") for name in tensors)
 
     summary = first.summary() | {"return_mean_100": 25.0}
