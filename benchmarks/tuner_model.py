@@ -97,6 +97,21 @@ class Result:
     good_after_s: float
 
 
+def simulate(rule: Tuner | Ga3cRule, load: Workload, total_s: float) -> Result:
+    """Result of a rule on a workload."""
+
+    def kept_share() -> float:
+        return load.rate((rule.kept["predictors"], rule.kept["trainers"]))
+
+    good_since = math.inf
+    while load.now < total_s:
+        wanted = rule.propose()
+        load.run((wanted["predictors"], wanted["trainers"]), _HEARTBEAT_S)
+        rule.observe(load.now, round(load.counter * 1000), wanted)
+        good_since = min(good_since, load.now) if kept_share() >= 95.0 else math.inf
+    return Result(load.share(total_s / 2), kept_share(), good_since)
+
+
 def run_tuner(
     load: Workload,
     start: tuple[int, int],
@@ -107,28 +122,15 @@ def run_tuner(
     most: int = MOST,
 ) -> Result:
     """Result of the tuner's rule."""
+    names = ("every_s", "settle_s", "longest_gap_s", "temperature", "cooling")
     tuner = Tuner(
         dict(zip(NAMES, start, strict=True)),
         dict.fromkeys(NAMES, most),
-        every_s=config.every_s,
-        settle_s=config.settle_s,
-        longest_gap_s=config.longest_gap_s,
-        temperature=config.temperature,
-        cooling=config.cooling,
+        **{name: getattr(config, name) for name in names},
         restart_search_share=config.restart_search_share,
         rng=random.Random(seed),
     )
-    good_since = math.inf
-    while load.now < total_s:
-        wanted = tuner.propose()
-        load.run((wanted["predictors"], wanted["trainers"]), _HEARTBEAT_S)
-        tuner.observe(load.now, round(load.counter * 1000), wanted)
-        kept = tuner.kept
-        good = load.rate((kept["predictors"], kept["trainers"])) >= 95.0
-        good_since = min(good_since, load.now) if good else math.inf
-    kept = tuner.kept
-    final = load.rate((kept["predictors"], kept["trainers"]))
-    return Result(load.share(total_s / 2), final, good_since)
+    return simulate(tuner, load, total_s)
 
 
 def run_ga3c(
@@ -139,23 +141,10 @@ def run_ga3c(
     *,
     step_s: float = GA3C_STEP_S,
 ) -> Result:
-    """Result of the rule of GA3C's released code.
-
-    Its 20 s a step, unless `step_s` gives it as many steps as another rule has.
-    """
-    rule = Ga3cRule(
-        dict(zip(NAMES, start, strict=True)),
-        dict.fromkeys(NAMES, MOST),
-        every_s=step_s,
-        rng=random.Random(seed),
-    )
-    while load.now < total_s:
-        wanted = rule.propose()
-        load.run((wanted["predictors"], wanted["trainers"]), _HEARTBEAT_S)
-        rule.observe(load.now, round(load.counter * 1000), wanted)
-    kept = rule.kept
-    final = load.rate((kept["predictors"], kept["trainers"]))
-    return Result(load.share(total_s / 2), final, math.nan)
+    """Result of GA3C's rule: 20 s a step, unless `step_s` gives it as many steps as another."""
+    counts, most = dict(zip(NAMES, start, strict=True)), dict.fromkeys(NAMES, MOST)
+    rule = Ga3cRule(counts, most, every_s=step_s, rng=random.Random(seed))
+    return simulate(rule, load, total_s)
 
 
 def models(

@@ -82,13 +82,11 @@ class RateWindow:
                 reading.
         """
         last, self._last = self._last, (now, counter, incarnation)
-        broken = None
-        if last is not None:
-            broken = self._broken_by_roles(last, counter, runs, incarnation, died)
+        last = last or self._last
+        broken = self._broken_by_roles(last, counter, runs, incarnation, died)
         self.roles_broke = broken is not None
-        if last is not None:
-            broken = broken or self._broken_by_time(now - last[0])
-        rose = last is not None and counter > last[1]
+        broken = broken or self._broken_by_time(now - last[0])
+        rose = counter > last[1]
         self._rises = rose or (self._rises and broken is None)
         if broken is not None:
             measuring = self._from is not None

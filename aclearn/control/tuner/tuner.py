@@ -259,7 +259,8 @@ class Tuner:
         if not early and gain < sd and self._known.is_open(self._kept, trial):
             reason = f"{words} is within the noise; measured again"
             return self._decide("repeat", reason, trial, reading, change=change)
-        chance = 1.0 if gain >= 0.0 else self._chance(gain)
+        hot = max(self.temperature, 1e-9)
+        chance = math.exp(min(0.0, gain) / hot)  # Metropolis et al. 1953
         accepted = self._rng.random() < chance
         self._known.learn_slope(self._kept, trial)
         self.temperature *= self._cooling
@@ -274,10 +275,6 @@ class Tuner:
         next_step = self._go_on() if abs(gain) > OUTLIER * sd or self._is_known() else ""
         reason = f"{words}{' (seen early)' if early else ''}{next_step}"
         return self._decide(verdict, reason, trial, reading, change=change, baseline=baseline)
-
-    def _chance(self, loss: float) -> float:
-        """Probability of accepting a negative gain (Metropolis et al. 1953)."""
-        return math.exp(loss / self.temperature) if self.temperature > 0.0 else 0.0
 
     def _is_clear(self, reading: Reading, silence_s: float) -> bool:
         """Whether a part of a window is enough to judge a trial."""
