@@ -1,6 +1,9 @@
-"""A role may open as many files as the system lets it."""
+"""A role may open as many files as the system lets it, and steps back alone."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 import pytest
 
@@ -20,3 +23,22 @@ def test_the_own_limit_is_raised_and_the_system_s_stays(soft: int, hard: int, th
     program = _PROGRAM.format(soft=soft, hard=hard)
     ended = run_python("-c", program, check=True)
     assert ended.stdout.split() == [str(then), str(hard)]
+
+
+_LOWER = """
+import os
+from aclearn.launch.resources import lower_priority
+{own}
+lower_priority(5)
+print(os.nice(0), open("/proc/self/autogroup").read().split()[-1])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="needs autogroups")
+@pytest.mark.parametrize(("own", "group"), [("os.setsid()", "5"), ("", None)])
+def test_a_role_lowers_its_own_session_and_never_that_of_a_shell(
+    own: str, group: str | None
+) -> None:
+    group = group or Path("/proc/self/autogroup").read_text().split()[-1]
+    done = run_python("-c", _LOWER.format(own=own))
+    assert done.stdout.split() == [str(os.nice(0) + 5), group], done.stderr
