@@ -57,9 +57,10 @@ def allow_many_connections() -> None:
 def lower_priority(nice: int) -> None:
     """Lower this process's priority by `nice` (0 to 19).
 
-    A role of `aclearn train` leads a session of its own, and Linux with autogroup scheduling balances
-    between sessions. The group's niceness is therefore set too, where the kernel has groups and
-    allows it. A role that was started by hand shares the session of its shell, which stays as it is.
+    A role of `aclearn train` leads a session of its own, and Linux with autogroup scheduling
+    balances between sessions. The group's niceness is therefore set too, where the kernel has
+    groups and allows it. A role that was started by hand shares its shell's session, which stays as
+    it is.
     """
     if nice == 0:
         return
