@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, Strict, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, Strict, model_validator
 from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
@@ -151,25 +151,33 @@ class Config(Group):
     network: NetworkConfig = Field(default_factory=NetworkConfig)
     supervisor: SupervisorConfig = Field(default_factory=SupervisorConfig)
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _fill_in_the_usual(cls, data: Any) -> Any:
+    def _fill_in_the_usual(cls, data: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         """Defaults of other sections that the loss has, where these keys are not given."""
         if not isinstance(data, Mapping):
-            return data
+            return validate(data)
         loss, filled = data.get("loss"), dict(data)
         if isinstance(loss, LossConfig):
             usual = loss.usual_of(loss.model_dump())
         else:
             usual = LossConfig.model_for(loss).usual_of(loss if isinstance(loss, Mapping) else {})
+        by_us: list[tuple[str, str]] = []
         for dotted, value in usual.items():
             section, _, key = dotted.partition(".")
             given = filled.get(section)
-            if given is None or isinstance(given, Mapping):
+            if given is None or (isinstance(given, Mapping) and key not in given):
                 filled[section] = {key: value, **(given or {})}
             elif isinstance(given, Group) and key not in given.model_fields_set:
                 filled[section] = given.model_copy(update={key: value})
-        return filled
+            else:
+                continue
+            by_us.append((section, key))
+        config = validate(filled)
+        for section, key in by_us:
+            # nobody set it: another loss has other usual values
+            getattr(config, section).model_fields_set.discard(key)
+        return config
 
     @model_validator(mode="after")
     def _groups_agree(self) -> Config:

@@ -377,6 +377,15 @@ def test_another_loss_over_a_configuration_brings_its_usual_settings() -> None:
     assert over.trainer.epochs > 1
 
 
+def test_the_usual_values_of_a_loss_leave_with_it() -> None:
+    keys, own = {"env.id": "CartPole-v1", "loss.kind": "dqn"}, {"trainer.queue_batches": 9}
+    given = Config(env={"id": "CartPole-v1"}, loss={"kind": "dqn"}, trainer={"queue_batches": 9})
+    for config in (given, config_of_keys(keys | own)):
+        assert with_overrides(config, {"run.seed": 2}).replay == given.replay
+        over = with_overrides(config, {"loss.kind": "ppo"})
+        assert over == config_of_keys(keys | own | {"loss.kind": "ppo"})
+
+
 def test_folders_become_absolute(write: Write) -> None:
     config = load_config(write("env: {id: a}\nnetwork: {keys_dir: keys}\n"), ["run.dir=x/y"])
     here = Path.cwd()
