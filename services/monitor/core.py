@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from aclearn.control import Directive, Note, SaveBest, StopCondition, StopRole, StopRun, obey
 from aclearn.metrics import MetricsAggregator
+from aclearn.metrics.formatting import printable
 from aclearn.metrics.indicators import IndicatorSet
 from aclearn.telemetry import ActiveClock
 from aclearn.wire import (
@@ -290,10 +291,11 @@ class MonitorState:
 
     def _acknowledge(self, answer: DirectiveAck, sender: _Sender) -> list[Message]:
         incarnation = sender.incarnation
-        self._channel.acknowledge(incarnation, answer.id, refused=bool(answer.refusal))
-        if answer.refusal and (member := self._registry.get(incarnation)) is not None:
+        refused = bool(answer.refusal)
+        first = self._channel.acknowledge(incarnation, answer.id, refused=refused)
+        if first and refused and (member := self._registry.get(incarnation)) is not None:
             words = f"{member.name} refuses directive {answer.id}: {answer.refusal}"
-            self.report.event_once(incarnation, f"refusal {answer.id}", words)
+            self.report.event(printable(words))
         return []
 
     def _obey(self, directive: DirectiveMessage, sender: _Sender) -> list[Message]:
@@ -373,5 +375,3 @@ _TAKEN: dict[type[Message], Callable[[MonitorState, Any, _Sender], list[Message]
     DirectiveMessage: MonitorState._obey,
     StatusRequest: MonitorState._tell_status,
 }
-ACCEPTED: tuple[type[Message], ...] = tuple(_TAKEN)
-"""Messages that the monitor takes."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +17,21 @@ _LOGGER = logging.getLogger(__name__)
 MONITOR_RANK = 1_000_000
 #: Seconds before an unacknowledged directive is sent again: the first six times, then.
 _AGAIN_AFTER_S, _OFTEN, _RARELY_S = 0.5, 6, 8.0
+
+
+@contextmanager
+def _logged(what: object) -> Iterator[None]:
+    """Log what is wrong with a part of a file that may hold anything."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        _LOGGER.error("event=directive_not_restored what=%.200r reason=%r", what, repr(error))
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"expected a count, got {value!r:.50}")
+    return value
 
 
 class _Standing(NamedTuple):
@@ -119,28 +135,41 @@ class DirectiveChannel:
     def restore(
         self, state: Mapping[str, Any], rank_of: Callable[[str, Directive], int | None]
     ) -> None:
-        """Continue from the `state` of an earlier monitor, as far as it is valid.
+        """Continue from the `state` of an earlier monitor; what is not valid is logged and left.
 
         `rank_of` a plug-in is None if it is gone, or cannot give the directive.
         """
-        kinds = {kind.__name__: kind for kind in DIRECTIVES if kind.kept}
-        try:
-            self.issued = int(state.get("issued", 0))
+        with _logged("issued"):
+            self.issued = _count(state.get("issued", 0))
+        with _logged("standing"):
             for each in state.get("standing", ()):
-                directive = Directive(each["to"], kinds[each["kind"]].of(each["values"]))
-                if (rank := rank_of(each["by"], directive)) is not None:
-                    key = directive.to, type(directive.payload)
-                    standing = _Standing(int(each["id"]), directive, each["by"])
-                    self._standing.setdefault(key, {})[rank] = standing
-        except (ValueError, TypeError, KeyError) as error:
-            _LOGGER.error("event=directives_not_restored reason=%r", repr(error))
+                with _logged(each):
+                    self._restore_one(each, rank_of)
 
-    def acknowledge(self, incarnation: str, directive_id: int, *, refused: bool = False) -> None:
-        """Note a receiver's acknowledgement; those of unknown directives are ignored."""
+    def _restore_one(
+        self, each: Mapping[str, Any], rank_of: Callable[[str, Directive], int | None]
+    ) -> None:
+        kinds = {kind.__name__: kind for kind in DIRECTIVES if kind.kept}
+        to, by, number = each["to"], each["by"], _count(each["id"])
+        if not (isinstance(to, str) and isinstance(by, str)):
+            raise ValueError("to and by are no names")
+        directive = Directive(to, kinds[each["kind"]].of(each["values"]))
+        if (rank := rank_of(by, directive)) is not None:
+            key = to, type(directive.payload)
+            self._standing.setdefault(key, {})[rank] = _Standing(number, directive, by)
+            # the next one must have a larger id
+            self.issued = max(self.issued, number)
+
+    def acknowledge(self, incarnation: str, directive_id: int, *, refused: bool = False) -> bool:
+        """Note a receiver's acknowledgement; False for an unknown directive, or a repetition."""
         for (receiver, _), delivery in self._deliveries.items():
             if (receiver, delivery.id) == (incarnation, directive_id):
-                self.refused += refused and not delivery.acknowledged
+                if delivery.acknowledged:
+                    return False
+                self.refused += refused
                 delivery.acknowledged = True
+                return True
+        return False
 
     def messages(self, now: float) -> list[OutgoingMessage]:
         """The unacknowledged directives that are due at `now`, in seconds."""

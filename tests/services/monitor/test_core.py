@@ -18,7 +18,9 @@ from aclearn.wire import (
     StatusRequest,
     encode,
 )
+from services.monitor import core
 from services.monitor.registry import OutgoingMessage
+from services.wiring import ENDPOINTS
 from tests.support.monitor import Monitor
 
 
@@ -243,3 +245,7 @@ def test_the_reward_gap_is_that_of_the_episodes_in_heartbeats(monitor, policies,
     line = monitor.state.make_line(1.0)
     assert line["reward_gap"] == gap
     assert monitor.state.make_line(2.0)["reward_gap"] == gap  # counted once
+
+
+def test_the_monitor_takes_each_message_that_its_server_accepts() -> None:
+    assert set(core._TAKEN) == set(ENDPOINTS["monitor"].accepts)

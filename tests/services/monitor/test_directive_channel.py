@@ -201,11 +201,36 @@ def test_the_next_monitor_goes_on_with_rungs_and_mixes_of_plugins_that_are_left(
     assert after.sent(0.1) == [("c", SetChain(0).message(6))]
 
 
+_KEPT = {"id": 7, "by": "x", "to": "compressor", "kind": "SetChain", "values": {"rung": 1}}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"to": 5},
+        {"by": ["x"]},
+        {"id": float("inf")},
+        {"id": -1},
+        {"kind": []},
+        {"kind": "StopRole"},
+        {"values": None},
+    ],
+)
+def test_a_wrong_entry_of_the_state_is_left_out_and_logged(wrong, caplog) -> None:
+    line = Line(member("compressor-0", "c"))
+    state = {"issued": float("inf"), "standing": [_KEPT | wrong, 5, _KEPT]}
+    line.channel.restore(state, lambda by, given: {"x": 0}.get(by))
+    assert line.sent() == [("c", SetChain(1).message(7))]
+    assert line.channel.issued == 7
+    assert sum("directive_not_restored" in text for text in caplog.messages) == 3
+
+
 @pytest.mark.parametrize(
     "state",
     [
         {},
         {"issued": "many"},
+        {"standing": 5},
         {"standing": [{"by": "x"}]},
         {"standing": [{"by": "x", "to": "compressor", "kind": "StopRole", "values": {}}]},
         {"standing": [{"by": "x", "to": "compressor", "kind": "SetChain", "values": {"a": 1}}]},
