@@ -12,6 +12,7 @@ from ale_py.vector_env import AtariVectorEnv  # its package registers the ALE/ i
 from numpy.typing import NDArray
 
 from aclearn.envs.pictures import as_colours
+from aclearn.envs.restarting import log_trace
 from aclearn.envs.vector_env import env_actions
 from aclearn.envs.watchdog import Watchdog
 from aclearn.errors import ConfigError, EnvironmentFailure, did_you_mean, words_of
@@ -90,6 +91,7 @@ class AtariEnvs:
         try:
             self._envs: Any = AtariVectorEnv(**arguments)
         except Exception as error:
+            log_trace(env.id, error)
             raise EnvironmentFailure(
                 f"environment {env.id}: ale-py cannot make it ({words_of(error)})"
             ) from error
@@ -136,6 +138,7 @@ class AtariEnvs:
             with self._watch:
                 observations, rewards, terminated, truncated, info = self._envs.recv()
         except Exception as error:
+            log_trace(self._name, error)
             raise EnvironmentFailure(
                 f"environment {self._name}: the emulator failed ({words_of(error)})"
             ) from error

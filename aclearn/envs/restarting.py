@@ -71,6 +71,7 @@ class RestartingEnvs:
             self.close()
             if isinstance(fault, EnvironmentFailure):
                 raise fault
+            log_trace(name, fault)
             raise EnvironmentFailure(
                 f"environment {name} cannot be made ({words_of(fault)}){users_line(fault)}"
             ) from fault
@@ -129,18 +130,20 @@ class RestartingEnvs:
 
     def _count(self, index: int, error: BaseException, step: int) -> None:
         reason, detail = _describe(error)
-        if reason not in self.faults and not isinstance(error, ContractError):
-            _LOGGER.info("event=environment_trace name=%s trace=%r", self.name, trace_of(error))
+        is_new = reason not in self.faults
         self.faults[reason] = self.faults.get(reason, 0) + 1
         self.fault_details.setdefault(reason, detail)
         total = sum(self.faults.values())
         recent = self._recent_faults
         recent.append((time.monotonic(), reason))
+        is_last = len(recent) > self._max_faults
+        if (is_new or is_last) and not isinstance(error, ContractError):
+            log_trace(self.name, error)
         _LOGGER.warning(
             "event=environment_fault name=%s env=%d step=%d reason=%s total=%d detail=%r",
             self.name, index, step, reason, total, detail,
         )  # fmt: skip
-        if len(recent) > self._max_faults:
+        if is_last:
             words = Counter(word for _, word in recent)
             counts = ", ".join(f"{word} {n}" for word, n in sorted(words.items()))
             raise EnvironmentFailure(
@@ -156,6 +159,11 @@ class RestartingEnvs:
             _LOGGER.warning(
                 "event=environment_close_failed name=%s env=%d error=%r", self.name, index, error
             )
+
+
+def log_trace(name: str, error: BaseException) -> None:
+    """Log the traceback of an environment's error: messages have only its last line."""
+    _LOGGER.info("event=environment_trace name=%s trace=%r", name, trace_of(error))
 
 
 def _describe(error: BaseException) -> tuple[str, str]:

@@ -289,6 +289,29 @@ def test_faults_are_logged_with_their_reason(scripted, make_group, caplog):
     assert f"env=0 step=1 reason=reward_range total=1 detail='{said}'" in line
 
 
+def traces(caplog) -> list[str]:
+    return [line for line in caplog.messages if "event=environment_trace" in line]
+
+
+@pytest.mark.parametrize(("max_faults", "count"), [(0, 1), (4, 2)])
+def test_the_log_has_the_trace_of_the_first_fault_and_of_the_last(
+    scripted, make_group, caplog, max_faults, count
+):
+    caplog.set_level(logging.INFO)
+    group = make_group(fault="raise", at=0, faulty=99, max_faults=max_faults)
+    with pytest.raises(EnvironmentFailure):
+        group.reset()
+    assert len(traces(caplog)) == count
+    assert all("Traceback" in line and "the dice are lost" in line for line in traces(caplog))
+
+
+def test_the_log_has_the_trace_of_a_constructor_that_fails(scripted, make_group, caplog):
+    caplog.set_level(logging.INFO)
+    with pytest.raises(EnvironmentFailure):
+        make_group(fault="raise", at=-1)
+    assert sum("the dice are lost" in line for line in traces(caplog)) == 1
+
+
 def test_several_environments_may_fail_in_one_step(scripted, make_group):
     group = make_group(fault="raise", at=2, faulty=2, ends_after=9)
     group.reset()
