@@ -119,6 +119,11 @@ class ActorsConfig(Group):
                 f"{key}: a group that waits would stop the others of its actor; set actors.groups "
                 "to 1 and raise actors.envs_per_group instead"
             )
+        if config.loss.source == "replay":
+            yield (
+                f"{key}: before replay.start new steps there are no newer weights, so each unroll "
+                "would wait in vain; set this to false"
+            )
         if config.tuner.enabled and "actors" in config.tuner.counts:
             yield (
                 f"{key}: actors.processes decides how many unrolls an actor makes for a batch; "

@@ -131,10 +131,13 @@ class ReplayConfig(Group):
     @override
     def contradictions(self, config: Any) -> Iterator[str]:
         if config.loss.source != "replay":
+            way_out = "loss.kind to dqn, or with Box actions to sac"
+            if "memory" in type(config.loss).model_fields:
+                way_out = "loss.memory to replay"
             for key in self.changed(*type(self).model_fields):
                 yield (
                     f"replay.{key}: loss.kind {config.loss.kind} has no replay memory; remove it, "
-                    "or set loss.kind to dqn"
+                    f"or set {way_out}"
                 )
             return
         actors, trainer = config.actors, config.trainer

@@ -208,6 +208,15 @@ class StepAccount(BaseModel):
             if open_batch.left > 0:
                 self.dropped(reason, open_batch.left)
 
+    @contextmanager
+    def dropped_on_error(self, steps: int) -> Iterator[None]:
+        """Drop `steps`, which are in flight, if the block raises."""
+        try:
+            yield
+        except BaseException:
+            self.dropped("worker_failed", steps)
+            raise
+
     def learned(self, steps: int) -> None:
         """Move `steps` from in flight to learned; raises `AccountError` if fewer are in flight."""
         with self._lock:

@@ -56,6 +56,7 @@ class Minibatches:
         self._parts = [] if self._shuffled else batch.cut(count)
         self._steps: list[Tensor] = []  # of each part, where they are shuffled
         self._errors: dict[int, Tensor] = {}
+        self._of_steps: Tensor | None = None  # errors, where they are shuffled
         self._newest = 0
         self.any_left = passes > 1
 
@@ -73,10 +74,17 @@ class Minibatches:
     def whole(self, errors: Tensor | None) -> Tensor | None:
         """`[T, B]`, the newest errors of each minibatch, with these of the newest one.
 
-        None before each has some, and where minibatches are shuffled.
+        Before each has some they are None, or NaN where minibatches are shuffled.
         """
-        if errors is None or self._shuffled:
+        if errors is None:
             return None
+        if self._shuffled:
+            if self._of_steps is None:
+                self._of_steps = self._batch.rewards.new_full(
+                    self._batch.rewards.shape, torch.nan, dtype=errors.dtype
+                )
+            self._of_steps.view(-1)[self._steps[self._newest]] = errors.flatten()
+            return self._of_steps
         self._errors[self._newest] = errors
         if len(self._errors) < len(self._parts):
             return None

@@ -179,7 +179,23 @@ def check_policy(config: Config, spec: EnvSpec) -> Architecture:
     """
     architecture = architecture_of(config, spec)
     check_sizes(config, spec, architecture.acting())
+    _check_replay(config, spec)
     return architecture
+
+
+def _check_replay(config: Config, spec: EnvSpec) -> None:
+    """Check that a batch of all agents' steps fits into the replay memory.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    envs = config.resident.envs or config.trainer.unrolls_per_batch * config.actors.envs_per_group
+    at_once = envs * spec.agents * config.actors.unroll_length
+    if config.loss.source == "replay" and config.replay.size < at_once:
+        raise ConfigError(
+            f"replay.size: {at_once} new steps of {spec.agents} agents in each of {envs} "
+            f"environments come at a time; set it to {at_once}"
+        )
 
 
 def check_sizes(

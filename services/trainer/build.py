@@ -93,7 +93,7 @@ def make_trainer(
         )
     loss: Any = config.loss
     if loss.source == "fifo":
-        source = Fifo(source, unrolls=loss.buffer_unrolls)
+        source = Fifo(source, account, unrolls=loss.buffer_unrolls)
     elif loss.source == "replay":
         memory = _make_memory(config, spec, learner.device, generation)
         source = Replay(source, memory, account, config.replay)

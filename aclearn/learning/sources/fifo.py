@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
+from aclearn.learning.account import StepAccount
 from aclearn.learning.batch import Batch
 from aclearn.learning.gradient_worker import GradientWorker
 from aclearn.learning.sources.source import BatchSource, SourceAround
@@ -34,9 +35,10 @@ class Fifo(SourceAround):
         unrolls: number of its batches in one.
     """
 
-    def __init__(self, inner: BatchSource, *, unrolls: int) -> None:
+    def __init__(self, inner: BatchSource, account: StepAccount, *, unrolls: int) -> None:
         super().__init__(inner)
-        self._unrolls, self._steps = unrolls, 0
+        self._account, self._unrolls = account, unrolls
+        self._steps = 0
         self._tensors: dict[str, Tensor] = {}
         self._new = torch.zeros(0)
         self._versions: NDArray[Any] = np.zeros((0, 0), np.int64)
@@ -47,6 +49,10 @@ class Fifo(SourceAround):
         batch = self.inner.next(timeout_s, worker)
         if batch is None:
             return None
+        with self._account.dropped_on_error(int(batch.new_steps)):
+            return self._with_older(batch)
+
+    def _with_older(self, batch: Batch) -> Batch:
         newest = {name: getattr(batch, name) for name in _FIELDS}
         newest |= {f"observations/{name}": leaf for name, leaf in batch.observations.items()}
         if not self._tensors:

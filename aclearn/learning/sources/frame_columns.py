@@ -99,13 +99,17 @@ class FrameColumns:
             "older": torch.stack(older).cpu().numpy() if older else np.zeros(0, np.uint8),
         }
 
-    def load_state(self, saved: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a `state`.
+    def load_state(self, saved: Mapping[str, NDArray[Any]], columns: int) -> None:
+        """Continue from a `state` of so many columns.
 
         Raises:
-            KeyError, RuntimeError: it is of another leaf.
+            KeyError, ValueError, RuntimeError: it is of another leaf, and nothing has changed.
         """
-        frames = torch.from_numpy(np.array(saved["frames"]))
-        self._frames[: len(frames)] = frames.to(self._frames.device)
+        frames, kept = torch.from_numpy(np.array(saved["frames"])), self._frames[:columns]
+        if frames.shape != kept.shape:
+            raise ValueError(
+                f"replay: expected frames of shape {list(kept.shape)}, got {list(frames.shape)}"
+            )
         older = torch.from_numpy(np.array(saved["older"])).to(self._frames.device)
         self._older = dict(zip(saved["older_places"].tolist(), older, strict=True))
+        kept.copy_(frames)

@@ -118,10 +118,11 @@ class ReplayMemory:
         kept = self._kept
         never_drawn = (kept["valid"][slots] & ~kept["drawn"][slots]).sum()
         forgotten = kept["valid"][slots].sum()
-        for name, values in self._columns_of(batch).items():
-            kept[name][slots] = values
+        columns = self._columns_of(batch)
         for name, frames in self._observations.items():
             frames.add(batch.observations[name], batch.valid, slots)
+        for name, values in columns.items():  # after what may find no memory
+            kept[name][slots] = values
         numbers = slots.unsqueeze(1) * self._length + torch.arange(
             self._length, device=slots.device
         )
@@ -153,7 +154,6 @@ class ReplayMemory:
         terminated = kept["terminated"].view(-1)[last]
         new = ~kept["drawn"].view(-1)[first]
         new[1:] &= first[1:] != first[:-1]  # ascending: a repeated step is a neighbour
-        kept["drawn"].view(-1)[first] = True
         writes = slots + (self._written - 1 - slots) // self.columns * self.columns
 
         def of(name: str) -> Tensor:
@@ -165,7 +165,7 @@ class ReplayMemory:
         rows, parameters = torch.stack([t, t + lengths]), "behaviour_parameters"
         versions: NDArray[np.int64] = of("versions").cpu().numpy()
         valid = torch.ones_like(terminated).unsqueeze(0)
-        return Batch(
+        batch = Batch(
             observations={
                 name: frames.at(slots.expand_as(rows), rows, kept["valid"])
                 for name, frames in self._observations.items()
@@ -186,6 +186,8 @@ class ReplayMemory:
             weights=self._weights(first).unsqueeze(0) if self._priority else None,
             places=(writes * self._length + t).unsqueeze(0),
         )
+        kept["drawn"].view(-1)[first] = True  # last: after an error none has left the memory
+        return batch
 
     def learned(self, places: Tensor, errors: Tensor) -> None:
         """Set priorities by the errors of a sample; steps that were overwritten are left out.
@@ -225,8 +227,11 @@ class ReplayMemory:
     def load_state(self, saved: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a `state`; none of its steps is new any more.
 
+        The random numbers of another kind of device are left out.
+
         Raises:
-            KeyError, ValueError, RuntimeError: it is of a memory of another size or kind.
+            KeyError, ValueError, RuntimeError: it is of a memory of another size or kind, and the
+                memory has the steps that it had.
         """
         written = int(saved["written"])
         there = min(written, self.columns)
@@ -236,16 +241,27 @@ class ReplayMemory:
                 f"replay: expected {there} saved columns, got {len(tensors['valid'])}: replay.size "
                 "was another one"
             )
-        for name, kept in self._kept.items():
-            kept[:there] = tensors[name].to(kept.device)
-        self._kept["drawn"].fill_(True)
-        weights = tensors["priorities"].to(self._tree.weights.device)
-        self._tree.set(torch.arange(len(weights), device=weights.device), weights)
-        self._highest.copy_(tensors["highest"])
-        self._random.set_state(tensors["random"])
+        into = {name: kept[:there] for name, kept in self._kept.items()}
+        into["priorities"] = self._tree.weights[: there * self._length]
+        into["highest"] = self._highest
+        for name, kept in into.items():
+            if tensors[name].shape != kept.shape:
+                raise ValueError(
+                    f"replay: expected {name} of shape {list(kept.shape)}, got "
+                    f"{list(tensors[name].shape)}"
+                )
+        if len(tensors["random"]) == len(self._random.get_state()):
+            self._random.set_state(tensors["random"])
+        # frames without valid steps change nothing, so an error may leave some
         for leaf, frames in self._observations.items():
             names = ("frames", "older_places", "older")
-            frames.load_state({name: saved[f"{leaf}/{name}"] for name in names})
+            frames.load_state({name: saved[f"{leaf}/{name}"] for name in names}, there)
+        weights = tensors["priorities"].to(self.device)
+        self._tree.set(torch.arange(len(weights), device=self.device), weights)
+        del into["priorities"]
+        for name, kept in into.items():
+            kept.copy_(tensors[name])
+        self._kept["drawn"].fill_(True)
         self._written = written
         self.steps = int(self._kept["valid"].sum())
 

@@ -42,12 +42,8 @@ class QueueSource(BatchSource):
         if not unrolls:
             return None
         chain_steps = steps_by_chain(unrolls)
-        try:
-            with part("batch"):
-                batch = worker.assemble(unrolls, self._observation)
-        except BaseException:
-            self._account.dropped("worker_failed", chain_steps.total())
-            raise
+        with self._account.dropped_on_error(chain_steps.total()), part("batch"):
+            batch = worker.assemble(unrolls, self._observation)
         return replace(batch, chain_steps=chain_steps)
 
     @override

@@ -50,23 +50,29 @@ class Replay(SourceAround):
     ) -> None:
         super().__init__(inner)
         self._memory, self._account, self._config = memory, account, config
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the memory; nobody waits for new steps while holding it
+        self._taking = threading.Lock()  # of the inner source's turn
         self._added = self._drawn = 0
         self._chain_steps: Counter[str] = Counter()  # of new steps since the last batch
         self._closed = False
 
     @override
     def next(self, timeout_s: float, worker: GradientWorker) -> Batch | None:
-        with worker.on_stream(), self._turn():
-            if not self._may_draw:
-                batch = self.inner.next(timeout_s, worker)
-                if batch is not None:
-                    self._add(batch)
-            if not self._may_draw or self._closed:
-                return None
-            self._drawn += self._config.batch
-            chain_steps, self._chain_steps = self._chain_steps, Counter()
-            return replace(self._memory.sample(self._config.batch), chain_steps=chain_steps)
+        if not self._taking.acquire(timeout=timeout_s):
+            return None
+        with worker.on_stream():
+            try:
+                if not self._may_draw:
+                    self._take(timeout_s, worker)
+            finally:
+                self._taking.release()
+            with self._turn():
+                if not self._may_draw or self._closed:
+                    return None
+                batch = self._memory.sample(self._config.batch)
+                self._drawn += self._config.batch
+                chain_steps, self._chain_steps = self._chain_steps, Counter()
+                return replace(batch, chain_steps=chain_steps)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -82,12 +88,22 @@ class Replay(SourceAround):
         paid = config.ratio * (self._added - config.start)
         return self._memory.steps > 0 and self._drawn + config.batch <= paid
 
-    def _add(self, batch: Batch) -> None:
-        lost = self._memory.add(batch)
-        self._added += int(batch.new_steps)
-        self._chain_steps.update(batch.chain_steps)
-        if lost:
-            self._account.dropped(NEVER_DRAWN, lost)
+    def _take(self, timeout_s: float, worker: GradientWorker) -> None:
+        """Add the inner source's next batch, if there is one."""
+        batch = self.inner.next(timeout_s, worker)
+        if batch is None:
+            return
+        steps = int(batch.new_steps)
+        with self._turn():
+            if self._closed:
+                self._account.dropped("shutdown", steps)
+                return
+            with self._account.dropped_on_error(steps):
+                lost = self._memory.add(batch)
+            self._added += steps
+            self._chain_steps.update(batch.chain_steps)
+            if lost:
+                self._account.dropped(NEVER_DRAWN, lost)
 
     @override
     def learned(self, batch: Batch, errors: Tensor | None = None) -> None:
@@ -123,6 +139,7 @@ class Replay(SourceAround):
             if name.startswith(_PREFIX)
         }
         try:
+            added, drawn = mine["counts"].tolist()
             self._memory.load_state(mine)
         except (KeyError, ValueError, RuntimeError) as error:
             _LOGGER.warning(
@@ -131,7 +148,7 @@ class Replay(SourceAround):
                 error,
             )
             return
-        self._added, self._drawn = mine["counts"].tolist()
+        self._added, self._drawn = added, drawn
 
     @override
     def close(self) -> None:

@@ -59,6 +59,8 @@ actors.wait_for_weights: true, actors.groups: 2
   actors.wait_for_weights => actors.groups: 1
 actors.wait_for_weights: true, tuner.enabled: true, tuner.counts: [actors, trainers]
   actors.wait_for_weights => tuner.counts<: [trainers] | actors.wait_for_weights: false
+actors.wait_for_weights: true, loss.kind: dqn
+  actors.wait_for_weights => actors.wait_for_weights: false
 resident.device: cpu
   resident.device => resident.envs<: 8
 resident.envs: 8, trainer.workers: 2
@@ -180,7 +182,9 @@ env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, loss.target_update_
     loss.normalise_returns: true
   loss.normalise_returns => remove
 replay.batch: 8
-  replay.batch => remove | loss.kind: dqn
+  replay.batch => remove | loss.kind: dqn | loss.kind: sac
+env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, replay.batch: 8
+  replay.batch => remove | loss.memory: replay
 loss.kind: dqn, replay.size: 100
   replay.size => replay.size: 1000
 loss.kind: dqn, replay.start: 1, replay.size: 100

@@ -7,9 +7,10 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 
-from aclearn.learning import BatchSource, Fifo
+from aclearn.learning import BatchSource, Fifo, StepAccount
 from aclearn.types import OBSERVATION
 
 T, B = 3, 4
@@ -46,7 +47,7 @@ def take(fifo: Fifo):
 
 def test_the_newest_steps_stay_in_order(make) -> None:
     batches = [numbered(make, first) for first in range(0, 12, T)]
-    fifo = Fifo(Given(batches), unrolls=2)
+    fifo = Fifo(Given(batches), StepAccount(), unrolls=2)
     assert take(fifo).steps == batches[0].steps, "empty steps are not valid"
     for before, batch in pairwise(batches):
         held = take(fifo)
@@ -70,10 +71,13 @@ def test_the_newest_steps_stay_in_order(make) -> None:
 
 def test_a_saved_buffer_continues_and_another_shape_begins_empty(make) -> None:
     batches = [numbered(make, first) for first in range(0, 12, T)]
-    fifo = Fifo(Given(batches), unrolls=3)
+    fifo = Fifo(Given(batches), StepAccount(), unrolls=3)
     for _ in batches[:2]:
         take(fifo)
-    other, shorter = Fifo(Given(batches[2:]), unrolls=3), Fifo(Given(batches[2:]), unrolls=2)
+    other, shorter = (
+        Fifo(Given(batches[2:]), StepAccount(), unrolls=3),
+        Fifo(Given(batches[2:]), StepAccount(), unrolls=2),
+    )
     for later in (other, shorter):
         later.restore(fifo.state())
     # also if it was saved again before its first batch
@@ -86,3 +90,17 @@ def test_a_saved_buffer_continues_and_another_shape_begins_empty(make) -> None:
     np.testing.assert_array_equal(one.versions, two.versions)
     np.testing.assert_array_equal(one.valid_on_host, two.valid_on_host)
     assert take(shorter).steps == batches[2].steps
+
+
+def test_steps_of_a_batch_that_is_not_kept_are_dropped(make) -> None:
+    account, batch = StepAccount(), numbered(make, 0)
+    account.produced("actor", batch.steps)
+    fifo = Fifo(
+        Given([batch, replace(batch, rewards=batch.rewards[:, :1, None])]), account, unrolls=2
+    )
+    account.learned(int(take(fifo).new_steps))
+    account.produced("actor", batch.steps)
+    with pytest.raises(RuntimeError):
+        take(fifo)
+    assert account.dropped_steps == {"worker_failed": batch.steps}
+    account.check()

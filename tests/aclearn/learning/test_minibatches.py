@@ -122,3 +122,15 @@ def test_fewer_steps_than_minibatches_are_a_minibatch_each(make) -> None:
     assert sizes == [1] * batch.steps
     nothing = make.replace(batch, valid=torch.zeros_like(batch.valid))
     assert [m.valid.numel() for _, m in split(nothing, count=2, passes=2)] == [0, 0]
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_the_errors_of_minibatches_are_put_back_to_their_steps(make, frozen) -> None:
+    batch = numbered(make, make.flat, frozen=frozen)
+    minibatches = split(batch, count=2, passes=2)
+    for _, minibatch in minibatches:
+        newest = minibatches.whole(minibatch.rewards + 0.5)
+    assert newest.shape == (T, B)
+    assert torch.equal(newest[batch.valid], batch.rewards[batch.valid] + 0.5)
+    if frozen:
+        assert newest[~batch.valid].isnan().all(), "no priority of a step that was not learned"

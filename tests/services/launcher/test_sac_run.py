@@ -94,3 +94,5 @@ def test_resident_environments_fill_the_memory_and_a_resumed_run_has_the_same_bi
     for name in expected.keys() - counted:
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
     assert np.abs(expected["target/value.weight"]).max() > 0.0
+    priorities = expected["replay/priorities"]
+    assert len(np.unique(priorities[priorities > 0.0])) > 100, "errors have set them"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
-from aclearn.config import load_config
+from aclearn.config import config_of_keys, load_config
 from aclearn.errors import AclearnError, ConfigError, EnvironmentFailure
 from aclearn.launch import StopFlag
 from aclearn.types import EnvSpec
@@ -19,7 +20,7 @@ from aclearn.wire import create_keys
 from compress.methods.quantizer import Quantizer
 from services.launcher.role_commands import monitor_addresses
 from services.role.context import RoleContext, RunEnv
-from services.start.preflight import check_role, check_run
+from services.start.preflight import check_policy, check_role, check_run
 from services.start.probe import check_environment, probe_environment
 from tests.support.env_specs import plain_spec
 from tests.support.waiting import patience, wait_for
@@ -273,3 +274,21 @@ def test_a_check_of_several_agents_names_their_faults(load) -> None:
     config = load("env.id=tests.support.agents_env:Faulty", "env.kwargs={fault: nan reward, at: 3}")
     _, report = check_environment(config)
     assert report.fine == [] and "reward_range: reward is nan, expected a number" in report.mend[-1]
+
+
+def test_a_replay_memory_must_hold_a_batch_of_all_agents() -> None:
+    keys = {
+        "env.id": "a",
+        "loss.kind": "dqn",
+        "trainer.unrolls_per_batch": 2,
+        "actors.envs_per_group": 4,
+        "actors.unroll_length": 16,
+        "replay.size": 2 * 4 * 16,
+        "replay.start": 1,
+    }
+    spec = plain_spec((4,), "float32", 2)
+    check_policy(config_of_keys(keys), spec)
+    spec = replace(spec, agents=3)
+    with pytest.raises(ConfigError, match=r"replay\.size: 384 new steps of 3 .* set it to 384"):
+        check_policy(config_of_keys(keys), spec)
+    check_policy(config_of_keys({**keys, "replay.size": 384}), spec)

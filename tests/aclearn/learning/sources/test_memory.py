@@ -225,6 +225,31 @@ def test_a_saved_memory_continues() -> None:
         memory(columns=6).load_state(kept.state())
 
 
+@pytest.mark.parametrize("broken", ["behaviour_parameters", "rewards", "numbers/frames", "highest"])
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_state_that_does_not_fit_loads_nothing(broken: str, missing: bool) -> None:
+    games, kept, other = Games(8), memory(), memory()
+    kept.add(games.play())
+    saved = kept.state()
+    array = saved.pop(broken)
+    if not missing:
+        saved[broken] = array[None]
+    with pytest.raises((KeyError, ValueError)):
+        other.load_state(saved)
+    assert other.steps == other.nbytes_there == other.never_drawn == 0
+    batch = games.play()
+    assert other.add(batch) == 0 and other.steps == other.never_drawn == batch.steps
+    assert other.sample(500).places.max() < B * T, "nothing of the saved steps"
+
+
+def test_random_numbers_of_another_device_are_left_out() -> None:
+    kept, other = memory(), memory()
+    kept.add(Games(8).play())
+    other.load_state(kept.state() | {"random": np.zeros(16, np.uint8)})
+    assert other.steps == kept.steps
+    assert torch.equal(other.sample(30).places, kept.sample(30).places)
+
+
 def test_both_bounds_hold() -> None:
     column_bytes = memory(columns=1).nbytes
     assert memory(columns=9, max_bytes=4 * column_bytes + 1).columns == 4

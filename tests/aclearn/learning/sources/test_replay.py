@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -138,3 +139,65 @@ def test_a_checkpoint_has_a_small_memory_and_not_a_large_one(monkeypatch, caplog
     lost.source.restore(parts.source.state())
     assert lost.memory.steps == 0
     assert "event=replay_is_empty" in caplog.text
+
+
+def test_a_memory_that_is_not_loaded_begins_again(caplog) -> None:
+    parts, again = Parts(ratio=1.0), Parts(ratio=1.0)
+    parts.inner.ready.append(12)
+    parts.learn()
+    saved = parts.source.state()
+    del saved["replay/rewards"]
+    again.source.restore(saved)
+    assert "event=replay_is_empty" in caplog.text
+    again.inner.ready.append(12)
+    assert again.learn().new_steps > 0
+
+
+@pytest.mark.parametrize("method", ["add", "sample"])
+def test_steps_are_accounted_for_if_the_memory_fails(monkeypatch, method: str) -> None:
+    parts = Parts(ratio=1.0)
+    parts.inner.ready.extend([12, 12])
+
+    def fail(*_) -> None:
+        raise RuntimeError("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parts.memory, method, fail)
+        with pytest.raises(RuntimeError, match="no memory"):
+            parts.learn()
+    account = parts.account
+    assert account.in_flight_steps == parts.memory.never_drawn
+    assert account.dropped_steps == ({"worker_failed": 12} if method == "add" else {})
+    assert parts.learn().new_steps > 0, "it goes on"
+    parts.source.close()
+    assert account.in_flight_steps == 0
+    account.check()
+
+
+def test_a_worker_that_hangs_holds_up_neither_a_checkpoint_nor_the_end() -> None:
+    parts, waits, goes_on = Parts(ratio=1.0), threading.Event(), threading.Event()
+    inner_next = parts.inner.next
+
+    def hanging(timeout_s, worker) -> Batch | None:
+        waits.set()
+        assert goes_on.wait(60.0)
+        return inner_next(timeout_s, worker)
+
+    parts.inner.next = hanging
+    parts.inner.ready.append(12)
+    drawn: list[Batch | None] = []
+    worker = threading.Thread(target=lambda: drawn.append(parts.source.next(0.0, WORKER)))
+    worker.start()
+    assert waits.wait(60.0)
+    others: list[threading.Thread] = []
+    for call in (parts.source.state, parts.source.close, lambda: parts.source.next(0.0, WORKER)):
+        others.append(threading.Thread(target=call, daemon=True))
+        others[-1].start()
+        others[-1].join(5.0)
+    held_up = [other.is_alive() for other in others]
+    goes_on.set()
+    worker.join(60.0)
+    assert held_up == [False] * 3
+    assert drawn == [None]
+    assert parts.account.dropped_steps == {"shutdown": 12}
+    parts.account.check()
