@@ -65,7 +65,6 @@ class Batch:
         truncated: `[T, B]` bool; the episode was cut, the reached state keeps its value.
         valid: `[T, B]` bool; other steps (autoresets, failed episodes) are not learned.
         versions: `[T, B]` int64, the policy version that chose each action.
-        valid_on_host: `valid`, so that no step waits for the device.
         behaviour_parameters: `[T, B, P]` float32 of μ, where the run asks for them.
         state: float32 `[B, …]` each, the policy's state before the first step.
         masks: `[T+1, B, A]` bool, the actions that `observations` allow, with as many rows; None:
@@ -89,7 +88,6 @@ class Batch:
     truncated: Tensor
     valid: Tensor
     versions: NDArray[np.int64]
-    valid_on_host: NDArray[np.bool_]
     behaviour_parameters: Tensor | None = None
     state: tuple[Tensor, ...] = ()
     masks: Tensor | None = None
@@ -120,9 +118,9 @@ class Batch:
         return None if self.masks is None else self.masks[: len(self.actions)]
 
     @property
-    def steps(self) -> int:
-        """Number of valid steps."""
-        return int(np.count_nonzero(self.valid_on_host))
+    def steps(self) -> Tensor:
+        """`[]` int64, number of valid steps."""
+        return self.valid.sum()
 
     @property
     def new_steps(self) -> Tensor:
@@ -160,7 +158,7 @@ class Batch:
     def single_steps(self, numbers: Tensor) -> Batch:
         """Copies of single steps, `[1, N]`, for a policy without state; the correction is frozen.
 
-        The host's fields, which would wait for a GPU, are empty.
+        The versions, which lie on the host, are left out.
 
         Args:
             numbers: t · B + b of each step, int64 on the device.
@@ -178,7 +176,6 @@ class Batch:
                 for name, leaf in self.observations.items()
             },
             versions=self.versions[:0],
-            valid_on_host=self.valid_on_host[:0],
             frozen=self.frozen.steps(numbers),
             **changes,
         )
@@ -236,7 +233,6 @@ def assemble_batch(
         truncated=uploaded("truncated", np.bool_),
         valid=staging.upload("valid", valid),
         versions=np.concatenate(versions, axis=1),
-        valid_on_host=valid,
         behaviour_parameters=uploaded_if_any("behaviour_parameters", np.float32),
         state=tuple(
             staging.upload(f"state.{index}", np.concatenate(parts))

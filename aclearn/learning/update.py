@@ -173,7 +173,7 @@ class Learner:
             parts = Minibatches(batch, count=minibatches, passes=epochs, orders=orders)
             for index, minibatch in parts:
                 new_steps = minibatch.new_steps
-                steps = new_steps if minibatch.new is None else minibatch.valid.sum()
+                steps = new_steps if minibatch.new is None else minibatch.steps
                 if index > 0:  # not in the first pass, in which every step is learned
                     if surely(asked_to_end):
                         break
@@ -248,7 +248,7 @@ class Learner:
     ) -> Sums:
         """Copy the newest weights to `worker` and differentiate there, with the lock free."""
         self._refresh(worker)
-        return worker.differentiate(batch, batch.valid.sum() if steps is None else steps)
+        return worker.differentiate(batch, batch.steps if steps is None else steps)
 
     def _refresh(self, worker: GradientWorker) -> None:
         with self.turn(), part("refresh"):

@@ -150,16 +150,16 @@ class ResidentSource(BatchSource):
                 self.envs.buffers.rewards.clamp_(-1.0, 1.0)
         return self._batch(self._counted())
 
-    def _counted(self) -> NDArray[np.bool_]:
-        """Count episodes and steps of the newest batch; the valid steps, on the host."""
+    def _counted(self) -> int:
+        """Count episodes and steps of the newest batch; the number of its valid steps."""
         sums = self.envs.take_sums()
         self.episodes += sums.episodes
         self._ended += sums.episodes
         self._ended_return += sums.returns
         self._cohorts = bounded_cohorts([*self._cohorts, *self.envs.take_cohorts()])
-        valid: NDArray[np.bool_] = self.envs.buffers.valid.cpu().numpy()
-        self._account.produced(self._incarnation, int(np.count_nonzero(valid)))
-        return valid
+        steps = int(self.envs.buffers.valid.sum())
+        self._account.produced(self._incarnation, steps)
+        return steps
 
     def _acting_weights(self) -> Mapping[str, Tensor]:
         """The weights that act next, by name."""
@@ -168,8 +168,8 @@ class ResidentSource(BatchSource):
             return dict(network.named_parameters())
         return self._copy.of(network, self.envs.buffers.observations[-1])
 
-    def _batch(self, valid: NDArray[np.bool_]) -> Batch:
-        """The buffers, without a copy, whose valid steps these are."""
+    def _batch(self, steps: int) -> Batch:
+        """The buffers, without a copy, which have so many valid steps."""
         b = self.envs.buffers
         return Batch(
             observations={OBSERVATION: b.observations},
@@ -179,9 +179,8 @@ class ResidentSource(BatchSource):
             terminated=b.terminated,
             truncated=b.truncated,
             valid=b.valid,
-            versions=np.broadcast_to(np.int64(self._published.at.version), valid.shape),
-            valid_on_host=valid,
-            chain_steps={self._chain_id: int(np.count_nonzero(valid))},
+            versions=np.broadcast_to(np.int64(self._published.at.version), tuple(b.valid.shape)),
+            chain_steps={self._chain_id: steps},
         )
 
     @override

@@ -172,7 +172,7 @@ class Trainer:
             worker: of the calling thread; None if there is only one thread.
         """
         trainer = self._config.trainer
-        lags = self.counters.policy_version - batch.versions[batch.valid_on_host]
+        lags = self.counters.policy_version - batch.versions[batch.valid.cpu().numpy()]
         with self.account.batch(int(batch.new_steps)) as open_batch:
             reports = self.learner.learn(
                 batch,

@@ -62,14 +62,13 @@ class Fifo(SourceAround):
         versions = self._versions
         versions[: -self._steps] = versions[self._steps :].copy()
         versions[-self._steps :] = batch.versions
-        valid, leaves = self._tensors["valid"], batch.observations
+        leaves = batch.observations
         fields: dict[str, Any] = {name: self._tensors[name] for name in _FIELDS}
         return replace(
             batch,
             observations={name: self._tensors[f"observations/{name}"] for name in leaves},
             new=self._new,
             versions=versions,
-            valid_on_host=valid.cpu().numpy(),
             **fields,
         )
 

@@ -177,7 +177,6 @@ class ReplayMemory:
             truncated=ends("truncated"),
             valid=valid,
             versions=versions,
-            valid_on_host=np.ones(versions.shape, np.bool_),
             behaviour_parameters=of(parameters) if parameters in kept else None,
             masks=kept["masks"][slots, rows] if "masks" in kept else None,
             new=new.unsqueeze(0),

@@ -24,7 +24,6 @@ def actor_critic(
     batch = Batch(
         observations={}, actions=actions, behaviour_log_prob=zeros, rewards=zeros,
         terminated=no, truncated=no, valid=valid, versions=no.numpy(),
-        valid_on_host=valid.numpy(),
     )  # fmt: skip
     return ActorCritic()(
         batch,

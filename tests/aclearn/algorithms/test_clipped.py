@@ -26,7 +26,7 @@ def sums_of(loss: Loss, config: PPOConfig, spec: ActionSpec, of_steps: dict) -> 
     batch = Batch(
         observations={}, actions=given["actions"], rewards=torch.zeros_like(given["values"]),
         behaviour_log_prob=given["behaviour_log_prob"], terminated=no, truncated=no,
-        valid=given["valid"], versions=no.numpy(), valid_on_host=given["valid"].numpy(),
+        valid=given["valid"], versions=no.numpy(),
         masks=given.get("masks"),
     )  # fmt: skip
     outputs = Outputs(

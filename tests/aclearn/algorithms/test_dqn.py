@@ -54,7 +54,6 @@ def replayed(rng: np.random.Generator, *, masked: bool, weighted: bool) -> Batch
         truncated=torch.zeros_like(terminated),
         valid=torch.ones_like(terminated),
         versions=np.zeros((1, B), np.int64),
-        valid_on_host=np.ones((1, B), np.bool_),
         masks=masks if masked else None,
         discounts=torch.from_numpy(rng.uniform(0.8, 1.0, (1, B)).astype(np.float32)) * ~terminated,
         weights=floats(1, B).abs() if weighted else None,

@@ -66,7 +66,6 @@ def a_batch() -> Batch:
         truncated=torch.from_numpy(rng.random((T, B)) < 0.2),
         valid=valid,
         versions=np.zeros((T, B), np.int64),
-        valid_on_host=valid.numpy(),
         weights=normal(T, B).abs(),
     )
 

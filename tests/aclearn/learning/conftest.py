@@ -81,7 +81,6 @@ class Make:
             truncated=torch.from_numpy(truncated),
             valid=torch.from_numpy(valid),
             versions=np.zeros((T, B), np.int64),
-            valid_on_host=valid,
         )
 
     @staticmethod
@@ -123,12 +122,7 @@ class Make:
         cls.update(learner, batch)
         return cls.gradient(learner)
 
-    @staticmethod
-    def replace(batch: Batch, **changes) -> Batch:
-        """The batch with other fields; the host's copy of `valid` follows."""
-        if "valid" in changes:
-            changes["valid_on_host"] = changes["valid"].cpu().numpy()
-        return replace(batch, **changes)
+    replace = staticmethod(replace)
 
 
 @pytest.fixture(scope="session")

@@ -54,13 +54,6 @@ def test_every_field_of_every_unroll_stands_in_its_columns(image: bool) -> None:
             column += 1
 
 
-def test_what_is_valid_is_known_on_the_host_without_a_copy() -> None:
-    batch = assemble_batch([_unroll(4, 3, seed, image=False) for seed in (1, 2)], observation=FLAT)
-    np.testing.assert_array_equal(batch.valid_on_host, batch.valid)
-    assert batch.valid_on_host.ctypes.data == batch.valid.data_ptr()
-    assert batch.steps == np.count_nonzero(batch.valid_on_host)
-
-
 def test_images_lie_in_channels_last_memory() -> None:
     batch = assemble_batch([_unroll(3, 2, 0, image=True)], observation=IMAGES)
     pixels = batch.observations[OBSERVATION]
@@ -100,7 +93,6 @@ def test_a_batch_is_cut_into_neighbouring_environments(count: int, widths: list[
     np.testing.assert_array_equal(versions, batch.versions)
     for part in parts:
         assert part.steps == int(part.valid.sum())
-        np.testing.assert_array_equal(part.valid_on_host, part.valid)
 
 
 def test_an_episode_starts_after_each_step_that_was_a_reset(make) -> None:

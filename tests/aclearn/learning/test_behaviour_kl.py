@@ -28,14 +28,14 @@ def test_the_divergence_is_that_of_the_recorded_parameters(make, monkeypatch, ch
     monkeypatch.setattr(gradient_module, "CHUNK_SAMPLES", chunk)
     batch, learner = make.batch(make.flat, 7, 5, seed=3), make.learner(make.flat)
     logits = np.random.default_rng(1).normal(size=(7, 5, 4)).astype(np.float32)
-    logits[~batch.valid_on_host] = np.nan
+    logits[~batch.valid.numpy()] = np.nan
     recorded = make.replace(batch, behaviour_parameters=torch.from_numpy(logits))
     pi, mu = target_log_probs(learner, batch), log_softmax(logits)
     total = 0.0
-    for t, b in zip(*np.nonzero(batch.valid_on_host), strict=True):
+    for t, b in zip(*np.nonzero(batch.valid.numpy()), strict=True):
         total += sum(np.exp(mu[t, b, a]) * (mu[t, b, a] - pi[t, b, a]) for a in range(4))
     metrics = make.update(learner, recorded).metrics
-    assert metrics["behaviour_kl"] == pytest.approx(total / batch.steps, rel=1e-4)
+    assert metrics["behaviour_kl"] == pytest.approx(total / int(batch.steps), rel=1e-4)
     assert "behaviour_kl_estimate" not in metrics
 
 
@@ -44,7 +44,7 @@ def test_without_parameters_it_is_estimated_from_the_actions_taken(make) -> None
     log_pi = np.take_along_axis(
         target_log_probs(learner, batch), batch.actions.numpy()[..., None], 2
     )[..., 0]
-    log_rho = (log_pi - batch.behaviour_log_prob.numpy())[batch.valid_on_host]
+    log_rho = (log_pi - batch.behaviour_log_prob.numpy())[batch.valid.numpy()]
     metrics = make.update(learner, batch).metrics
     expected = np.mean(np.exp(log_rho) - 1.0 - log_rho)
     assert metrics["behaviour_kl_estimate"] == pytest.approx(expected, rel=1e-4)

@@ -26,7 +26,6 @@ def numbered(make, first: int):
         observations={OBSERVATION: rows[:, None, None].expand(T + 1, B, 3).clone()},
         rewards=rows[1:, None].expand(T, B).clone(),
         valid=torch.from_numpy(valid),
-        valid_on_host=valid,
         versions=np.full((T, B), first),
     )
 
@@ -57,9 +56,8 @@ def test_the_newest_steps_stay_in_order(make) -> None:
             assert torch.equal(getattr(held, name), expected)
         seen = [before.observations[OBSERVATION][:-1], batch.observations[OBSERVATION]]
         assert torch.equal(held.observations[OBSERVATION], torch.cat(seen))
-        for name in ("valid_on_host", "versions"):
-            expected = np.concatenate([getattr(each, name) for each in both])
-            np.testing.assert_array_equal(getattr(held, name), expected)
+        versions = np.concatenate([each.versions for each in both])
+        np.testing.assert_array_equal(held.versions, versions)
         # each step is new once, also in minibatches
         assert held.new_steps == batch.steps
         assert sum(part.new_steps for part in held.cut(3)) == batch.steps
@@ -88,7 +86,6 @@ def test_a_saved_buffer_continues_and_another_shape_begins_empty(make) -> None:
             assert torch.equal(value, getattr(two, name)), name
     assert torch.equal(one.observations[OBSERVATION], two.observations[OBSERVATION])
     np.testing.assert_array_equal(one.versions, two.versions)
-    np.testing.assert_array_equal(one.valid_on_host, two.valid_on_host)
     assert take(shorter).steps == batches[2].steps
 
 

@@ -126,8 +126,8 @@ def test_normalised_advantages_are_divided_by_their_running_root_mean_square(mak
         )
         torch.testing.assert_close(make.gradient(learner), expected, rtol=2e-4, atol=2e-6)
         # a decay of 0.99 an update, of the sum of squares and of the steps behind it alike
-        squares = 0.99 * squares + means["square"] * batch.steps
-        weight = 0.99 * weight + batch.steps
+        squares = 0.99 * squares + means["square"] * int(batch.steps)
+        weight = 0.99 * weight + int(batch.steps)
     # a checkpoint includes the running mean
     loaded = make.learner(make.flat, objective=make.objective(loss), seed=9)
     loaded.load_state_tensors(learner.state_tensors())
@@ -369,9 +369,11 @@ def test_on_policy_data_are_worth_all_their_steps(make) -> None:
     halves[:, 0] -= float(np.log(3.0))  # ρ = 3 in one of three environments, 1 in the others
     report = make.update(make.learner(make.flat), make.replace(batch, behaviour_log_prob=halves))
     threes = int(batch.valid[:, 0].sum())
-    ones = batch.steps - threes
+    ones = int(batch.steps) - threes
     worth = (3 * threes + ones) ** 2 / (9 * threes + ones)
-    assert report.metrics["effective_sample_share"] == pytest.approx(worth / batch.steps, rel=1e-4)
+    assert report.metrics["effective_sample_share"] == pytest.approx(
+        worth / int(batch.steps), rel=1e-4
+    )
     above = make.replace(batch, behaviour_log_prob=batch.behaviour_log_prob - 20)
     assert make.update(make.learner(make.flat), above).metrics["clipped_rho_share"] == 1.0
 
@@ -413,7 +415,6 @@ def test_repeated_updates_on_good_actions_make_them_likely(make, kind) -> None:
                     no,
                     ~no,
                     np.zeros((T, B), np.int64),
-                    np.ones((T, B), np.bool_),
                 )
             )
         )

@@ -61,7 +61,7 @@ def test_states_beyond_the_kl_bound_have_no_part_in_the_gradient(
 
     without = make.replace(batch, valid=batch.valid & kept)
     expected, _ = gradient_with(make, without, "vtrace", "importance_sampling")
-    share = without.steps / batch.steps  # means over different numbers of steps
+    share = float(without.steps / batch.steps)  # means over different numbers of steps
     assert 0.3 < share < 0.7
     torch.testing.assert_close(gradient, expected * share, rtol=1e-4, atol=1e-6)
     assert metrics["kl_dropped_share"] == pytest.approx(1.0 - share, abs=1e-6)

@@ -102,7 +102,7 @@ def test_the_statistics_are_those_of_the_valid_targets_with_a_decay_of_each_batc
         prepared = learner.prepare(poisoned, learner.own_worker)
         targets = prepared.frozen.correction.targets
         assert not targets.isfinite().all()
-        weights = [0.99 * weight for weight in weights] + [1.0] * batch.steps
+        weights = [0.99 * weight for weight in weights] + [1.0] * int(batch.steps)
         samples += targets[batch.valid].tolist()
         mean = np.average(samples, weights=weights)
         std = np.average((samples - mean) ** 2, weights=weights) ** 0.5

@@ -62,7 +62,7 @@ def test_on_policy_the_frozen_targets_are_those_of_gae(make, normalised) -> None
     frozen = learner.prepare(batch, learner.own_worker).frozen
     # PPO's usual λ is 0.95
     expected = gae(batch, values.double().numpy(), 0.9, 0.95)
-    valid = batch.valid_on_host
+    valid = batch.valid.numpy()
     close = {"rtol": 1e-4, "atol": 1e-5}
     targets = expected + values[:-1].numpy()
     np.testing.assert_allclose(frozen.correction.targets[valid], targets[valid], **close)

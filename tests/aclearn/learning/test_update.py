@@ -87,7 +87,6 @@ def _batch(learner: Learner, seed: int, device: str) -> Batch:
         truncated=torch.zeros_like(new),
         valid=torch.from_numpy(valid).to(device),
         versions=np.zeros((_T, _B), np.int64),
-        valid_on_host=valid,
         new=new,
     )
 

@@ -91,7 +91,6 @@ class Games:
             valid=valid,
             masks=tensor(rows, "masks", torch.bool),
             versions=np.full((T, B), number),
-            valid_on_host=valid.numpy(),
         )
 
 
@@ -136,7 +135,7 @@ def test_each_transition_is_that_of_the_lists(n_steps: int) -> None:
     produced = learned = lost = 0
     for _ in range(12):
         batch = games.play()
-        produced += batch.steps
+        produced += int(batch.steps)
         lost += kept.add(batch)
         drawn = kept.sample(9)
         learned += drawn.new_steps

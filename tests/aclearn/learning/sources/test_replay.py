@@ -46,7 +46,6 @@ class Inner(BatchSource):
             truncated=no.bool(),
             valid=torch.from_numpy(valid),
             versions=np.zeros((T, B), np.int64),
-            valid_on_host=valid,
             chain_steps={"none": int(valid.sum())},
         )
 
