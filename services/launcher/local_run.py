@@ -104,7 +104,9 @@ def train(
         if not resume:
             for doubt in warm_start(config, architecture_of(config, spec)).doubts:
                 _LOGGER.warning(doubt)
-        config, chosen = settled(config, spec)
+        config, chosen = settled(config, spec, stop=stop)
+        if stop:
+            return None
         variables = {
             STARTED_AT_VARIABLE: started_at,
             SPEC_VARIABLE: json.dumps(spec.to_dict()),

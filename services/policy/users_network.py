@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import sys
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +19,7 @@ from aclearn.config import Config
 from aclearn.distributions import distribution_of
 from aclearn.errors import ConfigError
 from aclearn.extensions import search_modules_in
+from aclearn.launch import StopFlag
 from aclearn.policies import ModuleSpec
 from aclearn.types import EnvSpec, ObservationSpec
 from services.role import isolated
@@ -32,7 +34,36 @@ _MOST_CHARACTERS = 100_000
 _WITHIN_S = 120.0
 
 
-def users_module(config: Config, spec: EnvSpec) -> ModuleSpec:
+class _StopError(Exception):
+    """The wait for the network's description was stopped."""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is asked of the network, as JSON; `stop` ends the wait."""
+
+    text: str
+    stop: StopFlag | None = field(default=None, compare=False)
+
+
+def await_network(config: Config, spec: EnvSpec, stop: StopFlag | None) -> bool:
+    """Wait for the network of the user's own, if there is one; later calls have it at once.
+
+    Returns:
+        False if `stop` was set meanwhile.
+
+    Raises:
+        ConfigError: as `users_module`.
+    """
+    try:
+        if config.policy.is_users:
+            users_module(config, spec, stop=stop)
+    except _StopError:
+        return False
+    return True
+
+
+def users_module(config: Config, spec: EnvSpec, *, stop: StopFlag | None = None) -> ModuleSpec:
     """The configured network of the user's own, for this environment.
 
     Raises:
@@ -43,7 +74,7 @@ def users_module(config: Config, spec: EnvSpec) -> ModuleSpec:
         found = json.loads(passed)
         if found["request"] == request:
             return ModuleSpec.from_dict(found["module"])
-    return _described(request)
+    return _described(_Request(request, stop))
 
 
 def network_variable(config: Config, spec: EnvSpec) -> dict[str, str]:
@@ -74,11 +105,11 @@ def _request(config: Config, spec: EnvSpec) -> str:
 
 
 @lru_cache(maxsize=4)
-def _described(request: str) -> ModuleSpec:
+def _described(request: _Request) -> ModuleSpec:
     # a process that has not loaded torch, seconds and 200 MB, does not load it for this
     answer: dict[str, Any] = {}
     if "torch" in sys.modules:
-        describe(answer.update, request)
+        describe(answer.update, request.text)
     else:
         answer = _answer_of_a_process(request)
     if "failure" in answer:
@@ -88,13 +119,18 @@ def _described(request: str) -> ModuleSpec:
     return ModuleSpec.from_dict(answer["module"])
 
 
-def _answer_of_a_process(request: str) -> dict[str, Any]:
-    where = f"policy.architecture {json.loads(request)['name']!r}"
+def _answer_of_a_process(request: _Request) -> dict[str, Any]:
+    where = f"policy.architecture {json.loads(request.text)['name']!r}"
     answer = isolated.call(
-        "services.policy.users_network:describe", {"request": request}, within_s=_WITHIN_S
+        "services.policy.users_network:describe",
+        {"request": request.text},
+        within_s=_WITHIN_S,
+        stop=request.stop,
     )
     if answer.said:
         return answer.said
+    if request.stop:
+        raise _StopError
     if answer.late:
         raise ConfigError(f"{where}: the network was not made within {_WITHIN_S:g} s")
     raise ConfigError(f"{where}: {answer.ended()}")

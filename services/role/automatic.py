@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aclearn.config import Config, config_from_yaml
+from aclearn.launch import StopFlag
 from aclearn.policies import choose_architecture, halves_pay
 from aclearn.policies.choice import Choice
 from aclearn.runs import RunFolder
@@ -15,13 +16,16 @@ from services.role.torch_checks import amp_elsewhere
 AUTOMATIC = ("policy.architecture", "trainer.amp")
 
 
-def settled(config: Config, spec: EnvSpec) -> tuple[Config, list[str]]:
+def settled(
+    config: Config, spec: EnvSpec, *, stop: StopFlag | None = None
+) -> tuple[Config, list[str]]:
     """The configuration with the values that `auto` stands for, and a sentence on each.
 
-    Where half precision pays, another process asks torch what the trainer's device has.
+    Where half precision pays, another process asks torch what the trainer's device has; `stop`,
+    set by signals, ends the wait.
     """
     told = []
-    for key, (value, why) in _choices(config, spec):
+    for key, (value, why) in _choices(config, spec, stop):
         config = _with(config, key, value)
         told.append(f"{key}: {value} ({why})")
     return config, told
@@ -42,14 +46,14 @@ def settle_folder(folder: RunFolder, config: Config) -> None:
         folder.write_config_yaml(written.to_yaml())
 
 
-def _choices(config: Config, spec: EnvSpec) -> Iterator[tuple[str, Choice]]:
+def _choices(config: Config, spec: EnvSpec, stop: StopFlag | None) -> Iterator[tuple[str, Choice]]:
     if config.policy.architecture == AUTO:
         yield "policy.architecture", choose_architecture(spec.observation, config.env.id)
     if config.trainer.amp != AUTO:
         return
     if not halves_pay(spec.observation):
         yield "trainer.amp", Choice("off", "fp32: half precision pays with large images alone")
-    elif (amp := amp_elsewhere(config)) is not None:
+    elif (amp := amp_elsewhere(config, stop=stop)) is not None:
         yield "trainer.amp", Choice(amp, "what the trainer's device has, for large images")
 
 

@@ -14,10 +14,11 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from aclearn.launch import PARENT_PID_VARIABLE, StopFlag, describe_exit, die_with_parent
 from aclearn.launch.main_guard import mark_own_process
@@ -68,21 +69,13 @@ def call(
         within_s: time limit.
         stop: set by signals; ends the wait.
     """
-    process = subprocess.Popen(
-        # -P: a folder named services in the current directory must not shadow ours
-        [sys.executable, "-P", "-m", "services.role.isolated", function],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1", PARENT_PID_VARIABLE: str(os.getpid())},
-        start_new_session=True,
-    )
+    # a pipe would wait for a reader if the payload is long
+    with tempfile.TemporaryFile() as file:
+        file.write(json.dumps(payload).encode())
+        file.seek(0)
+        process = _start(function, file)
     answer, printed = bytearray(), bytearray()
     try:
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # its end is in the answer
-            process.stdin.write(json.dumps(payload).encode())
-            process.stdin.close()
         late = not _listen(process, answer, printed, time.monotonic() + within_s, stop)
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -94,6 +87,18 @@ def call(
         said |= json.loads(line)
     words = printed.decode(errors="replace").strip().rpartition("\n")[-1]
     return Answer(said, late, describe_exit(process.returncode), words)
+
+
+def _start(function: str, payload: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        # -P: a folder named services in the current directory must not shadow ours
+        [sys.executable, "-P", "-m", "services.role.isolated", function],
+        stdin=payload,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1", PARENT_PID_VARIABLE: str(os.getpid())},
+        start_new_session=True,
+    )
 
 
 def _listen(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from aclearn.config import Config, config_from_yaml
 from aclearn.errors import AclearnError, ConfigError
 from aclearn.extensions import search_modules_in
+from aclearn.launch import StopFlag
 from services.role import isolated
 from services.roles import PREDICTOR
 
@@ -46,10 +47,16 @@ def check_learning(config: Config) -> None:
     )
 
 
-def amp_elsewhere(config: Config) -> str | None:
-    """What `trainer.amp: auto` stands for with large images; None if the answer takes too long."""
+def amp_elsewhere(config: Config, *, stop: StopFlag | None = None) -> str | None:
+    """What `trainer.amp: auto` stands for with large images.
+
+    None if the answer takes too long, or `stop` was set meanwhile.
+    """
     answer = isolated.call(
-        "services.role.torch_checks:say_amp", {"yaml": config.to_yaml()}, within_s=_WITHIN_S
+        "services.role.torch_checks:say_amp",
+        {"yaml": config.to_yaml()},
+        within_s=_WITHIN_S,
+        stop=stop,
     )
     return answer.said.get("amp")
 
@@ -85,8 +92,10 @@ def check_predictor_device(config: Config) -> None:
         choose_device(config.predictor.device, key="predictor.device")
 
 
-def check_with_torch_elsewhere(config: Config) -> None:
+def check_with_torch_elsewhere(config: Config, *, stop: StopFlag | None = None) -> None:
     """Both checks in another process, if a device or a user's own class is configured.
+
+    `stop`, set by signals, ends the wait.
 
     Raises:
         ConfigError: names the key.
@@ -99,7 +108,10 @@ def check_with_torch_elsewhere(config: Config) -> None:
     if not named and not _may_not_be_resident(config):
         return
     answer = isolated.call(
-        "services.role.torch_checks:say_refusal", {"yaml": config.to_yaml()}, within_s=_WITHIN_S
+        "services.role.torch_checks:say_refusal",
+        {"yaml": config.to_yaml()},
+        within_s=_WITHIN_S,
+        stop=stop,
     )
     # a slow driver or module says nothing: the roles have more time
     if "refusal" in answer.said:

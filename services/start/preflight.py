@@ -27,6 +27,7 @@ from aclearn.runs import RunFolder, next_name
 from aclearn.types import EnvSpec
 from aclearn.wire import MAX_FRAME_BYTES, bind_router, claim_ipc_path, parse_endpoint
 from services.policy.factory import acting_chain, architecture_of, make_ladder
+from services.policy.users_network import await_network
 from services.role.context import RoleContext, cluster_keys
 from services.role.torch_checks import (
     check_learning,
@@ -52,7 +53,7 @@ def check_run(
     Args:
         monitor: address of its monitor.
         resume: whether the run exists.
-        stop: set by signals; ends the wait for the environment.
+        stop: set by signals; ends the waits for torch, the environment and the network.
         overwrite: whether an existing run is to be replaced.
 
     Returns:
@@ -71,14 +72,15 @@ def check_run(
     load_indicators(config.monitor.indicators)
     load_sinks(config.metrics.sinks)
     check_strategies(config, roles_of(config))
-    check_with_torch_elsewhere(config)
+    check_with_torch_elsewhere(config, stop=stop)
     spec = probe_environment(config, stop=stop)
-    if spec is not None:
-        architecture = check_policy(config, spec)
-        if config.compressor.rungs:
-            make_ladder(config, architecture.acting())
-        if config.resident.chain:
-            acting_chain(config.resident.chain, architecture.acting())
+    if spec is None or not await_network(config, spec, stop):
+        return None
+    architecture = check_policy(config, spec)
+    if config.compressor.rungs:
+        make_ladder(config, architecture.acting())
+    if config.resident.chain:
+        acting_chain(config.resident.chain, architecture.acting())
     return spec
 
 
@@ -102,10 +104,11 @@ def check_role(context: RoleContext) -> EnvSpec | None:
     if not spec.needs_environment:
         return None
     env_spec = probe_environment(context.config, stop=context.stop)
-    if env_spec is not None:
-        architecture = check_policy(context.config, env_spec)
-        if "artifacts" in spec.endpoints:
-            make_ladder(context.config, architecture.acting())
+    if env_spec is None or not await_network(context.config, env_spec, context.stop):
+        return None
+    architecture = check_policy(context.config, env_spec)
+    if "artifacts" in spec.endpoints:
+        make_ladder(context.config, architecture.acting())
     return env_spec
 
 

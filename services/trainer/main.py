@@ -187,7 +187,7 @@ def _settle(context: RoleContext) -> None:
     """Settle what is `auto`, in the run's folder too; `aclearn train` has settled it before."""
     if context.run.folder is None or context.run.env_spec is None:
         return
-    context.config, chosen = settled(context.config, context.run.env_spec)
+    context.config, chosen = settled(context.config, context.run.env_spec, stop=context.stop)
     if chosen:
         settle_folder(context.run.folder, context.config)
     for text in chosen:
