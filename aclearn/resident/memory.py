@@ -44,6 +44,9 @@ def learning_bytes(
         correction = parameters + 4 * _CORRECTION
         # twice: the copy of the pass before is freed after the new one is made
         terms["targets and shuffled steps"] = steps * (correction + 2 * (step + correction))
+    if on_gpu and freezes:
+        # twice: drawn, and in the memory of the graph
+        terms["orders of steps"] = 2 * 8 * steps * config.trainer.epochs
     if on_gpu:
         outputs = output_shapes(architecture.layers, architecture.observation).values()
         numbers = sum(map(math.prod, outputs)) + _CORRECTION
