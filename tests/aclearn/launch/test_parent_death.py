@@ -33,9 +33,10 @@ while True:
 
 _OBEYS = """
 import os, signal, time
-from aclearn.launch import die_with_parent, install_stop_signals
+from aclearn.launch import die_with_parent, install_stop_signals, parent_death
 flag = install_stop_signals()
-die_with_parent(poll_s={poll_s})
+parent_death._POLL_S = {poll_s}
+die_with_parent()
 print(f"pid={{os.getpid()}}", flush=True)
 while not flag:
     time.sleep(0.005)
@@ -44,10 +45,11 @@ print("reason", flag.reason, flush=True)
 
 _DEAF_WITH_CHILD = """
 import os, signal, subprocess, sys, time
-from aclearn.launch import die_with_parent
+from aclearn.launch import die_with_parent, parent_death
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-die_with_parent(grace_s=0.2, poll_s=0.02)
+parent_death._GRACE_S, parent_death._POLL_S = 0.2, 0.02
+die_with_parent()
 print(f"child={child.pid}", flush=True)
 print(f"pid={os.getpid()}", flush=True)
 time.sleep(600)
