@@ -119,6 +119,7 @@ TRAINER_FIGURES: Final = (
     *("rho_mean", "behaviour_kl", "behaviour_kl_estimate", "effective_sample_share"),
     *("clipped_rho_share", "clipped_c_share", "kl_dropped_share"),
     *("proximal_kl", "clipped_ratio_share", "replay_steps", "replay_ratio", "q_mean"),
+    "temperature",
     *("batch_steps", "compressed_share", "checkpoint_age_s", *_WORKER_FIGURES),
 )
 
