@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.algorithms.ddpg import DDPGConfig
 from aclearn.config import (
     ActorsConfig,
     CompressorConfig,
@@ -244,7 +243,7 @@ def test_the_chain_of_a_shipped_configuration_can_be_made(path) -> None:
     config = load_config(path)
     flat = config.policy.architecture == "mlp"
     spec = plain_spec((4,), "float32", 2, 1) if flat else _IMAGES
-    if isinstance(config.loss, DDPGConfig):
+    if config.env.squash_actions:
         spec = replace(spec, action=replace(_BOX, squash=True))
     architecture = architecture_of(config, spec)
     chain = (make_ladder(config, architecture) or [CompressorChain()])[0]
