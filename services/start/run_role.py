@@ -9,6 +9,7 @@ import re
 import secrets
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import NoReturn
 
@@ -143,7 +144,7 @@ def number_in(spec: RoleSpec, name: str) -> int:
     return int(number)
 
 
-def ask_number(context: RoleContext) -> int | None:
+def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monotonic) -> int | None:
     """The number that the monitor hands out to this process.
 
     Waits for the monitor without a limit; the log mentions it after five seconds.
@@ -154,10 +155,10 @@ def ask_number(context: RoleContext) -> int | None:
     client = context.connect(context.run.monitor)
     unanswered, refusals = UnansweredWarning(), set[str]()
     requests = Requests[str](ASKING)
-    requests.add(context.role, NumberRequest(context.role), time.monotonic())
+    requests.add(context.role, NumberRequest(context.role), clock())
     try:
         while not context.stop:
-            now = time.monotonic()
+            now = clock()
             for key, request in requests.due(now):
                 requests.tried(key, now, sent=client.send(request))
             unanswered.look(now)
