@@ -1,1 +1,1 @@
-"""The end of a run: what the user reads, and learning that no checkpoint has."""
+"""The end of a run: its closing words, and learning that no checkpoint has."""

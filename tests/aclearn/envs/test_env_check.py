@@ -138,7 +138,7 @@ _WRONG = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.Discrete(3)}
 def test_what_a_run_counts_as_faults_is_named_all_of_it(env: type[Good], said: list[str]) -> None:
     report = check_env(env, steps=50, step_timeout_s=0.3)
     found = report.mend
-    # one verdict: what is no fault, such as missing ends, is all that there may be advice on
+    # one verdict: advice is only on values that are no fault, such as missing ends
     assert not re.search("a run|API|reach", " ".join(report.advice)), report.advice
     assert len(found) == len(said), found
     for sentence, expected in zip(found, said, strict=True):
