@@ -135,7 +135,7 @@ class DirectiveChannel:
     def restore(
         self, state: Mapping[str, Any], rank_of: Callable[[str, Directive], int | None]
     ) -> None:
-        """Continue from the `state` of an earlier monitor; entries that are not valid are logged and left.
+        """Continue from the `state` of an earlier monitor; wrong entries are logged and left.
 
         `rank_of` a plug-in is None if it is gone, or cannot give the directive.
         """
