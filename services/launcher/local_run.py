@@ -23,7 +23,6 @@ from services.launcher.status_client import StatusClient
 from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
 from services.policy.factory import architecture_of
 from services.policy.users_network import network_variable
-from services.role.automatic import settled
 from services.role.context import RoleContext, RunEnv
 from services.roles import ACTOR, WRITERS
 from services.start.folder import check_same_run
@@ -98,15 +97,13 @@ def train(
     started_at = os.environ.get(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     with socket_directory(stop) as directory:
         bound, address = monitor_addresses(config, directory)
-        spec = check_run(config, bound, resume=resume, overwrite=overwrite, stop=stop)
-        if spec is None or stop:
+        checked = check_run(config, bound, resume=resume, overwrite=overwrite, stop=stop)
+        if checked is None or stop:
             return None
+        config, chosen, spec = checked
         if not resume:
             for doubt in warm_start(config, architecture_of(config, spec)).doubts:
                 _LOGGER.warning(doubt)
-        config, chosen = settled(config, spec, stop=stop)
-        if stop:
-            return None
         variables = {
             STARTED_AT_VARIABLE: started_at,
             SPEC_VARIABLE: json.dumps(spec.to_dict()),

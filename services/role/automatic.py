@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aclearn.config import Config, config_from_yaml
-from aclearn.launch import StopFlag
 from aclearn.policies import choose_architecture, halves_pay
 from aclearn.policies.choice import Choice
 from aclearn.runs import RunFolder
 from aclearn.types import AUTO, EnvSpec
-from services.role.torch_checks import amp_elsewhere
 
 #: The keys that a run's config.yaml holds resolved, once its environment is known.
 AUTOMATIC = ("policy.architecture", "trainer.amp")
 
 
-def settled(
-    config: Config, spec: EnvSpec, *, stop: StopFlag | None = None
-) -> tuple[Config, list[str]]:
+def amp_is_open(config: Config, spec: EnvSpec) -> bool:
+    """Whether the trainer's device decides on half precision: with large images."""
+    return config.trainer.amp == AUTO and halves_pay(spec.observation)
+
+
+def settled(config: Config, spec: EnvSpec, amp: str | None) -> tuple[Config, list[str]]:
     """The configuration with the values that `auto` stands for, and a sentence on each.
 
-    Where half precision pays, another process asks torch what the trainer's device has; `stop`,
-    set by signals, ends the wait.
+    Args:
+        amp: what the trainer's device has, if `amp_is_open`; None leaves `auto`.
     """
     told = []
-    for key, (value, why) in _choices(config, spec, stop):
+    for key, (value, why) in _choices(config, spec, amp):
         config = _with(config, key, value)
         told.append(f"{key}: {value} ({why})")
     return config, told
@@ -46,15 +47,14 @@ def settle_folder(folder: RunFolder, config: Config) -> None:
         folder.write_config_yaml(written.to_yaml())
 
 
-def _choices(config: Config, spec: EnvSpec, stop: StopFlag | None) -> Iterator[tuple[str, Choice]]:
+def _choices(config: Config, spec: EnvSpec, amp: str | None) -> Iterator[tuple[str, Choice]]:
     if config.policy.architecture == AUTO:
         yield "policy.architecture", choose_architecture(spec.observation, config.env.id)
-    if config.trainer.amp != AUTO:
-        return
-    if not halves_pay(spec.observation):
+    if amp_is_open(config, spec):
+        if amp is not None:
+            yield "trainer.amp", Choice(amp, "what the trainer's device has, for large images")
+    elif config.trainer.amp == AUTO:
         yield "trainer.amp", Choice("off", "fp32: half precision pays with large images alone")
-    elif (amp := amp_elsewhere(config, stop=stop)) is not None:
-        yield "trainer.amp", Choice(amp, "what the trainer's device has, for large images")
 
 
 def _value(config: Config, key: str) -> str:

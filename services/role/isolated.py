@@ -66,7 +66,6 @@ def call(
     Args:
         function: `module:function`.
         payload: arguments that JSON can hold.
-        within_s: time limit.
         stop: set by signals; ends the wait.
     """
     # a pipe would wait for a reader if the payload is long
@@ -87,6 +86,10 @@ def call(
         said |= json.loads(line)
     words = printed.decode(errors="replace").strip().rpartition("\n")[-1]
     return Answer(said, late, describe_exit(process.returncode), words)
+
+
+#: `call`, or what answers in its place.
+Call = Callable[..., Answer]
 
 
 def _start(function: str, payload: IO[bytes]) -> subprocess.Popen[bytes]:

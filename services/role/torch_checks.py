@@ -1,25 +1,15 @@
-"""Checks that need torch: configured GPUs, and a user's own loss and correctors.
-
-Torch takes seconds to load, and the user's modules may do anything, so a command that only starts
-roles makes them in another process.
-"""
+"""Checks that need torch: configured GPUs, and a user's own loss and correctors."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aclearn.config import Config, config_from_yaml
-from aclearn.errors import AclearnError, ConfigError
-from aclearn.extensions import search_modules_in
-from aclearn.launch import StopFlag
-from services.role import isolated
+from aclearn.config import Config
 from services.roles import PREDICTOR
 
 if TYPE_CHECKING:
     import torch
 
-#: Seconds for loading torch and the user's modules, and for finding the GPUs.
-_WITHIN_S = 120.0
 #: Environments of gymnasium that we have as resident ones: not checked, which saves seconds.
 _RESIDENT_IDS = frozenset(
     {"CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0"}
@@ -47,28 +37,15 @@ def check_learning(config: Config) -> None:
     )
 
 
-def amp_elsewhere(config: Config, *, stop: StopFlag | None = None) -> str | None:
-    """What `trainer.amp: auto` stands for with large images.
+def amp_here(config: Config) -> str:
+    """What `trainer.amp: auto` stands for with large images on the trainer's device. Loads torch.
 
-    None if the answer takes too long, or `stop` was set meanwhile.
+    Raises:
+        ConfigError: the GPU does not exist.
     """
-    answer = isolated.call(
-        "services.role.torch_checks:say_amp",
-        {"yaml": config.to_yaml()},
-        within_s=_WITHIN_S,
-        stop=stop,
-    )
-    return answer.said.get("amp")
-
-
-def say_amp(say: isolated.Say, yaml: str) -> None:
-    """Say what `trainer.amp: auto` stands for on the trainer's device."""
-    import torch
-
     from aclearn.policies.devices import choose_amp
 
-    names = {None: "off", torch.bfloat16: "bf16"}
-    say(amp=names[choose_amp("auto", _trainer_device(config_from_yaml(yaml)))])
+    return "off" if choose_amp("auto", _trainer_device(config)) is None else "bf16"
 
 
 def _trainer_device(config: Config) -> torch.device:
@@ -92,41 +69,13 @@ def check_predictor_device(config: Config) -> None:
         choose_device(config.predictor.device, key="predictor.device")
 
 
-def check_with_torch_elsewhere(config: Config, *, stop: StopFlag | None = None) -> None:
-    """Both checks in another process, if a device or a user's own class is configured.
-
-    `stop`, set by signals, ends the wait.
-
-    Raises:
-        ConfigError: names the key.
-    """
+def learning_may_fail(config: Config) -> bool:
+    """Whether a GPU or a class of the user's is configured, so that torch has to check it."""
     named = config.trainer.device.startswith("cuda")
     if predictor_computes_in_torch(config):
         named |= config.predictor.device.startswith("cuda")
     names = [config.loss.kind, *(corrector.name for corrector in config.correctors)]
-    named |= any(":" in name for name in names)
-    if not named and not _may_not_be_resident(config):
-        return
-    answer = isolated.call(
-        "services.role.torch_checks:say_refusal",
-        {"yaml": config.to_yaml()},
-        within_s=_WITHIN_S,
-        stop=stop,
-    )
-    # a slow driver or module says nothing: the roles have more time
-    if "refusal" in answer.said:
-        raise ConfigError(answer.said["refusal"])
-
-
-def say_refusal(say: isolated.Say, yaml: str) -> None:
-    """Say why the trainer or the predictors cannot learn or compute here, if so."""
-    config = config_from_yaml(yaml)
-    search_modules_in(config.run.pythonpath)
-    try:
-        check_learning(config)
-        check_predictor_device(config)
-    except AclearnError as error:
-        say(refusal=str(error))
+    return named or any(":" in name for name in names) or _may_not_be_resident(config)
 
 
 def _may_not_be_resident(config: Config) -> bool:

@@ -13,6 +13,7 @@ import os
 import pkgutil
 from collections.abc import Iterable
 from math import prod
+from typing import NamedTuple
 
 import zmq
 
@@ -27,13 +28,12 @@ from aclearn.runs import RunFolder, next_name
 from aclearn.types import EnvSpec
 from aclearn.wire import MAX_FRAME_BYTES, bind_router, claim_ipc_path, parse_endpoint
 from services.policy.factory import acting_chain, architecture_of, make_ladder
-from services.policy.users_network import await_network
+from services.policy.torch_elsewhere import Questions, ask_torch
+from services.policy.users_network import learn_network, unknown_network
+from services.role import isolated
+from services.role.automatic import amp_is_open, settled
 from services.role.context import RoleContext, cluster_keys
-from services.role.torch_checks import (
-    check_learning,
-    check_predictor_device,
-    check_with_torch_elsewhere,
-)
+from services.role.torch_checks import check_learning, check_predictor_device, learning_may_fail
 from services.roles import ROLES, roles_of
 from services.start.probe import probe_environment
 
@@ -45,19 +45,37 @@ _MIB = 1024 * 1024
 SPEC_VARIABLE = "ACLEARN_ENV_SPEC"
 
 
+class Checked(NamedTuple):
+    """A run that can start.
+
+    Attributes:
+        config: with values in place of `auto`.
+        chosen: a sentence on each of these values.
+    """
+
+    config: Config
+    chosen: list[str]
+    spec: EnvSpec
+
+
 def check_run(
-    config: Config, monitor: str, *, resume: bool, stop: StopFlag, overwrite: bool = False
-) -> EnvSpec | None:
-    """Check that a run can start on this machine.
+    config: Config,
+    monitor: str,
+    *,
+    resume: bool,
+    stop: StopFlag,
+    overwrite: bool = False,
+    call: isolated.Call = isolated.call,
+) -> Checked | None:
+    """Check that a run can start on this machine; None if `stop` was set meanwhile.
+
+    Two processes, one after the other, hold what is slow or the user's: the environment, and torch
+    with the user's network, loss and correctors. None starts without need.
 
     Args:
         monitor: address of its monitor.
         resume: whether the run exists.
-        stop: set by signals; ends the waits for torch, the environment and the network.
         overwrite: whether an existing run is to be replaced.
-
-    Returns:
-        The spec of its environments; None if `stop` was set meanwhile.
 
     Raises:
         AclearnError: a check failed; says in one line how to mend it.
@@ -72,16 +90,22 @@ def check_run(
     load_indicators(config.monitor.indicators)
     load_sinks(config.metrics.sinks)
     check_strategies(config, roles_of(config))
-    check_with_torch_elsewhere(config, stop=stop)
-    spec = probe_environment(config, stop=stop)
-    if spec is None or not await_network(config, spec, stop):
+    spec = probe_environment(config, stop=stop, call=call)
+    if spec is None:
         return None
+    network = unknown_network(config, spec)
+    questions = Questions(network, learning_may_fail(config), amp_is_open(config, spec))
+    said = ask_torch(config, questions, stop=stop, call=call)
+    if stop:
+        return None
+    if network:
+        learn_network(network, said)
     architecture = check_policy(config, spec)
     if config.compressor.rungs:
         make_ladder(config, architecture.acting())
     if config.resident.chain:
         acting_chain(config.resident.chain, architecture.acting())
-    return spec
+    return Checked(*settled(config, spec, said.get("amp")), spec)
 
 
 def check_role(context: RoleContext) -> EnvSpec | None:
@@ -104,8 +128,13 @@ def check_role(context: RoleContext) -> EnvSpec | None:
     if not spec.needs_environment:
         return None
     env_spec = probe_environment(context.config, stop=context.stop)
-    if env_spec is None or not await_network(context.config, env_spec, context.stop):
+    if env_spec is None:
         return None
+    if network := unknown_network(context.config, env_spec):
+        said = ask_torch(context.config, Questions(network), stop=context.stop)
+        if context.stop:
+            return None
+        learn_network(network, said)
     architecture = check_policy(context.config, env_spec)
     if "artifacts" in spec.endpoints:
         make_ladder(context.config, architecture.acting())

@@ -41,12 +41,15 @@ _CHECK_S, _GROUP, _MOST_FAULTS = 5.0, 8, 20
 
 
 def probe_environment(
-    config: Config, *, stop: StopFlag | None = None, within_s: float | None = None
+    config: Config,
+    *,
+    stop: StopFlag | None = None,
+    within_s: float | None = None,
+    call: isolated.Call = isolated.call,
 ) -> EnvSpec | None:
     """The spec of the configured environment; None if `stop` was set meanwhile.
 
     Args:
-        config: names the environment.
         stop: set by signals; ends the wait.
         within_s: time limit of the whole probe; by default `actors.step_timeout_s` each for making,
             resetting and stepping.
@@ -58,7 +61,7 @@ def probe_environment(
     if config.env.id.startswith(f"{_MAIN}:") and config.run.deterministic:
         return read_spec(config.env)  # no other process has it
     within_s = within_s or _START_WITHIN_S + 3 * config.actors.step_timeout_s
-    said = _ask(config, "first_steps", within_s, stop)
+    said = _ask(config, "first_steps", within_s, stop, call)
     if said is None:
         return None
     spec = EnvSpec.from_dict(said["spec"])
@@ -75,17 +78,17 @@ def check_environment(config: Config) -> tuple[EnvSpec, EnvReport]:
     """
     # every limit of the environment's own is in the report
     within_s = _START_WITHIN_S + 10 * config.actors.step_timeout_s
-    said = _ask(config, "check", within_s, None)
+    said = _ask(config, "check", within_s, None, isolated.call)
     assert said is not None  # nothing stops it
     return EnvSpec.from_dict(said["spec"]), EnvReport(**said["report"])
 
 
 def _ask(
-    config: Config, function: str, within_s: float, stop: StopFlag | None
+    config: Config, function: str, within_s: float, stop: StopFlag | None, call: isolated.Call
 ) -> dict[str, Any] | None:
     """Fields that the process says; None if `stop` was set meanwhile."""
     _check_modules(config)
-    answer = isolated.call(
+    answer = call(
         f"services.start.probe:{function}", {"yaml": config.to_yaml()}, within_s=within_s, stop=stop
     )
     said = {"phase": "made"} | answer.said

@@ -11,9 +11,10 @@ from aclearn.learning import StopCheck
 from aclearn.runs import claim_generation
 from aclearn.telemetry import WaitMeter, measure_here
 from services.ending.run_ending import refuse_lost_learning
-from services.role.automatic import settle_folder, settled
+from services.role.automatic import amp_is_open, settle_folder, settled
 from services.role.context import RoleContext
 from services.role.metrics import RoleMetrics
+from services.role.torch_checks import amp_here
 from services.trainer.build import make_queue, make_trainer
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.server import QueueLoop
@@ -185,9 +186,11 @@ class OwnLoop:
 
 def _settle(context: RoleContext) -> None:
     """Settle what is `auto`, in the run's folder too; `aclearn train` has settled it before."""
-    if context.run.folder is None or context.run.env_spec is None:
+    config, spec = context.config, context.run.env_spec
+    if context.run.folder is None or spec is None:
         return
-    context.config, chosen = settled(context.config, context.run.env_spec, stop=context.stop)
+    amp = amp_here(config) if amp_is_open(config, spec) else None
+    context.config, chosen = settled(config, spec, amp)
     if chosen:
         settle_folder(context.run.folder, context.config)
     for text in chosen:

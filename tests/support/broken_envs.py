@@ -73,6 +73,10 @@ class Thumbnail(Broken):
     observation_space = Box(0, 255, (8, 8, 3), np.uint8)
 
 
+class Picture(Broken):
+    observation_space = Box(0, 255, (36, 36, 3), np.uint8)
+
+
 class Speaking(Broken):
     """Its actions are words."""
 

@@ -160,12 +160,12 @@ def test_roles_get_its_description_from_the_command_that_starts_them(
     config = _configured(f"{own}:Net")
     for name, value in users_network.network_variable(config, _SPEC).items():
         monkeypatch.setenv(name, value)
-    asked: list[str] = []
-    monkeypatch.setattr(users_network, "_described", asked.append)
+    monkeypatch.setattr(users_network, "_known", {})
+    monkeypatch.delitem(sys.modules, "torch")  # as in a role that never loads it
+    assert not users_network.unknown_network(config, _SPEC)
     assert users_network.users_module(config, _SPEC).name == f"{own}:Net"
-    assert not asked
-    users_network.users_module(_configured(f"{own}:Net", width=5), _SPEC)
-    assert len(asked) == 1  # the variable is of another network
+    # the variable is of another network
+    assert users_network.unknown_network(_configured(f"{own}:Net", width=5), _SPEC)
 
 
 def _weights(run: WholeRun) -> dict[str, np.ndarray]:

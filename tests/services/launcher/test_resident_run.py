@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,6 @@ from services.api import export, load, open_run
 from services.evaluator.evaluate import evaluate
 from services.policy.factory import acting_chain, architecture_of
 from services.role import torch_checks
-from services.role.torch_checks import check_with_torch_elsewhere
 from services.trainer.build import make_trainer
 from tests.support.cli import aclearn
 from tests.support.whole_run import WholeRun
@@ -94,8 +92,10 @@ def test_a_run_of_actors_is_continued_by_resident_environments(tmp_path: Path) -
 )
 def test_a_mistake_is_found_before_the_start(changes: dict[str, Any], words: str) -> None:
     settings = {"env": {"id": "CartPole-v1"}, "resident": {"envs": 4}} | changes
-    with pytest.raises(ConfigError, match=words):
-        check_with_torch_elsewhere(config_from_yaml(yaml.safe_dump(settings)))
+    config = config_from_yaml(yaml.safe_dump(settings))
+    assert torch_checks.learning_may_fail(config)
+    with pytest.raises(AclearnError, match=words):
+        torch_checks.check_learning(config)
 
 
 def test_a_pruned_copy_acts_and_the_correctors_see_the_difference(tmp_path: Path) -> None:
@@ -134,12 +134,11 @@ def test_a_copy_that_cannot_act_is_refused_by_name(items: list[Any]) -> None:
         acting_chain(config.resident.chain, architecture_of(config, spec))
 
 
-def test_our_environments_start_without_a_check_of_seconds(monkeypatch) -> None:
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a process was started"))
+def test_our_environments_start_without_a_check_of_seconds() -> None:
     ids = {env.gymnasium_id for env in resident.ENVIRONMENTS.values()}
     for env_id in ids:
         settings = {"env": {"id": env_id}, "resident": {"envs": 4}}
-        check_with_torch_elsewhere(config_from_yaml(yaml.safe_dump(settings)))
+        assert not torch_checks.learning_may_fail(config_from_yaml(yaml.safe_dump(settings)))
     assert ids == torch_checks._RESIDENT_IDS
 
 

@@ -15,6 +15,7 @@ from aclearn.runs import RunFolder
 from aclearn.types import ActionSpec, EnvSpec, ObservationSpec
 from services.policy.factory import architecture_of
 from services.role.automatic import settle_folder, settled
+from services.role.torch_checks import amp_here
 from services.start.folder import check_same_run, differences
 from tests.support.cli import aclearn
 from tests.support.whole_run import WholeRun
@@ -41,12 +42,12 @@ def test_auto_is_settled_by_spaces_and_device_and_told(
 ) -> None:
     config = _config("trainer: {device: cpu}")
 
-    found, told = settled(config, spec)
+    found, told = settled(config, spec, amp_here(config))
 
     assert (found.policy.architecture, found.trainer.amp) == (architecture, amp(config))
     assert [text.partition(":")[0] for text in told] == ["policy.architecture", "trainer.amp"]
     assert architecture_of(config, spec).digest() == architecture_of(found, spec).digest()
-    assert settled(found, spec) == (found, [])
+    assert settled(found, spec, None) == (found, [])
 
 
 def test_small_networks_compute_in_fp32_whatever_the_processor_has(monkeypatch) -> None:
@@ -60,7 +61,7 @@ def test_a_role_by_hand_settles_the_folder_of_a_role_that_knows_no_environment(
     tmp_path: Path,
 ) -> None:
     config = _config("run: {name: r}\noptimiser: {learning_rate: 0.5}")
-    here, _ = settled(_config("run: {name: r}"), _FLAT)
+    here, _ = settled(_config("run: {name: r}"), _FLAT, None)
     with contextlib.closing(RunFolder.create(tmp_path, "r", config.to_yaml())) as folder:
         assert check_same_run(here, folder) == ["optimiser.learning_rate"]
 

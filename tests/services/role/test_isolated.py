@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import sys
+import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from aclearn.config import Config, config_from_yaml
+from aclearn.config import config_from_yaml
 from aclearn.launch import StopFlag
-from services.policy.users_network import await_network
+from services.policy.torch_elsewhere import Questions, ask_torch
 from services.role import isolated
-from services.role.torch_checks import amp_elsewhere, check_with_torch_elsewhere
-from tests.support.env_specs import plain_spec
 
 #: More than a pipe holds.
 _LONG = 300_000
-_SPEC = plain_spec((4,), "float32", 2)
 
 
 @pytest.fixture
@@ -35,34 +33,24 @@ def test_a_long_payload_arrives(module: str) -> None:
     assert answer.said == {"length": _LONG}
 
 
-def test_a_process_that_never_reads_its_payload_ends_in_time(module: str) -> None:
-    begun = time.monotonic()
-    answer = isolated.call(f"{module}_hangs:length", {"text": "x" * _LONG}, within_s=0.5)
-    assert answer.late
-    assert time.monotonic() - begun < 15.0
-
-
-def _amp(config: Config, stop: StopFlag) -> None:
-    assert amp_elsewhere(config, stop=stop) is None
-
-
-def _refusal(config: Config, stop: StopFlag) -> None:
-    check_with_torch_elsewhere(config, stop=stop)  # no answer is no refusal
-
-
-def _network(config: Config, stop: StopFlag) -> None:
-    assert not await_network(config, _SPEC, stop)
-
-
-@pytest.mark.parametrize("asks", [_amp, _refusal, _network])
-def test_a_stop_ends_the_wait_for_torch(module: str, monkeypatch: pytest.MonkeyPatch, asks) -> None:
-    config = config_from_yaml(
-        f"env: {{id: 'm:e'}}\ntrainer: {{device: 'cuda:99'}}\n"
-        f"policy: {{architecture: '{module}:Net'}}\n"
+@pytest.mark.parametrize("ends", ["the time", "a signal"])
+def test_a_process_that_never_reads_its_payload_is_ended(module: str, ends: str) -> None:
+    begun, before = time.monotonic(), set(psutil.Process().children())
+    stop = StopFlag()
+    threading.Timer(0.5, stop.set, ["SIGINT"]).start()
+    within_s = 0.5 if ends == "the time" else 600.0
+    answer = isolated.call(
+        f"{module}_hangs:length", {"text": "x" * _LONG}, within_s=within_s, stop=stop
     )
-    monkeypatch.delitem(sys.modules, "torch", raising=False)  # as in `aclearn train`
+    assert answer.late and not answer.said
+    assert time.monotonic() - begun < 15.0
+    assert set(psutil.Process().children()) <= before
+
+
+def test_a_stop_ends_the_wait_for_torch() -> None:
     stop = StopFlag()
     stop.set("SIGINT")
     begun = time.monotonic()
-    asks(config, stop)
+    config = config_from_yaml("env: {id: 'm:e'}\n")
+    assert ask_torch(config, Questions("{}", learning=True, amp=True), stop=stop) == {}
     assert time.monotonic() - begun < 5.0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import socket
-import threading
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,18 +13,21 @@ import psutil
 import pytest
 import torch
 
-from aclearn.config import config_of_keys, load_config
+from aclearn.config import Config, config_of_keys, load_config
 from aclearn.errors import AclearnError, ConfigError, EnvironmentFailure
 from aclearn.launch import StopFlag
+from aclearn.policies.devices import choose_amp
 from aclearn.types import EnvSpec
 from aclearn.wire import create_keys
 from compress.methods.quantizer import Quantizer
 from services.launcher.role_commands import monitor_addresses
+from services.role import isolated
 from services.role.context import RoleContext, RunEnv
-from services.start.preflight import check_policy, check_role, check_run
+from services.role.isolated import Answer, Call
+from services.start.preflight import Checked, check_policy, check_role, check_run
 from services.start.probe import check_environment, probe_environment
 from tests.support.env_specs import plain_spec
-from tests.support.waiting import patience, wait_for
+from tests.support.waiting import wait_for
 
 _ROOT = Path(__file__).parents[3]
 _HERE = _ROOT / "tests" / "support"
@@ -33,6 +37,8 @@ _HERE = _ROOT / "tests" / "support"
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Makes a configuration of CartPole with changes; `broken_envs` can be imported."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(_ROOT), str(_HERE), str(tmp_path)]))
+    for folder in (_HERE, tmp_path):
+        monkeypatch.syspath_prepend(folder)
     monkeypatch.chdir(tmp_path)
 
     def load(*overrides: str):
@@ -40,6 +46,28 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         return load_config(_ROOT / "configs" / "cartpole.yaml", [*places, *overrides])
 
     return load
+
+
+class Here:
+    """Answers in this process; keeps which functions were called."""
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+
+    def __call__(self, function: str, payload, *, within_s: float, stop=None) -> Answer:
+        self.called.append(function.partition(":")[2])
+        said: dict[str, object] = {}
+        absent = "torch" not in sys.modules
+        sys.modules["torch"] = torch
+        pkgutil.resolve_name(function)(lambda **fields: said.update(fields), **payload)
+        if absent:
+            del sys.modules["torch"]
+        return Answer(said, late=False, exit="exit status 0", printed="")
+
+
+def _check(config: Config, folder: Path, call: Call = isolated.call) -> Checked | None:
+    bound, _ = monitor_addresses(config, folder)
+    return check_run(config, bound, resume=False, stop=StopFlag(), call=call)
 
 
 def _env(how: str, at: str) -> tuple[str, str]:
@@ -86,13 +114,12 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ["cannot be made (OSError: no licence for this machine) [line ", _PLACE],
     ),
     "exits when made": (_env("exits", "made"), ["SystemExit: the window was closed", _PLACE]),
+    "hangs when made": (
+        (*_env("hangs", "made"), "actors.step_timeout_s=0.5"),
+        ["no answer within 0.5 s (actors.step_timeout_s)"],
+    ),
     "raises at reset": (_env("raises", "reset"), ["is reset for the first time: OSError", _PLACE]),
     "raises at step": (_env("raises", "step"), ["is stepped for the first time: OSError", _PLACE]),
-    "ends its process": (
-        _env("ends the process", "reset"),
-        ["broken_envs:Broken", "exit status 3", "while it was reset", "goodbye"],
-    ),
-    "crashes": (_env("crashes", "step"), ["killed by SIGABRT", "while it was stepped"]),
     "other observations": (
         ("env.id=broken_envs:Promising",),
         ["observation has the shape (5,), its space says (3,)"],
@@ -114,6 +141,10 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "rung": (
         ("compressor.ladder=[[onnx], [onnx, int8], []]",),
         ["compressor.ladder: rung 1: ", f"{Quantizer().id}: ", "onnx"],
+    ),
+    "a min_action_prob that leaves nothing": (
+        ("env.id=Acrobot-v1", "compressor.chain=[onnx]", "compressor.min_action_prob=0.4"),
+        ["compressor.min_action_prob: 0.4 for each of 3 actions"],
     ),
     "strategy": (
         ("compressor.chain=[int8, onnx]", "monitor.strategies=[threshold, staged]"),
@@ -173,9 +204,8 @@ def test_a_run_that_cannot_begin_is_refused_in_one_line(case: str, load, tmp_pat
     (tmp_path / "spoilt.py").write_text("import os\nundefined\n")
     create_keys("keys")
     before = sorted(tmp_path.rglob("*"))
-    config = load(*overrides)
     with pytest.raises(AclearnError) as refused:
-        check_run(config, monitor_addresses(config, tmp_path)[0], resume=False, stop=StopFlag())
+        _check(load(*overrides), tmp_path, Here())
     said = str(refused.value)
     assert "\n" not in said, said
     for word in words:
@@ -183,6 +213,43 @@ def test_a_run_that_cannot_begin_is_refused_in_one_line(case: str, load, tmp_pat
     if case in _NOT_OF_A_LINE:
         assert "[line" not in said
     assert sorted(path for path in tmp_path.rglob("*") if path.name != "__pycache__") == before
+
+
+@pytest.mark.parametrize(
+    ("how", "at", "words"),
+    [
+        ("ends the process", "reset", r"\(exit status 3\) while it was reset .*: goodbye"),
+        ("crashes", "step", r"\(killed by SIGABRT\) while it was stepped"),
+    ],
+)
+def test_an_environment_that_ends_its_process_is_refused(
+    how: str, at: str, words: str, load, tmp_path: Path
+) -> None:
+    with pytest.raises(EnvironmentFailure, match=rf"broken_envs:Broken.* {words}"):
+        _check(load(*_env(how, at)), tmp_path)
+
+
+_CORRECTOR = ("correctors=[{'toys.toy_corrector:ConstantTargets': {target: 3}}]",)
+_NETWORK = ("policy.architecture=own_networks:Plain", "policy.hidden=null")
+_HALF = ("env.id=broken_envs:Picture", "trainer.amp=auto")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [(), _CORRECTOR, _NETWORK, _HALF, (*_CORRECTOR, *_NETWORK, *_HALF)],
+    ids=("nothing", "corrector", "network", "half precision", "all"),
+)
+def test_one_process_answers_all_that_needs_torch(
+    overrides: tuple[str, ...], load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch")  # as in `aclearn train`
+    here = Here()
+    checked = _check(load(*overrides), tmp_path, here)
+    assert here.called == ["first_steps"] + ["say_answers"] * bool(overrides)
+    assert checked is not None
+    half = choose_amp("auto", torch.device("cpu"))
+    expected = "bf16" if half and "trainer.amp=auto" in overrides else "off"
+    assert checked.config.trainer.amp == expected
 
 
 _NO_GPU = {
@@ -207,24 +274,15 @@ def test_a_role_by_hand_is_refused_for_its_own_gpu_only(role: str, other: str, l
         check(*_NO_GPU[role])
 
 
-def test_a_min_action_prob_that_leaves_nothing_is_named_by_its_key(load, tmp_path: Path) -> None:
-    config = load("env.id=Acrobot-v1", "compressor.chain=[onnx]", "compressor.min_action_prob=0.4")
-    with pytest.raises(
-        ConfigError, match=r"^compressor\.min_action_prob: 0\.4 for each of 3 actions"
-    ):
-        check_run(config, monitor_addresses(config, tmp_path)[0], resume=False, stop=StopFlag())
-
-
 def test_a_port_that_is_taken_is_refused_and_a_free_one_is_free_afterwards(load, tmp_path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         config = load(f"monitor.port={port}")
-        bound, _ = monitor_addresses(config, tmp_path)
         with pytest.raises(AclearnError, match=rf"monitor\.port: .*127\.0\.0\.1:{port}.* in use"):
-            check_run(config, bound, resume=False, stop=StopFlag())
+            _check(config, tmp_path)
     for _ in range(2):
-        spec = check_run(config, bound, resume=False, stop=StopFlag())
-        assert spec == plain_spec((4,), "float32", 2, 1)
+        checked = _check(config, tmp_path, Here())
+        assert checked is not None and checked.spec == plain_spec((4,), "float32", 2, 1)
 
 
 def test_an_environment_that_prints_moves_and_leaves_a_process_is_no_trouble(
@@ -242,18 +300,13 @@ def test_an_environment_that_prints_moves_and_leaves_a_process_is_no_trouble(
 
 
 def test_an_environment_that_hangs_is_given_up_and_a_signal_ends_the_wait(load) -> None:
-    limits = "actors.step_timeout_s=300", "monitor.silent_after_s=600"
-    config = load(*_env("hangs", "reset"), *limits)
-    before = set(psutil.Process().children())  # of other tests, as torch's
-    within_s = 3.0 * patience()  # it has to be imported and made before
-    with pytest.raises(EnvironmentFailure, match=rf"within {within_s:g} s while it was reset"):
-        probe_environment(config, within_s=within_s)
+    config = load("actors.step_timeout_s=20", "monitor.silent_after_s=60")
+    hangs = Answer({"phase": "reset"}, late=True, exit="killed by SIGKILL", printed="")
     stop = StopFlag()
-    timer = threading.Timer(1.0, stop.set, ["SIGINT"])
-    timer.start()
-    assert probe_environment(config, stop=stop) is None
-    timer.join()
-    assert set(psutil.Process().children()) <= before
+    with pytest.raises(EnvironmentFailure, match=r"within 90 s while it was reset .* raise actors"):
+        probe_environment(config, stop=stop, call=lambda *_, **__: hangs)
+    stop.set("SIGINT")
+    assert probe_environment(config, stop=stop, call=lambda *_, **__: hangs) is None
 
 
 def test_a_check_reports_what_breaks_and_is_itself_protected(load) -> None:
@@ -262,12 +315,6 @@ def test_a_check_reports_what_breaks_and_is_itself_protected(load) -> None:
     assert report.mend == ["reset: observation has the shape (5,), its space says (3,)"]
     with pytest.raises(EnvironmentFailure, match=r"ended \(exit status 3\) while it was checked"):
         check_environment(load(*_env("ends the process", "step")))
-
-
-def test_making_an_environment_has_the_time_limit_of_a_run(load) -> None:
-    said = r"no answer within 0\.5 s \(actors\.step_timeout_s\)"
-    with pytest.raises(EnvironmentFailure, match=said):
-        probe_environment(load(*_env("hangs", "made"), "actors.step_timeout_s=0.5"))
 
 
 def test_a_check_of_several_agents_names_their_faults(load) -> None:
