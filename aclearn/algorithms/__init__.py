@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from aclearn.algorithms.algorithm import (
     Algorithm,
-    EpsilonConfig,
     Group,
     Loss,
     LossSums,
-    NoiseConfig,
     Outputs,
     TargetCopies,
-    TargetNetworkConfig,
 )
+from aclearn.algorithms.keys import TargetNetworkConfig
 
 #: `loss.kind` → the class, whose `config_model` is the model of the section `loss`.
 ALGORITHMS = {
@@ -28,11 +26,9 @@ ALGORITHMS = {
 __all__ = [
     "ALGORITHMS",
     "Algorithm",
-    "EpsilonConfig",
     "Group",
     "Loss",
     "LossSums",
-    "NoiseConfig",
     "Outputs",
     "TargetCopies",
     "TargetNetworkConfig",

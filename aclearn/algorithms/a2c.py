@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from aclearn.algorithms.actor_critic import ActorCritic, ActorCriticConfig
-from aclearn.algorithms.algorithm import entropy_cost
+from aclearn.algorithms.keys import EntropyCost
 from aclearn.config import Config
-from aclearn.config.loss import loss_kind
+from aclearn.config.loss import LossKind
 
 
 class A2CConfig(ActorCriticConfig):
@@ -24,8 +24,8 @@ class A2CConfig(ActorCriticConfig):
         "optimiser.learning_rate": 7e-4,
     }
 
-    kind: str = loss_kind("a2c")
-    entropy_cost: float = entropy_cost(0.0)
+    kind: LossKind = "a2c"
+    entropy_cost: EntropyCost = 0.0
 
     @override
     def doubts(self, config: Config) -> Iterator[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aclearn.algorithms.algorithm import Loss, LossSums, Outputs, entropy_cost, value_cost
+from aclearn.algorithms.algorithm import Loss, LossSums, Outputs
+from aclearn.algorithms.keys import EntropyCost, ValueCost
 from aclearn.config import LossConfig
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 class ActorCriticConfig(LossConfig):
     """Policy gradient, value regression and entropy bonus."""
 
-    entropy_cost: float = entropy_cost(0.01)
-    value_cost: float = value_cost(0.5)
+    entropy_cost: EntropyCost = 0.01
+    value_cost: ValueCost = 0.5
 
 
 class ActorCritic(Loss):

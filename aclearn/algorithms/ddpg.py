@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from aclearn.algorithms.algorithm import (
+from aclearn.algorithms.algorithm import Loss, LossSums, Outputs
+from aclearn.algorithms.keys import (
     MAX_COST,
     ActionCriticConfig,
-    Loss,
-    LossSums,
     NoiseConfig,
-    Outputs,
     TargetNetworkConfig,
-    target_update_every,
-    target_update_rate,
+    TargetUpdateEvery,
+    TargetUpdateRate,
 )
 from aclearn.config import Config, Whole
-from aclearn.config.loss import loss_kind
+from aclearn.config.loss import LossKind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,9 +44,9 @@ class DDPGConfig(ActionCriticConfig, NoiseConfig, TargetNetworkConfig):
 
     critic = "action"
 
-    kind: str = loss_kind("ddpg")
-    target_update_every: Whole = target_update_every(1)
-    target_update_rate: float = target_update_rate(0.05)
+    kind: LossKind = "ddpg"
+    target_update_every: TargetUpdateEvery = 1
+    target_update_rate: TargetUpdateRate = 0.05
     reward_scale: float = Field(
         default=1.0,
         gt=0.0,
@@ -105,6 +103,14 @@ class DDPGConfig(ActionCriticConfig, NoiseConfig, TargetNetworkConfig):
                     f"correctors[{index}] {corrector.name}: ddpg has no probabilities to compare; "
                     f"take {' or '.join(_RETURNS)}"
                 )
+
+    @override
+    def doubts(self, config: Config) -> Iterator[str]:
+        if self.memory == "replay" and any(self.changed("buffer_unrolls")):
+            yield (
+                "loss.buffer_unrolls: it has no effect on a replay memory; remove it, or set "
+                "loss.memory to fifo"
+            )
 
 
 class DDPG(Loss):

@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 from typing_extensions import override
 
-from aclearn.algorithms.algorithm import (
-    Algorithm,
-    EpsilonConfig,
-    LossSums,
-    TargetNetworkConfig,
-)
-from aclearn.config import Config, Whole
-from aclearn.config.loss import loss_kind
+from aclearn.algorithms.algorithm import Algorithm, LossSums
+from aclearn.algorithms.keys import EpsilonConfig, TargetNetworkConfig, TargetUpdateEvery
+from aclearn.config import Config
+from aclearn.config.loss import LossKind
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -37,7 +33,7 @@ class DQNConfig(EpsilonConfig, TargetNetworkConfig):
     critic = "q_values"
     source = "replay"
 
-    kind: str = loss_kind("dqn")
+    kind: LossKind = "dqn"
     double: bool = Field(
         default=True,
         description="targets take the newest weights' best action by the target network's value",
@@ -52,12 +48,7 @@ class DQNConfig(EpsilonConfig, TargetNetworkConfig):
         le=1e6,
         description="size of an error above which its loss grows linearly instead of squared",
     )
-    target_update_every: Whole = Field(
-        default=500,
-        ge=1,
-        le=1_000_000,
-        description="updates from one change of the target network to the next",
-    )
+    target_update_every: TargetUpdateEvery = 500
 
     @override
     def contradictions(self, config: Config) -> Iterator[str]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from aclearn.algorithms.algorithm import Outputs, TargetNetworkConfig
+from aclearn.algorithms.algorithm import Outputs
+from aclearn.algorithms.keys import TargetNetworkConfig
 from aclearn.algorithms.ppo import PPO, PPOConfig
 from aclearn.config import Config
 from aclearn.config.correctors import MAX_BAR
-from aclearn.config.loss import loss_kind
+from aclearn.config.loss import LossKind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +32,7 @@ class IMPACTConfig(PPOConfig, TargetNetworkConfig):
     }
     centre = "the target network"
 
-    kind: str = loss_kind("impact")
+    kind: LossKind = "impact"
     clip_range: float = Field(
         default=0.3,
         gt=0.0,

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 from typing_extensions import override
 
-from aclearn.algorithms.algorithm import Loss, LossSums, Outputs, entropy_cost, value_cost
+from aclearn.algorithms.algorithm import Loss, LossSums, Outputs
+from aclearn.algorithms.keys import EntropyCost, ValueCost
 from aclearn.config import Config, LossConfig
-from aclearn.config.loss import loss_kind
+from aclearn.config.loss import LossKind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +33,7 @@ class PPOConfig(LossConfig):
     #: The weights around which ratios are clipped.
     centre: ClassVar[str] = "the policy before the batch"
 
-    kind: str = loss_kind("ppo")
+    kind: LossKind = "ppo"
     normalise_advantages: bool = Field(
         default=True,
         description="subtract the batch's mean advantage and divide by the standard deviation",
@@ -48,8 +49,8 @@ class PPOConfig(LossConfig):
         gt=0.0,
         description="largest change of a value in one batch that is rewarded; null: no bound",
     )
-    entropy_cost: float = entropy_cost(0.0)
-    value_cost: float = value_cost(1.0)
+    entropy_cost: EntropyCost = 0.0
+    value_cost: ValueCost = 1.0
     target_kl: float | None = Field(
         default=None,
         gt=0.0,

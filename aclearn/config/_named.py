@@ -128,6 +128,10 @@ class NamedArguments(Group):
     def contradictions(self, config: Any) -> Iterator[str]:
         return self.arguments.contradictions(config)
 
+    @override
+    def doubts(self, config: Any) -> Iterator[str]:
+        return self.arguments.doubts(config)
+
     @model_serializer
     def _to_yaml(self) -> dict[str, Any]:
         return {self.name: self.arguments.model_dump(by_alias=True)}

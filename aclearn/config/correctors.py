@@ -92,9 +92,15 @@ class KLFilterConfig(Group):
 
     @override
     def contradictions(self, config: Any) -> Iterator[str]:
-        if not config.actors.behaviour_parameters:
+        place, name = _entry(self, config)
+        if config.resident.envs is not None:
             yield (
-                f"actors.behaviour_parameters: {_entry(self, config)[1]}, which correctors lists, "
+                f"correctors[{place}] {name}: resident environments do not keep the parameters "
+                "that actions were sampled from; remove it"
+            )
+        elif not config.actors.behaviour_parameters:
+            yield (
+                f"actors.behaviour_parameters: {name}, which correctors lists, "
                 "compares π with the parameters that actions were sampled from; set this to true"
             )
 
@@ -115,6 +121,14 @@ class NStepConfig(Group):
                 f"correctors[{_entry(self, config)[0]}].n_step.steps: no return has {self.steps} "
                 f"steps where {learned} are learned together (actors.unroll_length); set it to "
                 f"{learned} or less, or that to more"
+            )
+
+    @override
+    def doubts(self, config: Any) -> Iterator[str]:
+        if config.loss.source == "replay" and any(self.changed("steps")):
+            yield (
+                f"correctors[{_entry(self, config)[0]}].n_step.steps: of a replay memory "
+                f"replay.n_steps is the length; set that to {self.steps}, and remove this"
             )
 
 

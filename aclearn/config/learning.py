@@ -156,6 +156,15 @@ class ReplayConfig(Group):
         for key in trainer.changed("minibatches", "epochs"):
             yield f"trainer.{key}: replay.ratio says how often a step is learned; set this to 1"
 
+    @override
+    def doubts(self, config: Any) -> Iterator[str]:
+        if not self.prioritised:
+            for key in self.changed("priority_exponent", "importance_exponent"):
+                yield (
+                    f"replay.{key}: it has no effect without priorities; remove it, or set "
+                    "replay.prioritised to true"
+                )
+
 
 class OptimiserConfig(Group):
     """The gradient step."""

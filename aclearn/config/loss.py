@@ -15,14 +15,12 @@ ALGORITHMS = Named("aclearn.algorithms:ALGORITHMS")
 """Our algorithms by `loss.kind`."""
 
 
-def loss_kind(default: str) -> Any:
-    """The key `loss.kind` of an algorithm's model."""
-    field: Any = Field(
-        default=default,
-        description="algorithm; the other keys of this section are its own (docs/algorithms.md)",
-    )
-    field.metadata.append(ALGORITHMS)
-    return field
+LossKind = Annotated[
+    str,
+    ALGORITHMS,
+    Field(description="algorithm; the other keys of this section are its own (docs/algorithms.md)"),
+]
+"""The key `loss.kind` of an algorithm's model."""
 
 
 class LossConfig(Group):
@@ -46,7 +44,7 @@ class LossConfig(Group):
     acting: ClassVar[Literal["sample", "epsilon", "noise"]] = "sample"
     source: ClassVar[Literal["stream", "fifo", "replay"]] = "stream"
 
-    kind: str = loss_kind("actor_critic")
+    kind: LossKind = "actor_critic"
     discount: float = Field(
         default=0.99, ge=0.0, le=1.0, description="discount factor γ per agent step"
     )

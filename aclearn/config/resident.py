@@ -85,3 +85,13 @@ class ResidentConfig(Group):
             yield f"env.info_metrics: {why}, and resident environments have no info; set it to []"
         if config.tuner.enabled:
             yield f"tuner.enabled: {why}, so that there is nothing to tune; set it to false"
+
+    @override
+    def doubts(self, config: Any) -> Iterator[str]:
+        if self.envs is None:
+            return
+        unread = ["queue_bytes", "queue_batches", "share_weights"]
+        if config.loss.source != "replay":  # whose usual value is another one
+            unread.append("max_lag_versions")
+        for key in config.trainer.changed(*unread):
+            yield f"trainer.{key}: with resident.envs nothing reads it; remove it"

@@ -6,10 +6,8 @@ from aclearn.learning.account import AccountError, StepAccount
 from aclearn.learning.batch import Batch, assemble_batch
 from aclearn.learning.frame_stack import chosen_observations, rebuild_observations
 from aclearn.learning.gradient_worker import GradientWorker
-from aclearn.learning.minibatches import Minibatches
 from aclearn.learning.objective import make_objective
 from aclearn.learning.observation_buffer import RecentObservations
-from aclearn.learning.optimiser import make_optimiser
 from aclearn.learning.published import PublishedWeights
 from aclearn.learning.sources import BatchSource, Fifo, QueueSource, Replay, ReplayMemory
 from aclearn.learning.staging import PinnedStaging, Staging
@@ -28,7 +26,6 @@ __all__ = [
     "Fifo",
     "GradientWorker",
     "Learner",
-    "Minibatches",
     "Objective",
     "PinnedStaging",
     "PublishedWeights",
@@ -47,7 +44,6 @@ __all__ = [
     "chosen_observations",
     "largest_unroll_bytes",
     "make_objective",
-    "make_optimiser",
     "rebuild_observations",
     "too_old",
 ]

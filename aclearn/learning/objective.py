@@ -45,7 +45,7 @@ def make_objective(
     for where, names in needs.items():
         if names & _FROM_PARAMETERS and not behaviour_parameters:
             raise ConfigError(
-                f"{where}: needs {_PARAMETERS}, which unrolls do not carry; set "
+                f"{where}: needs {_PARAMETERS}, which only actors' unrolls can carry; set "
                 f"actors.{_PARAMETERS}: true"
             )
         if critic != "q" and (missing := names & _FROM_ACTION_VALUES):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from aclearn.algorithms import EpsilonConfig, NoiseConfig
 from aclearn.config import Config
 from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.rollout import (
@@ -80,13 +80,14 @@ def make_groups(
 def seed_groups(groups: Sequence[Group], config: Config, seeds: Seeds) -> None:
     """Give each group of an actor its random numbers and its ε, before the first reset."""
     actors = config.actors
+    loss: Any = config.loss  # its keys are those of its way to act
     rows = groups[0].env.num_envs  # in an environment of several agents each has a row
     here = rows * len(groups)
     for g, group in enumerate(groups):
         group.seed = seeds.environments((seeds.index * len(groups) + g) * actors.envs_per_group)
-        if isinstance(config.loss, EpsilonConfig):
+        if loss.acting == "epsilon":
             # actors beyond the configured ones (by hand, of the tuner) begin with ε of the first
-            loss, first = config.loss, seeds.index % actors.processes * here + g * rows
+            first = seeds.index % actors.processes * here + g * rows
             final = final_epsilons(loss.epsilon, loss.epsilon_exponent, actors.processes * here)
             group.exploration = EpsilonGreedy(final[first : first + rows], loss.epsilon_steps)
         if config.mixes_policies:
@@ -94,11 +95,11 @@ def seed_groups(groups: Sequence[Group], config: Config, seeds: Seeds) -> None:
             group.mix = PolicyMix(
                 group.env.num_envs, actors.unroll_length, actors.original_share, rng
             )
-        if isinstance(config.loss, NoiseConfig):
+        if loss.acting == "noise":
             group.noise = OrnsteinUhlenbeckNoise(
                 group.env.num_envs,
                 group.env.spec.action.numbers,
-                std=config.loss.noise_std,
-                damping=config.loss.noise_damping,
+                std=loss.noise_std,
+                damping=loss.noise_damping,
                 rng=seeds.generator(Use.NOISE, g),
             )

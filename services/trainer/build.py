@@ -111,9 +111,9 @@ def make_trainer(
 def _make_memory(
     config: Config, spec: EnvSpec, device: torch.device, generation: int
 ) -> ReplayMemory:
-    replay = config.replay
+    replay, unroll = config.replay, unroll_spec_of(config, spec)
     return ReplayMemory(
-        unroll_spec_of(config, spec),
+        unroll,
         device,
         size=replay.size,
         max_bytes=replay.max_bytes,
@@ -121,6 +121,7 @@ def _make_memory(
         discount=config.loss.discount,
         priority=replay.priority_exponent if replay.prioritised else 0.0,
         importance=replay.importance_exponent,
+        at_once=config.resident.envs or config.trainer.unrolls_per_batch * unroll.most_rows,
         seed=Seeds(config.run.seed, generation).number(Use.REPLAY),
     )
 

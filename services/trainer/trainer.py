@@ -98,7 +98,7 @@ class Trainer:
             return_mean: of 100 episodes, for the best one so far.
 
         Raises:
-            CheckpointError: an update hangs, so that the weights cannot be read.
+            CheckpointError: an update or the source hangs, so that they cannot be read.
         """
         # weights and counters of the same moment; workers wait for the copy only
         lock = self.learner.lock
@@ -108,7 +108,10 @@ class Trainer:
             tensors, state = self.learner.state_tensors(), self._state()
         finally:
             lock.release()
-        tensors |= self.source.state()
+        try:
+            tensors |= self.source.state()
+        except TimeoutError as error:
+            raise CheckpointError(str(error)) from None  # an OSError, but not of the disk
         tensors["random/torch"] = np.array(torch.get_rng_state().numpy())
         return Snapshot(tensors, state | {"return_mean_100": return_mean})
 

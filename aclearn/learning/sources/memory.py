@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aclearn.errors import ConfigError
 from aclearn.learning.batch import Batch
 from aclearn.learning.sources.frame_columns import FrameColumns
 from aclearn.learning.sources.sum_tree import SumTree
@@ -40,20 +41,21 @@ class ReplayMemory:
     `device`, which allocates it at once; a CPU's grows as it is written.
 
     Args:
-        size: steps that are kept at most, and not fewer than a batch that is added has.
+        size: steps that are kept at most.
         max_bytes: of the columns; the smaller of both bounds holds. The older frames of the first
             stack of each episode that begins within a column come on top.
         n_steps: rewards of a transition.
         discount: γ.
         priority: exponent α of the errors; 0: every step is as likely, and nothing is weighted.
         importance: exponent β of the weights against the priorities' bias.
+        at_once: largest B of a batch that is added.
 
     Attributes:
         columns: that are kept at most.
         steps: valid ones that are there.
 
     Raises:
-        ValueError: not even one column fits.
+        ConfigError: `at_once` columns do not fit; names the key.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class ReplayMemory:
         discount: float = 0.99,
         priority: float = 0.0,
         importance: float = 0.4,
+        at_once: int = 1,
         seed: int = 0,
     ) -> None:
         self.device = device
@@ -79,11 +82,15 @@ class ReplayMemory:
             for shape, dtype in shapes.values()
         ) + sum(FrameColumns.column_bytes(leaf, spec.length) for leaf in leaves.values())
         self.columns = min(size // spec.length, max_bytes // column_bytes)
-        if self.columns < 1:
-            raise ValueError(
-                f"replay: expected room for an unroll of {spec.length} steps and {column_bytes} "
-                f"bytes, got size {size} and max_bytes {max_bytes}"
-            )
+        for key, given, of_column in (
+            ("size", size, spec.length),
+            ("max_bytes", max_bytes, column_bytes),
+        ):
+            if given < at_once * of_column:
+                raise ConfigError(
+                    f"replay.{key}: the memory must hold {at_once} unrolls of one environment, "
+                    f"which come at a time; set it to {at_once * of_column} or more"
+                )
         self.nbytes = self.columns * column_bytes
         self._kept = {
             name: torch.zeros(self.columns, *shape, dtype=dtype, device=device)
@@ -104,15 +111,7 @@ class ReplayMemory:
 
         Returns:
             The steps that it overwrote before they were ever drawn.
-
-        Raises:
-            ValueError: it has more columns than the memory.
         """
-        if batch.width > self.columns:
-            raise ValueError(
-                f"replay: a batch has {batch.width * self._length} steps, and the memory only "
-                f"{self.columns * self._length}; raise replay.size or replay.max_bytes"
-            )
         slots = self._written + torch.arange(batch.width, device=batch.rewards.device)
         slots %= self.columns
         kept = self._kept

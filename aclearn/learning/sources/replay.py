@@ -29,6 +29,8 @@ _LOGGER = logging.getLogger(__name__)
 NEVER_DRAWN = "never_drawn"
 #: Largest memory that a checkpoint contains.
 SAVED_BYTES = 256 * 1024 * 1024
+#: Longest wait for another thread's turn with the memory; most take milliseconds.
+_TURN_WITHIN_S = 10.0
 _PREFIX = "replay/"
 
 
@@ -76,11 +78,19 @@ class Replay(SourceAround):
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """The memory for one thread; other threads' streams go on after this one's."""
-        with self._lock:
+        """The memory for one thread; other threads' streams go on after this one's.
+
+        Raises:
+            TimeoutError: another thread's turn hangs.
+        """
+        if not self._lock.acquire(timeout=_TURN_WITHIN_S):
+            raise TimeoutError(f"a worker has held the replay memory for {_TURN_WITHIN_S:g} s")
+        try:
             yield
             if self._memory.device.type == "cuda":
                 torch.cuda.current_stream(self._memory.device).synchronize()
+        finally:
+            self._lock.release()
 
     @property
     def _may_draw(self) -> bool:
@@ -153,7 +163,11 @@ class Replay(SourceAround):
     @override
     def close(self) -> None:
         super().close()
-        with self._lock:
-            if not self._closed:
-                self._closed = True
+        closed, self._closed = self._closed, True
+        if closed:
+            return
+        try:
+            with self._turn():
                 self._account.dropped("shutdown", self._memory.never_drawn)
+        except TimeoutError as error:
+            _LOGGER.error("event=replay_hangs detail=%r", str(error))

@@ -58,7 +58,11 @@ class BatchSource(Protocol):
         return {}
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Tensors of a checkpoint, by name; called between batches."""
+        """Tensors of a checkpoint, by name; called between batches.
+
+        Raises:
+            TimeoutError: a worker hangs in the source.
+        """
         return {}
 
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:

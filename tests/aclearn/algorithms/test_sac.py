@@ -11,12 +11,15 @@ import torch
 from torch import Tensor
 
 from aclearn.algorithms.sac import SAC, SACConfig, temperature_loss
+from aclearn.config import config_of_keys
 from aclearn.distributions import torch_distribution_of
+from aclearn.distributions.gaussian import Gaussian
 from aclearn.learning import Batch
 from aclearn.policies import build_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
-from aclearn.types import OBSERVATION, ActionSpec, ObservationSpec
+from aclearn.types import OBSERVATION, ActionSpec, EnvSpec, ObservationSpec
 from aclearn.types.action_spec import ActionPart
+from services.policy.factory import architecture_of
 
 T, B, GAMMA, TEMPERATURE = 3, 5, 0.9, 0.4
 BOX = ActionPart(shape=(2,), dtype="float32", low=(-2.0, 0.0), high=(2.0, 1.0))
@@ -143,6 +146,20 @@ def test_losses_and_gradients_are_those_of_the_paper(given_discounts: bool) -> N
     [gradient] = torch.autograd.grad(adapted, log_temperature)
     found_gradient = float(given.scalars["log_temperature"].grad)
     assert found_gradient == pytest.approx(float(gradient), rel=1e-5)
+
+
+@pytest.mark.parametrize(("numbers", "width"), [(1, 3), (6, 17)])
+def test_the_first_policy_acts_nearly_uniformly_at_random(numbers: int, width: int) -> None:
+    box = replace(BOX, shape=(numbers,), low=(-1.0,) * numbers, high=(1.0,) * numbers)
+    spec = EnvSpec(ObservationSpec.plain((width,), "float32"), ActionSpec.of((box,), squash=True))
+    config = config_of_keys({"env.id": "a", "loss.kind": "sac"})
+    first = PolicyNetwork(architecture_of(config, spec), seed=1)
+    seen = 3.0 * torch.randn(1000, width, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        parameters = first.step({OBSERVATION: seen}).parameters.numpy()
+    # KL(π ‖ uniform): the uniform density between -1 and 1 is ½ for each number
+    divergence = numbers * np.log(2.0) - Gaussian(spec.action).entropy(parameters)
+    assert (divergence < 0.03 * numbers).all()
 
 
 def test_the_temperature_rises_while_the_entropy_is_below_its_target() -> None:

@@ -147,6 +147,8 @@ correctors: [{q_importance_sampling: {lambda: 0.9}}]
   policy.critic => policy.critic: q
 correctors: [vtrace, {kl_filter: {bound: 1}}]
   actors.behaviour_parameters => actors.behaviour_parameters: true
+correctors: [vtrace, {kl_filter: {bound: 1}}], resident.envs: 8
+  correctors[1] kl_filter => remove correctors
 correctors: [n_step], actors.unroll_length: 2
   correctors[0].n_step.steps => correctors: [{n_step: {steps: 2}}] | actors.unroll_length<: 5
 env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, loss.buffer_unrolls: 1,
@@ -217,6 +219,23 @@ loss.kind: ppo, loss.target_kl: 0.1, trainer.epochs: 1
   loss.target_kl => trainer.epochs<: 2 | loss.target_kl: null
 loss.kind: a2c, trainer.epochs: 4
   trainer.epochs => trainer.epochs: 1 | loss.kind: ppo | loss.kind: actor_critic
+loss.kind: dqn, replay.importance_exponent: 0.5
+  replay.importance_exponent => remove | replay.prioritised: true
+loss.kind: dqn, replay.priority_exponent: 0.5
+  replay.priority_exponent => remove | replay.prioritised: true
+env.squash_actions: true, loss.kind: ddpg, loss.memory: replay, correctors: [{n_step: {steps: 3}}]
+  correctors[0].n_step.steps => correctors<: [n_step], replay.n_steps: 3
+env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, loss.memory: replay,
+    loss.buffer_unrolls: 8
+  loss.buffer_unrolls => remove | loss.memory: fifo
+resident.envs: 8, trainer.queue_batches: 4
+  trainer.queue_batches => remove
+resident.envs: 8, trainer.queue_bytes: 4194304
+  trainer.queue_bytes => remove
+resident.envs: 8, trainer.share_weights: host
+  trainer.share_weights => remove
+resident.envs: 8, trainer.max_lag_versions: 7
+  trainer.max_lag_versions => remove
 optimiser.schedule_steps: 5
   optimiser.schedule_steps => optimiser.schedule: linear | optimiser.schedule_steps: null
 run.max_env_steps: 65000, optimiser.schedule: linear, optimiser.schedule_steps: 60000
@@ -309,6 +328,8 @@ def test_two_contradictions_get_two_lines() -> None:
         # its centre is older than the batch
         "loss.kind: impact, trainer.epochs: 1, trainer.minibatches: 1",
         "loss.kind: actor_critic, trainer.epochs: 1, trainer.minibatches: 1",
+        "loss.kind: sac, resident.envs: 8",
+        "env.squash_actions: true, loss.kind: ddpg, loss.memory: replay",
     ],
 )
 def test_what_does_not_contradict_is_kept_as_it_is_written(text: str) -> None:

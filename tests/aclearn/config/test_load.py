@@ -117,6 +117,7 @@ def test_a_loss_has_its_own_keys_and_usual_correctors(write: Write) -> None:
     assert loaded("loss: {kind: impact}").loss.target_update_every == 32
     sac = loaded("loss: {kind: sac}")
     assert not sac.correctors and sac.env.squash_actions and sac.policy.std_from_observations
+    assert (sac.replay.batch, sac.replay.ratio, sac.policy.hidden) == (256, 256, (256, 256))
     text = "env: {id: a, squash_actions: true}\nloss: {kind: ddpg, memory: replay}"
     ddpg = config_from_yaml(text)
     assert (ddpg.trainer.minibatches, ddpg.trainer.epochs, ddpg.actors.unroll_length) == (1, 1, 8)

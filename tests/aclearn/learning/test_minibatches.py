@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.learning import Minibatches
 from aclearn.learning.batch import FrozenCorrection
-from aclearn.learning.minibatches import random_orders
+from aclearn.learning.minibatches import Minibatches, random_orders
 from aclearn.types import OBSERVATION
 from correctors import Correction
 

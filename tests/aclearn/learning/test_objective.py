@@ -140,13 +140,13 @@ def test_a_loss_of_ones_own_gets_the_keys_of_its_own_model() -> None:
         ),
         (
             "loss: {kind: 'HERE:NeedsParameters'}",
-            "^loss.kind: needs behaviour_parameters, which unrolls do not carry; set "
+            "^loss.kind: needs behaviour_parameters, which only actors' unrolls can carry; set "
             "actors.behaviour_parameters: true$",
         ),
         (
             "correctors: [vtrace, 'HERE:CorrectsByParameters']",
             r"^correctors\[1\] 'HERE:CorrectsByParameters': needs behaviour_parameters, which "
-            "unrolls do not carry; set ",
+            "only actors' unrolls can carry; set ",
         ),
         ("correctors: ['HERE:sys']", "'HERE:sys': TypeError: 'module' object is not callable"),
         (

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from aclearn.config import OptimiserConfig
-from aclearn.learning import make_optimiser
 from aclearn.learning import optimiser as optimiser_module
-from aclearn.learning.optimiser import clip_gradients, step
+from aclearn.learning.optimiser import clip_gradients, make_optimiser, step
 
 
 @pytest.mark.parametrize(
@@ -116,7 +115,8 @@ def test_gradients_are_clipped_bit_for_bit_as_torch_does(limit: float) -> None:
     for mine, its in zip(ours[:-1], theirs, strict=False):  # the last one has no gradient
         mine.grad = torch.randn_like(mine)
         its.grad = mine.grad.clone()
-    optimiser = make_optimiser([{"params": ours}], OptimiserConfig(max_grad_norm=limit))
+    groups = [{"params": ours[:-1]}, {"params": ours[-1:]}]
+    optimiser = make_optimiser(groups, OptimiserConfig(max_grad_norm=limit))
     norm = clip_gradients(optimiser)
     assert norm == float(torch.nn.utils.clip_grad_norm_(theirs, limit))
     for mine, its in zip(ours[:-1], theirs, strict=False):

@@ -6,14 +6,15 @@ import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 
-from aclearn.config import Config, EnvConfig, RunConfig, TrainerConfig
+from aclearn.config import Config, EnvConfig, RunConfig, TrainerConfig, config_of_keys
 from aclearn.envs import read_spec
-from aclearn.errors import CheckpointError
+from aclearn.errors import CheckpointError, ConfigError
 from aclearn.learning import GradientWorker, TrainingQueue
 from aclearn.runs import RunFolder, load_best, load_newest
 from aclearn.telemetry import WaitMeter
@@ -393,8 +394,20 @@ def test_an_update_that_hangs_fails_a_checkpoint_within_its_deadline(tmp_path, m
     assert fields["note"] == "an update has not ended for 0.05 s"
     assert fields["counters"]["unsaved_updates"] == 1
     assert checkpoints.best_return is None  # it is offered again
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.source, "state", Mock(side_effect=TimeoutError("the memory hangs")))
+        checkpoints.write()
+    assert checkpoints.heartbeat_fields()["note"] == "the memory hangs"
     checkpoints.write()
     assert checkpoints.heartbeat_fields()["counters"]["unsaved_updates"] == 0
+
+
+def test_a_replay_memory_without_room_for_a_batch_is_refused_at_the_start() -> None:
+    keys = {"env.id": "CartPole-v1", "loss.kind": "dqn", "trainer.device": "cpu"}
+    sizes = {"actors.envs_per_group": 1024, "replay.max_bytes": 1024 * 1024}
+    config = config_of_keys(keys | sizes)
+    with pytest.raises(ConfigError, match=r"replay\.max_bytes: .* 2048 unrolls"):
+        build.make_trainer(config, read_spec(config.env))
 
 
 def test_what_is_to_be_reproducible_is_computed_on_the_cpu_also_where_there_is_a_gpu(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from aclearn.errors import ConfigError
 from aclearn.learning import Batch
 from aclearn.learning.sources.memory import ReplayMemory
 from aclearn.types import ActionSpec, EnvSpec, LeafSpec, ObservationSpec, UnrollSpec
@@ -252,9 +253,11 @@ def test_random_numbers_of_another_device_are_left_out() -> None:
 def test_both_bounds_hold() -> None:
     column_bytes = memory(columns=1).nbytes
     assert memory(columns=9, max_bytes=4 * column_bytes + 1).columns == 4
-    with pytest.raises(ValueError, match=r"room for an unroll of 6 steps"):
-        memory(size=4, columns=1)
-    with pytest.raises(ValueError, match=r"raise replay\.size or replay\.max_bytes"):
-        memory(columns=2).add(Games(0).play())
+    assert memory(columns=5, at_once=5).columns == 5
+    with pytest.raises(ConfigError, match=r"replay\.size: .* 5 unrolls.* set it to 30 or more"):
+        memory(columns=4, at_once=5)
+    needed = 5 * column_bytes
+    with pytest.raises(ConfigError, match=rf"replay\.max_bytes: .* set it to {needed} or more"):
+        memory(columns=9, max_bytes=needed - 1, at_once=5)
     with pytest.raises(RuntimeError, match="no step"):
         memory().sample(1)

@@ -200,3 +200,30 @@ def test_a_worker_that_hangs_holds_up_neither_a_checkpoint_nor_the_end() -> None
     assert drawn == [None]
     assert parts.account.dropped_steps == {"shutdown": 12}
     parts.account.check()
+
+
+def test_a_worker_that_hangs_with_the_memory_ends_the_wait_of_others(monkeypatch, caplog) -> None:
+    monkeypatch.setattr(module, "_TURN_WITHIN_S", 0.05)
+    parts, waits, goes_on = Parts(ratio=1.0), threading.Event(), threading.Event()
+
+    def hanging(count) -> Batch:
+        waits.set()
+        assert goes_on.wait(60.0)
+        raise RuntimeError("no memory")
+
+    parts.memory.sample = hanging
+    parts.inner.ready.append(12)
+
+    def work() -> None:
+        with pytest.raises(RuntimeError, match="no memory"):
+            parts.source.next(0.0, WORKER)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert waits.wait(60.0)
+    with pytest.raises(TimeoutError, match=r"held the replay memory for 0\.05 s"):
+        parts.source.state()
+    parts.source.close()
+    assert "event=replay_hangs" in caplog.text
+    goes_on.set()
+    worker.join(60.0)
