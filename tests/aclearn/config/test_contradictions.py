@@ -20,24 +20,16 @@ env.id: ALE/Pong-v5, env.frame_stack: 4
   env.frame_stack => env.frame_stack: 1, env.atari.frame_stack: 4
 env.id: ALE/Pong-v5, env.squash_actions: true
   env.squash_actions => remove
-env.id: ALE/Pong-v5, env.action_mask: info
-  env.action_mask => remove
 env.id: ALE/Pong-v5, env.channels: first
   env.channels => remove
-env.id: ALE/Pong-v5, env.ignore: [a]
-  env.ignore => remove
 env.id: resident:CartPole, env.frame_stack: 4
   env.frame_stack => remove
-env.id: resident:CartPole, env.action_mask: info
-  env.action_mask => remove
 env.life_loss_ends: true
   env.life_loss_ends => remove
 env.atari.frame_skip: 2
   env.atari => remove env.atari.frame_skip
 env.id: ALE/Pong-v5, policy.initial_std: 0.5
   policy.initial_std => remove
-env.id: ALE/Pong-v5, policy.std_from_observations: true
-  policy.std_from_observations => remove
 policy.std_from_observations: true, policy.initial_std: 0.1
   policy.initial_std => remove | remove policy.std_from_observations
 policy.arguments: {a: 1}
@@ -138,12 +130,6 @@ monitor.port: 7000, network.ports.predictions: 7000
 monitor.port: 7000, network.ports.artifacts: 7001, compressor.processes: 2
   network.ports.artifacts => network.ports.artifacts: null
 correctors: [{retrace: {lambda: 0.9}}]
-  policy.critic => policy.critic: q
-correctors: [{tree_backup: {lambda: 0.9}}]
-  policy.critic => policy.critic: q
-correctors: [{q_lambda: {lambda: 0.9}}]
-  policy.critic => policy.critic: q
-correctors: [{q_importance_sampling: {lambda: 0.9}}]
   policy.critic => policy.critic: q
 correctors: [vtrace, {kl_filter: {bound: 1}}]
   actors.behaviour_parameters => actors.behaviour_parameters: true
@@ -269,9 +255,7 @@ def _leaves(value: Any) -> Iterator[str]:
     ("given", "key", "remedy"),
     [
         pytest.param(given, key, remedy, id=f"{given} → {remedy}")
-        for given, key, remedies in re.findall(
-            r"^(\S.*(?:\n    .*)*)\n  (\S.*) => (.*)$", _CASES, re.M
-        )
+        for given, key, remedies in re.findall(_CASE, _CASES)
         for remedy in remedies.split(" | ")
     ],
 )

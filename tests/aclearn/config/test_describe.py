@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import aclearn.config
 from aclearn.algorithms import ALGORITHMS
 from aclearn.config import (
     ActorsConfig,
@@ -48,7 +47,7 @@ def test_each_key_is_described_with_its_type_its_bounds_and_its_default() -> Non
     assert knobs["env.atari.screen_size"].default == "84"
 
 
-def test_the_described_keys_are_the_keys_of_a_written_configuration() -> None:
+def test_the_described_keys_are_those_of_a_written_configuration_and_of_the_pages_tables() -> None:
     written = parse_yaml(Config.model_validate({"env": {"id": "a"}}).to_yaml()).value
 
     def dotted(section: dict[str, object], prefix: str = "") -> list[str]:
@@ -58,7 +57,13 @@ def test_the_described_keys_are_the_keys_of_a_written_configuration() -> None:
             keys += inside or [f"{prefix}{key}"]
         return keys
 
-    assert [knob.key for knob in describe_config()] == dotted(written)
+    described = [knob.key for knob in describe_config()]
+    assert described == dotted(written)
+    tables = []
+    for part in configuration_page().split("\n## ")[1:]:
+        own = part.partition("\n### ")[0]  # the tables of correctors and strategies follow it
+        tables += [line.split("`")[1] for line in own.splitlines() if line.startswith("| `")]
+    assert tables == described
 
 
 def test_every_key_says_what_it_means_and_every_time_says_its_unit() -> None:
@@ -74,20 +79,6 @@ def test_the_default_of_each_key_reads_back_to_the_default_of_the_model() -> Non
 
     for name, value in ActorsConfig():
         assert parse_yaml(knobs[f"actors.{name}"]).value == value
-
-
-def test_the_table_of_a_section_on_the_page_has_all_its_keys() -> None:
-    sections: dict[str, list[str]] = {}
-    for knob in describe_config():
-        sections.setdefault(knob.key.rpartition(".")[0] or knob.key, []).append(knob.key)
-
-    tables: dict[str, list[str]] = {}
-    for part in configuration_page().split("\n## ")[1:]:
-        name, _, text = part.partition("\n")
-        own = text.partition("\n### ")[0]  # the tables of correctors and strategies follow it
-        tables[name] = [line.split("`")[1] for line in own.splitlines() if line.startswith("| `")]
-
-    assert tables == sections
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
@@ -106,29 +97,16 @@ def test_the_page_in_docs_is_current() -> None:
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=_name)
-def test_a_shipped_configuration_loads_and_is_named_after_its_file(path: Path) -> None:
+def test_a_shipped_configuration_is_complete_commented_and_named_after_its_file(path: Path) -> None:
     config = load_config(path, ["run.seed=3"])
-
     assert config.experiment == _name(path).replace("/", "-")
     assert load_config(_name(path), ["run.seed=3"]) == config
     assert config.run.target_return is not None or config.run.max_env_steps is not None
-
-
-@pytest.mark.parametrize("path", SHIPPED, ids=_name)
-def test_every_key_of_a_shipped_configuration_is_commented_where_its_meaning_is_not_plain(
-    path: Path,
-) -> None:
+    # a student acts only near its policy
+    assert "distill" not in str(config.compressor.chain) or config.compressor.max_kl is not None
     plain = ("id:", "kind:", "architecture:")
     keys = [line.strip() for line in path.read_text("utf-8").splitlines() if line.startswith("  ")]
-
     assert [key for key in keys if "#" not in key and not key.startswith(plain)] == []
-
-
-@pytest.mark.parametrize("path", SHIPPED, ids=_name)
-def test_a_shipped_student_acts_only_near_its_policy(path: Path) -> None:
-    compressor = load_config(path, []).compressor
-
-    assert "distill" not in str(compressor.chain) or compressor.max_kl is not None
 
 
 def test_three_games_and_five_chains_are_shipped() -> None:
@@ -138,7 +116,3 @@ def test_three_games_and_five_chains_are_shipped() -> None:
     assert games | chains <= top.keys()
     for name, path in top.items():
         assert bool(load_config(path, []).compressor.chain) == (name in chains)
-
-
-def test_all_public_names_are_there() -> None:
-    assert [name for name in aclearn.config.__all__ if not hasattr(aclearn.config, name)] == []

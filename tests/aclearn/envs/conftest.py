@@ -109,7 +109,11 @@ def scripted() -> Iterator[list[ScriptedEnv]]:
 
 @pytest.fixture
 def make_group() -> Iterator[Callable[..., VectorEnv]]:
-    """Makes a group that is closed after the test; without an id, of ScriptedEnv."""
+    """Makes a group that is closed after the test, by default of ScriptedEnv.
+
+    Its arguments are settings of `EnvConfig`, those of `make_vector_env`, and keyword arguments of
+    the environment.
+    """
     groups = []
 
     def make(
@@ -120,13 +124,12 @@ def make_group() -> Iterator[Callable[..., VectorEnv]]:
         step_timeout_s: float = 20.0,
         max_faults: int = 3,
         threads: int = 1,
-        frame_stack: int = 1,
-        atari: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> VectorEnv:
+        settings = {key: kwargs.pop(key) for key in EnvConfig.model_fields if key in kwargs}
         env_id = env_id or f"{ScriptedEnv.__module__}:ScriptedEnv"
         group = make_vector_env(
-            EnvConfig(id=env_id, kwargs=kwargs, frame_stack=frame_stack, atari=atari or {}),
+            EnvConfig(id=env_id, kwargs=kwargs, **settings),
             num_envs=num_envs,
             seed=seed,
             step_timeout_s=step_timeout_s,

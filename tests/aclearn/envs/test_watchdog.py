@@ -28,8 +28,8 @@ print("came back", flush=True)
 _MANY_SHORT_WAITS = """
 import threading, time
 from aclearn.envs.watchdog import Watchdog
-watch = Watchdog(1.5, "a loop")
-end = time.monotonic() + 2.5
+watch = Watchdog(0.8, "a loop")
+end = time.monotonic() + 1.2
 while time.monotonic() < end:
     with watch:
         pass
@@ -54,11 +54,11 @@ def test_what_comes_back_in_time_is_left_alone() -> None:
 _STANDS_STILL = """
 import time
 from aclearn.envs.watchdog import Watchdog
-watch = Watchdog(4.0, "a step")
+watch = Watchdog(2.0, "a step")
 print("begins", flush=True)
 with watch:
-    end, last = 0.5, time.monotonic()
-    while end > 0:  # half a second of its own time
+    end, last = 0.3, time.monotonic()
+    while end > 0:  # some tenths of a second of its own time
         time.sleep(0.01)
         now = time.monotonic()
         end, last = end - min(now - last, 0.05), now
@@ -74,7 +74,7 @@ def test_a_process_that_was_stopped_itself_has_not_hung() -> None:
         assert process.stdout.readline() == "begins\n"
         process.send_signal(signal.SIGSTOP)
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(8.0)  # twice its time-out
+            process.wait(4.0)  # twice its time-out
         process.send_signal(signal.SIGCONT)
         assert process.communicate(timeout=DEADLINE_S)[0] == "came back\n"
         assert process.returncode == 0

@@ -1,4 +1,4 @@
-"""The in-process transport behaves like ZeroMQ, and fails where a test places a fault."""
+"""The in-process transport behaves like ZeroMQ."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from aclearn.wire import (
     connect_dealer,
     encode,
 )
-from tests.support.faults import Faults
 from tests.support.waiting import DEADLINE_S
 
 RUN = "run-1"
@@ -185,44 +184,12 @@ def run():
         Client(network.connect(name, "unrolls", routing_id=name.encode()), RUN, name)
         for name in ("actor-0", "actor-1")
     ]
-    return SimpleNamespace(network=network, faults=Faults(network), server=server, actors=actors)
+    return SimpleNamespace(network=network, server=server, actors=actors)
 
 
 def said(server):
     """Senders and numbers of the messages, in the order of arrival."""
     return [(id.decode()[-1], e.message.revision) for id, e in server.receive(0.0)]
-
-
-def test_the_nth_message_of_a_kind_of_a_role_is_lost_or_comes_twice(run):
-    lost = run.faults.drop("HeartbeatReply", nth=2, sender="actor-1")
-    twice = run.faults.duplicate("HeartbeatReply", nth=4, sender="actor", receiver="trainer-0")
-    never = run.faults.drop("HeartbeatReply", nth=None, sender="predictor")
-    for number in range(3):
-        for actor in run.actors:
-            assert actor.send(HeartbeatReply(number))  # the sender does not notice
-        assert run.actors[0].send(StatusRequest())  # another kind, which is not counted
-        run.server.receive(0.0, limit=0)
-    received = run.server.receive(0.0)
-    numbers = [
-        (id[-1:], e.message.revision) for id, e in received if isinstance(e.message, HeartbeatReply)
-    ]
-    assert numbers == [(b"0", 0), (b"1", 0), (b"0", 1), (b"0", 2), (b"1", 2)]
-    assert (lost.seen, lost.hits, never.hits) == (3, 1, 0)
-    # the fourth of all actors' messages was dropped: a message meets all its faults in turn
-    assert (twice.seen, twice.hits) == (6, 1)
-    for fault in (lost, twice, never):
-        run.faults.present.remove(fault)
-    run.faults.duplicate("HeartbeatReply", nth=2)
-    for number in range(3):
-        assert run.actors[0].send(HeartbeatReply(number))
-    assert said(run.server) == [("0", 0), ("0", 1), ("0", 1), ("0", 2)]
-
-
-def test_a_message_is_changed_and_the_receiver_refuses_it(run):
-    run.faults.change("HeartbeatReply", lambda message: [[message[0][:-1]]])
-    assert run.actors[0].send(HeartbeatReply(1))
-    assert run.server.receive(0.0) == []
-    assert run.server.refused == {"bad_header": 1}
 
 
 def test_arrays_are_those_of_the_moment_of_sending(run):

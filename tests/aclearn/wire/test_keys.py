@@ -63,10 +63,6 @@ def assert_not_connected(socket):
         socket.close()
 
 
-def test_a_peer_with_the_keys_is_heard(context, server, keys):
-    assert_a_good_peer_is_heard(context, server, keys)
-
-
 def test_two_servers_of_one_process_share_a_guard(context, server, keys):
     socket, endpoint = bind_router(context, "tcp", keys=keys)
     second = Server(ZmqTransport(socket), "run-1", "second")
@@ -78,29 +74,18 @@ def test_two_servers_of_one_process_share_a_guard(context, server, keys):
         second.close()
 
 
-def assert_counted(server, caplog):
+@pytest.mark.parametrize("of_another_cluster", [False, True])
+def test_a_peer_without_these_keys_gets_nothing_and_is_counted(
+    context, server, keys, caplog, of_another_cluster
+):
+    assert server.refused_connections == 0
+    other = ClusterKeys(*zmq.curve_keypair()) if of_another_cluster else None
+    assert_not_connected(
+        connect_dealer(context, server.endpoint, routing_id=b"stranger", keys=other)
+    )
+    assert server.receive(0) == []
     wait_for(lambda: server.refused_connections, "a connection is refused")
     assert "event=connection_refused" in caplog.text and server.endpoint in caplog.text
-
-
-def test_a_peer_without_keys_gets_nothing_and_is_counted(context, server, keys, caplog):
-    assert server.refused_connections == 0
-    assert_not_connected(connect_dealer(context, server.endpoint, routing_id=b"stranger"))
-    assert server.receive(0) == []
-    assert_counted(server, caplog)
-    assert_a_good_peer_is_heard(context, server, keys)
-
-
-def test_a_peer_with_keys_of_another_cluster_gets_nothing_and_is_counted(
-    context, server, keys, caplog
-):
-    other = ClusterKeys(*zmq.curve_keypair())
-
-    stranger = connect_dealer(context, server.endpoint, routing_id=b"stranger", keys=other)
-
-    assert_not_connected(stranger)
-    assert server.receive(0) == []
-    assert_counted(server, caplog)
     assert_a_good_peer_is_heard(context, server, keys)
 
 
@@ -141,27 +126,20 @@ def test_off_loopback_a_server_with_keys_binds_and_names_its_machine(context, ke
         socket.close()
 
 
-def test_keys_are_for_their_owner_only(tmp_path):
+def test_keys_are_for_their_owner_only_not_shown_and_not_overwritten(tmp_path):
     path = create_keys(tmp_path / "keys")
-
+    keys, text = load_keys(tmp_path / "keys"), path.read_bytes()
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert keys.secret.decode() not in repr(keys) and keys.public.decode() in repr(keys)
+    with pytest.raises(EndpointError, match="exists already"):
+        create_keys(tmp_path / "keys")
+    assert path.read_bytes() == text
     path.chmod(0o644)
     with pytest.raises(EndpointError, match="chmod 600"):
         load_keys(tmp_path / "keys")
-
-
-def test_the_secret_half_is_not_shown(keys):
-    assert keys.secret.decode() not in repr(keys)
-    assert keys.public.decode() in repr(keys)
-
-
-def test_keys_are_not_overwritten(tmp_path):
-    first = create_keys(tmp_path).read_bytes()
-
-    with pytest.raises(EndpointError, match="exists already"):
-        create_keys(tmp_path)
-    assert (tmp_path / "cluster.key").read_bytes() == first
+    with pytest.raises(EndpointError, match=f"aclearn keys {tmp_path}/none"):
+        load_keys(tmp_path / "none")
 
 
 @pytest.mark.parametrize("directory", ["file", "file/below", "file/far/below"])
@@ -169,11 +147,6 @@ def test_a_file_for_a_folder_is_named(tmp_path, directory):
     (tmp_path / "file").touch()
     with pytest.raises(EndpointError, match=f"^{tmp_path}/file is a file; expected a folder"):
         create_keys(tmp_path / directory)
-
-
-def test_missing_keys_say_how_to_make_them(tmp_path):
-    with pytest.raises(EndpointError, match=f"aclearn keys {tmp_path}/none"):
-        load_keys(tmp_path / "none")
 
 
 @pytest.mark.parametrize(
