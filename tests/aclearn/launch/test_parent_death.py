@@ -79,16 +79,21 @@ def _kill_parent_of(stage: Stage, source: str) -> int:
     return pid
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
-def test_the_kernel_ends_a_role_in_order_when_its_parent_is_killed(stage: Stage) -> None:
-    pid = _kill_parent_of(stage, _OBEYS.format(poll_s=600.0))  # the thread is too slow to act
-    stage.wait_until(lambda: stage.gone(pid), "the role is gone")
-    assert stage.log("actor-0").endswith("reason SIGTERM\n")
-
-
-def test_without_the_kernel_the_watching_thread_ends_a_role_in_order(stage: Stage) -> None:
-    without_kernel = "import sys\nsys.platform = 'other'\n" + _OBEYS.format(poll_s=0.02)
-    pid = _kill_parent_of(stage, without_kernel)
+@pytest.mark.parametrize(
+    ("before", "poll_s"),
+    [
+        pytest.param(
+            *("", 600.0),  # the thread is too slow to act
+            id="by the kernel",
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's"),
+        ),
+        pytest.param("import sys\nsys.platform = 'other'\n", 0.02, id="by the watching thread"),
+    ],
+)
+def test_a_role_ends_in_order_when_its_parent_is_killed(
+    stage: Stage, before: str, poll_s: float
+) -> None:
+    pid = _kill_parent_of(stage, before + _OBEYS.format(poll_s=poll_s))
     stage.wait_until(lambda: stage.gone(pid), "the role is gone")
     assert stage.log("actor-0").endswith("reason SIGTERM\n")
 
@@ -100,12 +105,6 @@ def test_a_role_that_ignores_the_end_of_its_parent_is_killed_with_its_children(
     child = stage.pid_in_log("actor-0", "child")
     stage.wait_until(lambda: stage.gone(pid), "the role is gone")
     stage.wait_until(lambda: stage.gone(child), "the role's child is gone")
-
-
-def test_a_role_can_ask_whether_its_parent_lives(stage: Stage) -> None:
-    pid = _kill_parent_of(stage, _LOOKS)
-    stage.wait_until(lambda: stage.gone(pid), "the role is gone")
-    assert stage.log("actor-0").endswith("orphan\n")
 
 
 #: The system call that ends one thread, by machine.
@@ -139,12 +138,9 @@ while True:""",
         parent.wait(DEADLINE_S)
 
 
-def test_a_role_started_by_hand_has_no_parent_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_role_with_a_supervisor_can_lose_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PARENT_PID_VARIABLE, raising=False)
     assert parent_is_alive()
-
-
-def test_a_parent_with_another_pid_is_a_dead_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PARENT_PID_VARIABLE, str(os.getpid()))  # no process is its own parent
     assert not parent_is_alive()
     monkeypatch.setenv(PARENT_PID_VARIABLE, str(os.getppid()))

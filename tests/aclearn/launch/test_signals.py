@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 import aclearn
 from aclearn.launch import Interrupted, StopFlag, install_stop_signals, raise_on_ctrl_c
-from tests.support.waiting import DEADLINE_S, run_python
+from tests.support.waiting import run_python
 
 
 def _send(number: signal.Signals) -> None:
@@ -39,25 +38,19 @@ def test_the_second_ctrl_c_forces_and_the_first_reason_stays() -> None:
         assert (flag.reason, flag.forced) == ("SIGTERM", True)
 
 
-def test_a_repeated_sigterm_does_not_force() -> None:
-    with install_stop_signals() as flag:
-        for _ in range(5):
-            _send(signal.SIGTERM)
-        assert (flag.reason, flag.forced) == ("SIGTERM", False)
-
-
-def test_the_flag_can_be_set_from_within_and_keeps_its_first_reason() -> None:
+def test_a_repeated_sigterm_does_not_force_and_a_reason_from_within_stays() -> None:
     with install_stop_signals() as flag:
         flag.set("target reached")
-        _send(signal.SIGTERM)
-        assert flag.reason == "target reached"
+        for _ in range(5):
+            _send(signal.SIGTERM)
+        assert (flag.reason, flag.forced) == ("target reached", False)
 
 
-@pytest.mark.parametrize(("reason", "status"), [("SIGTERM", 143), ("SIGINT", 130), ("x", 1)])
-def test_the_exit_status_is_of_the_signal(reason: str, status: int) -> None:
-    flag = StopFlag()
-    flag.set(reason)
-    assert flag.exit_status == status
+def test_the_exit_status_is_of_the_signal() -> None:
+    for reason, status in {"SIGTERM": 143, "SIGINT": 130, "x": 1}.items():
+        flag = StopFlag()
+        flag.set(reason)
+        assert flag.exit_status == status
 
 
 def test_ctrl_c_raises_where_no_loop_reads_a_flag() -> None:
@@ -79,21 +72,6 @@ def test_the_handlers_from_before_are_put_back() -> None:
     with install_stop_signals():
         assert signal.getsignal(signal.SIGTERM) != before[0]
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)] == before
-
-
-def test_handlers_cannot_be_installed_outside_the_main_thread() -> None:
-    errors: list[BaseException] = []
-
-    def install() -> None:
-        try:
-            install_stop_signals()
-        except ValueError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=install)
-    thread.start()
-    thread.join(DEADLINE_S)
-    assert len(errors) == 1
 
 
 def test_the_third_ctrl_c_ends_a_process_that_does_not_read_its_flag() -> None:

@@ -155,23 +155,23 @@ def test_a_role_that_gives_up_is_not_restarted(stage: Stage) -> None:
     assert [status.restarts for status in supervisor.roles()] == [0]
 
 
-def test_each_role_has_a_budget_of_its_own(stage: Stage) -> None:
+def test_each_role_has_a_budget_of_its_own_and_is_told_of_its_earlier_starts(stage: Stage) -> None:
     source = (
-        "import pathlib, sys\n"
-        "flag = pathlib.Path(sys.argv[1])\n"
-        "first = not flag.exists()\n"
-        "flag.touch()\n"
-        "sys.exit(3 if first else 0)\n"
+        "import os, sys\n"
+        "before = int(os.environ['ACLEARN_RESTARTS'])\n"
+        "print(before, flush=True)\n"
+        "sys.exit(before < 1)\n"
     )
-    commands = []
-    for index in range(3):
-        role = stage.role(f"actor-{index}", source)
-        argv = (*role.argv, str(stage.folder / f"flag-{index}"))
-        commands.append(RoleCommand(role.role, role.name, argv, role.environment, role.log_path))
-    supervisor = stage.supervise(*commands, max_restarts=1)
+    roles = [stage.role(f"actor-{index}", source) for index in range(3)]
+    supervisor = stage.supervise(*roles, max_restarts=1)
     supervisor.start()
     stage.collect(supervisor, lambda: _ended(supervisor), "each failed once and then ended well")
     assert [status.restarts for status in supervisor.roles()] == [1, 1, 1]
+    assert stage.log("actor-1").split() == ["0", "1"]
+    # also one that is added again
+    supervisor.remove("actor-1")
+    supervisor.add(stage.role("actor-1", source))
+    stage.wait_for_log("actor-1", "0\n1\n2")
 
 
 def test_a_silent_role_is_killed_restarted_and_counted_against_its_budget(stage: Stage) -> None:
@@ -201,32 +201,27 @@ def test_a_kill_from_outside_is_called_by_its_signal(stage: Stage) -> None:
         stage.collect(supervisor, lambda: False, "it is noticed")
 
 
-def test_stop_lets_roles_end_in_order(stage: Stage) -> None:
-    supervisor = stage.supervise(stage.role("actor-0", _ORDERLY), stage.role("trainer-0", _ORDERLY))
+def test_stop_lets_roles_end_in_order_and_kills_and_names_those_that_do_not(stage: Stage) -> None:
+    supervisor = stage.supervise(
+        stage.role("actor-0", _ORDERLY),
+        stage.role("actor-1", _WITH_CHILD + "time.sleep(600)"),
+        stage.role("trainer-0", _DEAF),
+    )
     supervisor.start()
-    stage.wait_for_log("actor-0", "ready")
-    stage.wait_for_log("trainer-0", "ready")
-    assert supervisor.stop(DEADLINE_S) == []
-    assert "saved" in stage.log("actor-0")
-    assert "saved" in stage.log("trainer-0")
-    assert psutil.Process().children(recursive=True) == []
-    assert {event.kind for event in supervisor.poll()} == {"started"}  # and nothing restarted
-    assert [status.state for status in supervisor.roles()] == ["stopped", "stopped"]
-    assert supervisor.stop(DEADLINE_S) == []
-
-
-def test_a_role_that_ignores_sigterm_is_killed_at_the_deadline_and_named(stage: Stage) -> None:
-    supervisor = stage.supervise(stage.role("actor-0", _ORDERLY), stage.role("trainer-0", _DEAF))
-    supervisor.start()
-    stage.wait_for_log("actor-0", "ready")
-    stage.wait_for_log("trainer-0", "ready")
-    pid = _pid(supervisor, "trainer-0")
+    for name, line in (("actor-0", "ready"), ("actor-1", "deaf"), ("trainer-0", "ready")):
+        stage.wait_for_log(name, line)
+    grandchild, pid = stage.pid_in_log("actor-1", "child"), _pid(supervisor, "trainer-0")
     begin = time.monotonic()
-    within_s = patience()  # in which the other one ends in order
+    within_s = patience()  # in which the others end in order
     assert supervisor.stop(within_s) == ["trainer-0"]
     assert within_s <= time.monotonic() - begin < DEADLINE_S
+    assert "saved" in stage.log("actor-0")
     assert stage.gone(pid)
     assert psutil.Process().children(recursive=True) == []
+    stage.wait_until(lambda: stage.gone(grandchild), "the child of a role is gone")
+    assert {event.kind for event in supervisor.poll()} == {"started"}  # and nothing restarted
+    assert [status.state for status in supervisor.roles()] == ["stopped"] * 3
+    assert supervisor.stop(DEADLINE_S) == []
 
 
 def test_a_second_ctrl_c_ends_the_wait_of_stop(stage: Stage) -> None:
@@ -238,28 +233,18 @@ def test_a_second_ctrl_c_ends_the_wait_of_stop(stage: Stage) -> None:
     assert time.monotonic() - begin < DEADLINE_S
 
 
-def test_stop_ends_the_children_of_roles_too(stage: Stage) -> None:
-    supervisor = stage.supervise(stage.role("actor-0", _WITH_CHILD + "time.sleep(600)"))
-    supervisor.start()
-    grandchild = stage.pid_in_log("actor-0", "child")
-    stage.wait_for_log("actor-0", "deaf")
-    assert supervisor.stop(DEADLINE_S) == []  # the role itself obeys SIGTERM
-    stage.wait_until(lambda: stage.gone(grandchild), "the grandchild is gone")
-
-
-@pytest.mark.parametrize("status", [0, 1])
-def test_what_a_role_leaves_running_is_killed_when_it_ends(stage: Stage, status: int) -> None:
-    wait = "import pathlib\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.005)\n"
-    role = stage.role("actor-0", f"{_WITH_CHILD}{wait}sys.exit({status})")
+@pytest.mark.parametrize(("status", "expected"), [(0, "ended"), (1, "waiting")])
+def test_what_a_role_leaves_running_is_killed_when_it_ends(
+    stage: Stage, status: int, expected: str
+) -> None:
     go = stage.folder / "go"
-    argv = (*role.argv, str(go))
-    role = RoleCommand(role.role, role.name, argv, role.environment, role.log_path)
+    wait = f"import pathlib\nwhile not pathlib.Path('{go}').exists(): time.sleep(0.005)\n"
+    role = stage.role("actor-0", f"{_WITH_CHILD}{wait}sys.exit({status})")
     supervisor = stage.supervise(role, backoff_first_s=600.0, backoff_max_s=600.0)
     supervisor.start()
     grandchild = stage.pid_in_log("actor-0", "child")
     stage.wait_for_log("actor-0", "deaf")
     go.touch()
-    expected = {0: "ended", 1: "waiting"}[status]
     stage.collect(supervisor, lambda: _state(supervisor, "actor-0") == expected, expected)
     stage.wait_until(lambda: stage.gone(grandchild), "the grandchild is gone")
 
@@ -282,43 +267,26 @@ def test_a_role_is_added_and_removed_while_the_others_run(stage: Stage) -> None:
     assert [s.name for s in supervisor.roles()] == ["actor-0", "actor-1"]
 
 
-def test_a_role_that_is_added_again_is_told_of_its_earlier_starts(stage: Stage) -> None:
-    source = "import os; print('earlier', os.environ['ACLEARN_RESTARTS'], flush=True)\n" + _WAITS
-    supervisor = stage.supervise(stage.role("actor-0", _ORDERLY))
-    supervisor.start()
-    for start in range(3):
-        supervisor.add(stage.role("actor-1", source))
-        stage.wait_for_log("actor-1", f"earlier {start}")
-        supervisor.remove("actor-1")
-        stage.collect(supervisor, lambda: len(supervisor.roles()) == 1, "it has left")
-
-
 def test_an_optional_role_that_dies_too_often_ends_no_other(stage: Stage) -> None:
     supervisor = stage.supervise(stage.role("actor-0", _ORDERLY), max_restarts=1)
     supervisor.start()
-    supervisor.add(replace(stage.role("actor-1", "import sys; sys.exit(3)"), optional=True))
-    events = stage.collect(
-        supervisor, lambda: _state(supervisor, "actor-1") == "failed", "no restart is left"
-    )
-    assert [event for event in events if event.startswith("actor-1")] == [
-        "actor-1 started",
-        "actor-1 died",
-        "actor-1 restarted",
-        "actor-1 died",
-    ]
-    assert _state(supervisor, "actor-0") == "running"
-    assert not supervisor.finished
-    supervisor.remove("actor-1")  # its name is free again
-    supervisor.add(replace(stage.role("actor-1", "import sys; sys.exit(4)"), optional=True))
-    stage.collect(supervisor, lambda: _state(supervisor, "actor-1") == "failed", "as before")
-
-
-def test_a_run_is_over_without_an_optional_role_that_has_failed(stage: Stage) -> None:
-    supervisor = stage.supervise(stage.role("actor-0", "pass"), max_restarts=0)
-    supervisor.start()
-    supervisor.add(replace(stage.role("actor-1", "import sys; sys.exit(3)"), optional=True))
+    optional = replace(stage.role("actor-1", "import sys; sys.exit(3)"), optional=True)
+    for _ in range(2):
+        supervisor.add(optional)
+        events = stage.collect(
+            supervisor, lambda: _state(supervisor, "actor-1") == "failed", "no restart is left"
+        )
+        kinds = [event.split()[1] for event in events if event.startswith("actor-1")]
+        assert kinds == ["started", "died", "restarted", "died"]
+        assert _state(supervisor, "actor-0") == "running"
+        supervisor.remove("actor-1")  # its name is free again
+        supervisor.poll()
+    supervisor.add(optional)
+    stage.wait_for_log("actor-0", "ready")
+    psutil.Process(_pid(supervisor, "actor-0")).terminate()
     states = ["ended", "failed"]
     stage.collect(supervisor, lambda: [s.state for s in supervisor.roles()] == states, "both end")
+    assert not supervisor.finished
     supervisor.expect_end()
     assert supervisor.finished
 
@@ -346,21 +314,15 @@ def test_an_unknown_name_is_answered_with_the_known_ones(stage: Stage) -> None:
             call()
 
 
-def test_a_program_that_does_not_exist_fails_at_once_by_name(stage: Stage) -> None:
-    role = RoleCommand("actor", "actor-0", ("/nowhere/python",), {}, stage.folder / "a.log")
-    supervisor = stage.supervise(role)
-    with pytest.raises(RoleFailure, match=r"actor-0: cannot be started: .*/nowhere/python"):
-        supervisor.start()
-
-
-def test_a_log_that_is_a_symbolic_link_fails_at_once_and_stays(stage: Stage) -> None:
-    role = stage.role("actor-0", _WAITS)
+def test_a_program_or_log_that_cannot_be_opened_fails_at_once_by_name(stage: Stage) -> None:
+    missing = RoleCommand("actor", "actor-0", ("/nowhere/python",), {}, stage.folder / "a.log")
+    linked = stage.role("actor-0", _WAITS)
     (stage.folder / "elsewhere").write_text("mine\n")
-    role.log_path.parent.mkdir()
-    role.log_path.symlink_to(stage.folder / "elsewhere")
-    supervisor = stage.supervise(role)
-    with pytest.raises(RoleFailure, match=r"cannot be started: .*is a symbolic link"):
-        supervisor.start()
+    linked.log_path.parent.mkdir()
+    linked.log_path.symlink_to(stage.folder / "elsewhere")
+    for role, why in ((missing, "/nowhere/python"), (linked, "is a symbolic link")):
+        with pytest.raises(RoleFailure, match=f"actor-0: cannot be started: .*{why}"):
+            stage.supervise(role).start()
     assert (stage.folder / "elsewhere").read_text() == "mine\n"
 
 
@@ -384,19 +346,6 @@ def test_a_child_gets_its_environment_no_input_and_a_session_of_its_own(stage: S
         "leads True",
         "to stderr",
     ]
-
-
-def test_a_child_is_told_how_often_it_was_started_before(stage: Stage) -> None:
-    source = (
-        "import os, sys\n"
-        "before = int(os.environ['ACLEARN_RESTARTS'])\n"
-        "print(before, flush=True)\n"
-        "sys.exit(before < 2)\n"
-    )
-    supervisor = stage.supervise(stage.role("actor-0", source))
-    supervisor.start()
-    stage.collect(supervisor, lambda: _ended(supervisor), "the third is content")
-    assert stage.log("actor-0").split() == ["0", "1", "2"]
 
 
 def test_poll_and_stop_leave_alone_what_the_supervisor_did_not_start(stage: Stage) -> None:
