@@ -87,8 +87,6 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str
     """The end of a message: the known names that are most similar to a wrong one, or nothing.
 
     Args:
-        name: the wrong one.
-        known: the right ones.
         cutoff: least similarity, from 0 to 1.
     """
     by_lower = {candidate.lower(): candidate for candidate in known}
@@ -96,14 +94,8 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str
     return "; did you mean " + " or ".join(by_lower[low] for low in found) + "?" if found else ""
 
 
-#: Module → the extra of ours that installs it.
-_EXTRA_OF = {
-    "Box2D": "box2d",
-    "mujoco": "mujoco",
-    "minigrid": "minigrid",
-    "pettingzoo": "pettingzoo",
-    "wandb": "wandb",
-}
+#: Extras of ours that install the module of that name, in whatever case.
+_EXTRAS = ("box2d", "mujoco", "minigrid", "pettingzoo", "wandb")
 
 
 def install_hint(error: BaseException) -> str:
@@ -115,8 +107,8 @@ def install_hint(error: BaseException) -> str:
     while cause is not None:
         if isinstance(cause, ModuleNotFoundError) and cause.name:
             module = cause.name.partition(".")[0]
-            if extra := _EXTRA_OF.get(module):
-                return f"{module} is not installed; pip install 'aclearn[{extra}]'"
+            if module.lower() in _EXTRAS:
+                return f"{module} is not installed; pip install 'aclearn[{module.lower()}]'"
         cause = cause.__cause__ or cause.__context__
     return ""
 

@@ -72,7 +72,6 @@ def make_extension(
 
     Args:
         key: of the configuration; a message begins with it and the name.
-        ours: name → `module:Name`.
         given: by position, before the arguments.
 
     Raises:
@@ -103,12 +102,7 @@ def make_extensions(
     expected: type[_T],
     ours: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, _T]:
-    """The results of several entries of a configuration, by name; a repeated name gets a number.
-
-    Args:
-        entries: name and arguments of each; the rest, and errors, as of `make_extension`.
-        ours: name → `module:Name`.
-    """
+    """The results of several entries of a configuration, by name; a repeated name gets a number."""
     made: dict[str, _T] = {}
     for number, (name, arguments) in enumerate(entries):
         one = make_extension(name, arguments, key=key, expected=expected, ours=ours)

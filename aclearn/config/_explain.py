@@ -30,11 +30,7 @@ def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def group_of(field: FieldInfo, value: Any = None) -> type[BaseModel] | None:
-    """The model of a field that is a section, or None for a single value.
-
-    Args:
-        value: of the section, if its model depends on it.
-    """
+    """The model of a field that is a section, or None for a single value."""
     kind = field.annotation
     if not isinstance(kind, type) or not issubclass(kind, BaseModel):
         return None
@@ -131,11 +127,7 @@ def got(value: Any) -> str:
 
 
 def nearest(model: type[BaseModel], dotted: str, siblings: Sequence[str]) -> str | None:
-    """The known dotted key nearest to an unknown one, or None.
-
-    Args:
-        siblings: the keys of its section.
-    """
+    """The known dotted key nearest to an unknown one, or None."""
     section, _, leaf = dotted.rpartition(".")
     prefix = f"{section}." if section else ""
     close = difflib.get_close_matches(leaf, siblings, n=1)

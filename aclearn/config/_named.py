@@ -80,12 +80,7 @@ class UsersArguments(Group):
 
 
 class NamedArguments(Group):
-    """One entry of a list; in YAML `name` or `name: {arguments}`.
-
-    Attributes:
-        table: of our classes; None where a user's own are expected.
-        users: the model of the arguments of a user's class.
-    """
+    """One entry of a list; in YAML `name` or `name: {arguments}`."""
 
     table: ClassVar[Named | None] = None
     users: ClassVar[type[Group]] = UsersArguments

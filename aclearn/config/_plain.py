@@ -42,11 +42,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def not_plain(value: Any, key: str) -> Iterator[str]:
-    """A sentence for each value that no file can hold; each begins with its dotted key.
-
-    Args:
-        key: dotted; "" for a whole configuration.
-    """
+    """A sentence for each value that no file can hold; each begins with its dotted key."""
     if isinstance(value, Mapping):
         for name, part in value.items():
             dotted = f"{key}.{name}" if key else str(name)

@@ -45,23 +45,14 @@ class YamlError(Exception):
 
 
 class Keys(NamedTuple):
-    """The keys that a reader must know in advance; all dotted.
-
-    Attributes:
-        sections: keys that hold other keys, "" for the top.
-        texts: keys that hold text.
-    """
+    """The keys that a reader must know in advance; all dotted."""
 
     sections: frozenset[str]
     texts: frozenset[str]
 
 
 class Document(NamedTuple):
-    """The contents of a YAML text.
-
-    Attributes:
-        lines: dotted key in a section of `Keys` → its line, from 1 on.
-    """
+    """The contents of a YAML text, and dotted key in a section → its line, from 1 on."""
 
     value: Any
     lines: dict[str, int]

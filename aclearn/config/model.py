@@ -24,6 +24,8 @@ from aclearn.config.policy import PolicyConfig
 from aclearn.config.predictor import PredictorConfig
 from aclearn.config.resident import ResidentConfig
 
+_BOUNDS = ("target_return", "stop_at_target", "max_env_steps", "max_updates", "max_wall_s")
+
 
 class RunConfig(Group):
     """The run: its name, bounds and output."""
@@ -113,13 +115,7 @@ class RunConfig(Group):
 
     def bounds(self) -> dict[str, float | None]:
         """The target and the bounds of the run, by key; None if not set."""
-        return {
-            "target_return": self.target_return,
-            "stop_at_target": self.stop_at_target,
-            "max_env_steps": self.max_env_steps,
-            "max_updates": self.max_updates,
-            "max_wall_s": self.max_wall_s,
-        }
+        return {key: getattr(self, key) for key in _BOUNDS}
 
 
 class Config(Group):

@@ -11,7 +11,6 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv  # its package registers the ALE/ ids too
 from numpy.typing import NDArray
 
-from aclearn.envs.pictures import as_colours
 from aclearn.envs.restarting import log_trace
 from aclearn.envs.vector_env import env_actions
 from aclearn.envs.watchdog import Watchdog
@@ -63,16 +62,13 @@ class AtariEnvs:
 
     It relies on these properties of ale-py 0.12.1; tests check each:
 
-    * `send` returns at once and worker threads emulate, without the interpreter's lock, until
-      `recv`.
-    With batch_size == num_envs the results come in the order of the environments.
+    * Worker threads emulate from `send` to `recv`, without the interpreter's lock. With batch_size
+      == num_envs the results come in the order of the environments.
     * `recv` gives new arrays each time: observations uint8, rewards int32, flags bool, lives int32.
     * An episode that ended is reset by the next step: the action is ignored, reward and flags are
-      0.
-    The stack then holds zeros and, last, the first frame.
+      0. The stack then holds zeros and, last, the first frame.
     * Truncation comes with agent step ceil(max_num_frames_per_episode / frame_skip); idle steps
-      after a
-    reset do not count.
+      after a reset do not count.
     * Seeds must be 0 to 2**31-1: a negative one is silently ignored.
     * An invalid action hangs or ends the process, so actions are checked before.
 
@@ -167,7 +163,7 @@ class AtariEnvs:
 
     def picture(self) -> NDArray[np.uint8]:
         """The newest screen that the policy sees."""
-        return as_colours(self._screen)
+        return np.repeat(self._screen[..., None], 3, axis=2)
 
     def close(self) -> None:
         """Stop the emulator's threads."""

@@ -95,7 +95,6 @@ def numbers_of(given: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: s
     """An observation's numbers as an array that a cast to `dtype` does not change.
 
     Args:
-        given: an array, a scalar or nested lists.
         dtype: that they will be cast to; floats may be rounded to it.
     """
     try:

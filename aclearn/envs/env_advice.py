@@ -18,11 +18,7 @@ _IMAGE_NUMBERS = 256
 
 
 class Seen:
-    """What an environment has shown: sizes of numbers, and forms that gymnasium's API has not.
-
-    Args:
-        masked_by_info: the configuration reads masks from its infos.
-    """
+    """What an environment has shown: sizes of numbers, and forms that gymnasium's API has not."""
 
     def __init__(self, space: Any, masked_by_info: bool) -> None:
         self.space = space

@@ -60,12 +60,6 @@ def check_env(
 ) -> EnvReport:
     """Check a `gymnasium.Env` with random actions: results, numbers, ends, seeds, speed.
 
-    Args:
-        make: makes one.
-        steps: most steps with random actions.
-        seconds: most seconds for them.
-        step_timeout_s: time limit of each call of the environment.
-
     Raises:
         EnvironmentFailure: its spaces are not supported.
     """
@@ -100,12 +94,7 @@ def _within(call: str, deadline: StepDeadline, report: EnvReport) -> Iterator[No
 
 
 class _Trial:
-    """One environment under check.
-
-    Args:
-        report: to write into.
-        said: calls, reasons and names of the faults in the report.
-    """
+    """One environment under check."""
 
     def __init__(
         self,

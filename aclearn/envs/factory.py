@@ -33,14 +33,10 @@ def make_vector_env(
     """A group of `num_envs` environments that step together, not reset yet.
 
     Args:
-        env: names the environment: `ALE/…-v5`, `resident:Name`, `module:factory`, or an id of
-            gymnasium.
-        num_envs: size B of the group.
         seed: environment b starts from seed + b, unless `reset` gets another seed.
         step_timeout_s: time limit of each call of one environment, see StepDeadline; for Atari
             games, of each call of the group, see Watchdog.
         max_faults: faults that the group survives within an hour; an Atari game survives none.
-        threads: worker threads of the emulator, or of resident environments.
 
     Raises:
         EnvironmentFailure: it cannot be made or is of an unsupported kind.
@@ -94,10 +90,6 @@ def options_of(env: EnvConfig) -> ObservationOptions:
 
 def read_spec(env: EnvConfig, *, timeout_s: float = 30.0) -> EnvSpec:
     """The specification of an environment, which is made and closed again.
-
-    Args:
-        env: names the environment.
-        timeout_s: time limit for making it.
 
     Raises:
         EnvironmentFailure: it cannot be made or is of an unsupported kind.

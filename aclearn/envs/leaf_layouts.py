@@ -16,7 +16,6 @@ class LeafLayout(ABC):
     """Fills one batch [B, *leaf.shape] of a leaf after another.
 
     Args:
-        shape: of an observation in the environment's space.
         dtype: to which its numbers are cast without a change.
     """
 
@@ -53,7 +52,7 @@ class LeafLayout(ABC):
 
 
 class FlatLayout(LeafLayout):
-    """Observations of any numeric kind and shape as float32 vectors [B, D]."""
+    """Observations of any numeric kind and shape as float32 vectors [B, D]; switches are 0 or 1."""
 
     def __init__(
         self, name: str, shape: tuple[int, ...], *, num_envs: int, binary: bool = False
@@ -72,6 +71,8 @@ class FlatLayout(LeafLayout):
     def write(self, b: int, observation: Any) -> None:
         """Put an observation into row b."""
         given = self._given[b] = self._checked(observation)
+        if self.leaf.binary and ((given != 0) & (given != 1)).any():
+            raise _out_of_range(self.name, observation)
         if given.dtype == np.float32:
             self._batch[b] = given
             return
@@ -91,28 +92,11 @@ class FlatLayout(LeafLayout):
         return {int(b): range_error(self._given[b], self.name) for b in np.flatnonzero(~rows)}
 
 
-class BinaryLayout(FlatLayout):
-    """Switches as float32 vectors [B, D] of 0 and 1."""
-
-    def __init__(self, name: str, shape: tuple[int, ...], *, num_envs: int) -> None:
-        super().__init__(name, shape, num_envs=num_envs, binary=True)
-
-    def write(self, b: int, observation: Any) -> None:
-        """Put the switches into row b; also raises `ContractError` for another number."""
-        super().write(b, observation)
-        row = self._batch[b]
-        if ((row != 0.0) & (row != 1.0)).any():
-            raise _out_of_range(self.name, observation)
-
-
 class OneHotLayout(LeafLayout):
     """Choices as float32 vectors [B, D]: for each choice of n a 1 among n numbers.
 
     Args:
-        shape: of the space, `()` for a single choice.
-        counts: n of each choice.
         starts: the smallest value of each choice.
-        num_envs: B.
     """
 
     def __init__(
@@ -155,11 +139,7 @@ class ImageLayout(LeafLayout):
     An episode's first observation fills the whole stack.
 
     Args:
-        shape: (H, W), (H, W, C) or (C, H, W).
-        num_envs: B.
-        frame_stack: S.
         channels_first: whether three axes are (C, H, W); None: see `channels_of`.
-        high: largest number.
     """
 
     def __init__(
@@ -216,20 +196,13 @@ class ImageLayout(LeafLayout):
 
 
 def layout_of(part: ObservationPart, *, num_envs: int, high: int = LeafSpec.high) -> LeafLayout:
-    """The layout of the leaf that is made of a part.
-
-    Args:
-        num_envs: B.
-        high: largest number of an image.
-    """
+    """The layout of the leaf that is made of a part."""
     name, shape = part.leaf, part.shape
     if part.kind == "choices":
         counts, starts = (np.array(each, np.int64) for each in (part.counts, part.starts))
         return OneHotLayout(name, shape, counts, starts, num_envs=num_envs)
-    if part.kind == "switches":
-        return BinaryLayout(name, shape, num_envs=num_envs)
-    if part.kind == "numbers":
-        return FlatLayout(name, shape, num_envs=num_envs)
+    if part.kind in ("numbers", "switches"):
+        return FlatLayout(name, shape, num_envs=num_envs, binary=part.kind == "switches")
     return ImageLayout(
         name,
         shape,

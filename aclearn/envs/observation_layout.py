@@ -21,6 +21,7 @@ from aclearn.types import (
     ObservationPart,
     ObservationSpec,
 )
+from aclearn.types.nested import at
 
 #: Most leaves: a message has room for 256 arrays, and an unroll up to three for each leaf.
 _MOST_LEAVES = 64
@@ -42,10 +43,8 @@ class ObservationOptions:
     """Settings of an environment's observations.
 
     Attributes:
-        frame_stack: images in an observation.
         channels: the axis of an image's channels; None: by the lengths of the axes.
         ignore: leaves of a Dict or Tuple, or parts of it, that the policy does not see.
-        mask: the leaf or part that says which actions are allowed; the policy does not see it.
     """
 
     frame_stack: int = 1
@@ -84,7 +83,6 @@ class ObservationLayout:
     Args:
         space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these, nested. A Box
             of uint8 with two or three axes is an image, any other is flat.
-        num_envs: B.
 
     Attributes:
         spec: the leaves. Those of a Dict or Tuple are named by their path: "position.left".
@@ -135,9 +133,7 @@ class ObservationLayout:
 
     def mask_of(self, observation: Any) -> Any:
         """The mask in an observation of the space."""
-        for key in self._paths[self._options.mask or ""]:
-            observation = observation[key]
-        return observation
+        return at(observation, self._paths[self._options.mask or ""])
 
     def out_of_range(self) -> dict[int, ContractError]:
         """Each environment with a number in the batch that no run can learn from → the error."""

@@ -24,7 +24,6 @@ class ReadObservation(NamedTuple):
         leaves: leaf → `[B, *shape]`, with B = 1 for a single observation.
         mask: the action mask that the observation has, in the environment's form; None: it has
             none.
-        batched: whether it was a batch.
     """
 
     leaves: dict[str, NDArray[Any]]
@@ -33,11 +32,7 @@ class ReadObservation(NamedTuple):
 
 
 class OwnObservations:
-    """Reads observations in the form of the environment's space, and shows leaves in that form.
-
-    Attributes:
-        space: of the observations, as `observation_space`.
-    """
+    """Reads observations in the form of the environment's space, and shows leaves in that form."""
 
     def __init__(self, observation: ObservationSpec, form: ObservationForm) -> None:
         self.space = observation_space(observation, form)

@@ -30,13 +30,9 @@ class RestartingEnvs:
     so that it need not repeat the fault and a run stays a function of its seed.
 
     Args:
-        make: one environment.
-        count: number of environments.
-        step_timeout_s: time limit of `deadline`.
         max_faults: within an hour, or in a row in one environment.
 
     Attributes:
-        envs: the present ones.
         deadline: limits every call of the environments' code.
         faults: reason → number of failures.
         fault_details: reason → what the first of them was.

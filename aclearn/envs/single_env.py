@@ -24,9 +24,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
     """A group of one environment, with the observations and actions of its own spaces.
 
     Args:
-        env: names the environment.
         seed: of its first episode; later ones follow from it.
-        step_timeout_s: time limit of a step, and of making or resetting it.
         render_mode: of gymnasium; None: it is not drawn.
 
     Raises:

@@ -23,7 +23,6 @@ def read_actions(space: Any, name: str, *, squash: bool = False) -> ActionSpec:
 
     Args:
         space: Discrete, MultiDiscrete, MultiBinary, a Box of floats, or a Dict or Tuple of these.
-        squash: numbers of a Box go through tanh.
 
     Raises:
         EnvironmentFailure: actions that are not supported, or that have no numbers or no bounds for
@@ -85,8 +84,6 @@ def mask_row(given: Any, action: ActionSpec, *, where: str, terminal: bool) -> N
     """The allowed actions `[A]` that an environment says.
 
     Args:
-        given: one array, or one for each choice; None if it says nothing.
-        where: it came from, for the message.
         terminal: the episode is over, and nothing is chosen or valued, so that nothing needs to be
             said or allowed. Where it is only cut, the value of an action that was forbidden must
             not enter what is bootstrapped.

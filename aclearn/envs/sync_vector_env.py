@@ -21,7 +21,6 @@ from aclearn.envs.contract import (
 )
 from aclearn.envs.deadline import ENVIRONMENT_FAULTS
 from aclearn.envs.observation_layout import ObservationLayout, ObservationOptions
-from aclearn.envs.pictures import picture_of, picture_rate
 from aclearn.envs.restarting import RestartingEnvs
 from aclearn.envs.spaces import mask_row, read_actions
 from aclearn.envs.torch_defaults import ENVIRONMENTS
@@ -36,6 +35,8 @@ from aclearn.types.observation_spec import Observations
 _LOGGER = logging.getLogger(__name__)
 #: Seconds of a step of the group after which the caller gets a moment for its heartbeat.
 _PAUSE_AFTER_S = 1.0
+#: Pictures a second where the environment does not say it.
+_USUAL_RATE = 30.0
 
 
 class SyncVectorEnv:
@@ -46,10 +47,7 @@ class SyncVectorEnv:
     e is seeded with seed + e at its first reset only.
 
     Args:
-        group: the environments; `close` closes them.
         options: of the observations; its `mask` says which actions are allowed.
-        squash: see `read_actions`.
-        masked_by_info: the environments' infos have action masks.
 
     Raises:
         EnvironmentFailure: the environments' spaces are not supported; they are closed.
@@ -219,11 +217,17 @@ class SyncVectorEnv:
     @property
     def picture_rate(self) -> float:
         """Pictures a second of the first environment, as its metadata say."""
-        return picture_rate(self._group.envs[0])
+        metadata = getattr(self._group.envs[0], "metadata", None) or {}
+        return float(metadata.get("render_fps") or _USUAL_RATE)
 
     def picture(self) -> Any:
         """The first environment now, `[H, W, 3]` uint8."""
-        return picture_of(self._group.envs[0], self._group.name)
+        try:
+            return self._group.envs[0].render()
+        except Exception as error:  # the user's code, or a package that is missing
+            raise EnvironmentFailure(
+                f"environment {self._group.name} cannot be drawn ({words_of(error)})"
+            ) from error
 
     def close(self) -> None:
         """Close every environment; errors are logged."""

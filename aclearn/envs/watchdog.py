@@ -23,7 +23,6 @@ class Watchdog:
 
     Args:
         timeout_s: longest duration of the body; checked each second, or quarter of it.
-        what: the body does, for the message.
     """
 
     def __init__(self, timeout_s: float, what: str) -> None:

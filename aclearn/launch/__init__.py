@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from aclearn.launch.log_tail import log_tail
 from aclearn.launch.parent_death import die_with_parent, parent_is_alive
 from aclearn.launch.resources import allow_many_connections, lower_priority
-from aclearn.launch.restart_policy import RestartPolicy
 from aclearn.launch.role_command import (
     EXIT_GIVE_UP,
     PARENT_PID_VARIABLE,
@@ -13,7 +11,7 @@ from aclearn.launch.role_command import (
     RoleCommand,
 )
 from aclearn.launch.role_process import describe_exit
-from aclearn.launch.role_status import Event, RoleStatus, State
+from aclearn.launch.role_status import RoleStatus, State
 from aclearn.launch.signals import Interrupted, StopFlag, install_stop_signals, raise_on_ctrl_c
 from aclearn.launch.supervisor import Supervisor
 
@@ -21,9 +19,7 @@ __all__ = [
     "EXIT_GIVE_UP",
     "PARENT_PID_VARIABLE",
     "RESTARTS_VARIABLE",
-    "Event",
     "Interrupted",
-    "RestartPolicy",
     "RoleCommand",
     "RoleStatus",
     "State",
@@ -33,7 +29,6 @@ __all__ = [
     "describe_exit",
     "die_with_parent",
     "install_stop_signals",
-    "log_tail",
     "lower_priority",
     "parent_is_alive",
     "raise_on_ctrl_c",

@@ -31,8 +31,6 @@ def log_tail(path: Path, *, start: int = 0, lines: int = 20, traceback_lines: in
 
     Args:
         start: byte offset of the newest incarnation's first line.
-        lines: number of lines if no traceback is further up.
-        traceback_lines: most lines of a traceback further up.
 
     Returns:
         The text without a final newline; empty if the log is empty or cannot be read.

@@ -110,12 +110,7 @@ def read_cpu() -> CpuReading:
 
 
 class FreeCores:
-    """Number of this machine's usable cores that were free in the last `window_s` seconds.
-
-    Args:
-        window_s: length of the window.
-        read: gives a reading.
-    """
+    """Number of this machine's usable cores that were free in the last `window_s` seconds."""
 
     def __init__(
         self,

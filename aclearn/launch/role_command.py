@@ -19,7 +19,6 @@ class RoleCommand:
     """The command that starts one role.
 
     Attributes:
-        role: the kind, e.g. actor.
         name: unique within a supervisor, e.g. "actor-3".
         argv: program and arguments; no shell.
         environment: variables added to the supervisor's own.

@@ -23,10 +23,6 @@ _LOOK_EVERY_S = 0.01
 class RoleProcess:
     """A child, started by the constructor.
 
-    Args:
-        command: to start.
-        restarts: number of its earlier starts.
-
     Attributes:
         pid: of the child, also the id of its process group and session.
         log_start: size in bytes of the log when the child was started.

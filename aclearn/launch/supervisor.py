@@ -55,12 +55,7 @@ class Supervisor:
     `start` or `poll` raised.
 
     Args:
-        commands: the roles, started in this order.
         max_restarts: restarts of one role allowed within the window.
-        restart_window_s: length of that window in seconds.
-        backoff_first_s: delay before a role's first restart in the window, seconds.
-        backoff_max_s: largest delay, seconds.
-        clock: monotonic seconds for the window and the delays.
     """
 
     def __init__(
@@ -76,7 +71,6 @@ class Supervisor:
         self._new_restart_policy: Callable[[], RestartPolicy] = partial(
             RestartPolicy, max_restarts, restart_window_s, backoff_first_s, backoff_max_s
         )
-        self._new_restart_policy()  # raises for invalid numbers here, not with the first role
         self._clock = clock
         self._slots: dict[str, _Slot] = {}
         #: Earlier starts by name; a removed role may be added again.
@@ -209,7 +203,6 @@ class Supervisor:
         Waits in real time, whatever the supervisor's clock is.
 
         Args:
-            timeout_s: seconds for the orderly end.
             forced: polled meanwhile; True ends the wait (`StopFlag.forced`).
 
         Returns:

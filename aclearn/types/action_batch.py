@@ -21,7 +21,6 @@ class ActionBatch(NamedTuple):
         chain_index: `[B]` int32, index into `chains` for each action; None if there is one chain.
         parameters: `[B, P]` float32 of the behaviour policy, if the run needs them.
         state: float32 `[B, …]` each, the policy's state before the step.
-        next_state: the policy's state after the step.
     """
 
     actions: NDArray[Any]

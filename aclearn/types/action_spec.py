@@ -46,12 +46,6 @@ class ActionPart:
         bounded = np.isfinite(half)
         return low, high, np.where(bounded, centre, 0.0), np.where(bounded, half, 1.0)
 
-    @property
-    def sampled_bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The bounds of a Box in sampled numbers."""
-        low, high, centre, half = self.scaling
-        return (low - centre) / half, (high - centre) / half
-
     def to_env(self, sampled: NDArray[Any], squash: bool) -> Sequence[Any]:
         """The environments' form, B actions, of its sampled numbers `[B, n]`."""
         if self.counts:
@@ -84,7 +78,6 @@ class ActionSpec:
 
     Attributes:
         kind: "discrete": one choice; "multi_discrete": several; "box": numbers; "mixed": both.
-        parts: in the environment's order.
         squash: numbers go through tanh; otherwise they are clipped at the bounds.
     """
 
@@ -199,9 +192,9 @@ class ActionSpec:
     @cached_property
     def _sampled_bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Least and largest sampled number `[n]` that is not clipped."""
-        bounds = [part.sampled_bounds for part in self.parts if part.low]
-        low, high = (np.concatenate(each) for each in zip(*bounds, strict=True))
-        return low, high
+        scalings = [part.scaling for part in self.parts if part.low]
+        low, high, centre, half = (np.concatenate(each) for each in zip(*scalings, strict=True))
+        return (low - centre) / half, (high - centre) / half
 
     def allow_something(self, masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which masks `[…, A]` leave each choice something to take, `[…]`."""
@@ -249,11 +242,7 @@ class ActionSpec:
         ]
 
     def from_env(self, actions: Sequence[Any]) -> NDArray[Any]:
-        """Sampled actions `[B, *shape]` of which `to_env` makes these; integers or float64.
-
-        Args:
-            actions: of the environment's space, one for each of B environments.
-        """
+        """Sampled actions `[B, *shape]` of which `to_env` makes these; integers or float64."""
         parts = [part.from_env(actions, self.squash) for part in self.parts]
         choices = [part for part, of in zip(parts, self.parts, strict=True) if of.counts]
         numbers = [part for part, of in zip(parts, self.parts, strict=True) if not of.counts]

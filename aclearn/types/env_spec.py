@@ -22,8 +22,6 @@ class EnvSpec:
     """The observations and actions of an environment, for a policy.
 
     Attributes:
-        warning: a sentence for the user, or empty.
-        masked: whether the environment has action masks.
         agents: of an environment; each has a row of B.
         own_form: of its observations before they become leaves; None: it shows the leaves.
     """

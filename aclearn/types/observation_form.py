@@ -14,7 +14,6 @@ class ObservationPart:
     """A Box, Discrete, MultiDiscrete or MultiBinary space, of which a leaf is made.
 
     Attributes:
-        leaf: name of the leaf.
         path: keys of Dict and indices of Tuple spaces that lead to it.
         shape: in the environment's space.
         kind: "numbers" of a Box or "switches" of a MultiBinary, which a flat leaf has in the order

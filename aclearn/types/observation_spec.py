@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
@@ -20,19 +20,6 @@ Observations = Mapping[str, NDArray[Any]]
 def row_count(observations: Observations) -> int:
     """N; 0 without a leaf."""
     return len(next(iter(observations.values()), ()))
-
-
-def rows_of(observations: Observations, rows: Any) -> dict[str, NDArray[Any]]:
-    """Some rows of every leaf, by a slice, indices or a mask."""
-    return {name: leaf[rows] for name, leaf in observations.items()}
-
-
-def joined(parts: Iterable[Observations]) -> dict[str, NDArray[Any]]:
-    """The rows of all parts, one after another."""
-    first, *others = parts
-    return {
-        name: np.concatenate([leaf, *(p[name] for p in others)]) for name, leaf in first.items()
-    }
 
 
 @dataclass(frozen=True)

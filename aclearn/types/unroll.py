@@ -33,12 +33,9 @@ class UnrollSpec:
     """Common properties of all unrolls of a run.
 
     Attributes:
-        env: observations and actions.
         length: T.
         parameters: P numbers of the behaviour policy's distribution; 0 if they are not needed.
         state: the shape of each part of the policy's state in one environment.
-        most_rows: largest B.
-        policy: name of the policy that they are for.
     """
 
     env: EnvSpec
@@ -82,7 +79,6 @@ class Unroll:
         behaviour_parameters: [T, B, P] of the behaviour policy, if the run needs them.
         state: [B, ...] each, the policy's state before the first step; () without state.
         masks: [T+1, B, A], the actions that `observations` allow; None: all.
-        policy: name of the policy that learns from it.
     """
 
     generation: Count

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.types.observation_spec import Observations, joined, row_count, rows_of
+from aclearn.types.observation_spec import Observations, row_count
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Visited:
     def rows(self, rows: Any) -> Visited:
         """Some of them, by a slice, indices or a mask."""
         masks = None if self.masks is None else self.masks[rows]
-        return Visited(rows_of(self.observations, rows), masks)
+        return Visited({name: leaf[rows] for name, leaf in self.observations.items()}, masks)
 
     @classmethod
     def joined(cls, parts: Iterable[Visited]) -> Visited:
@@ -39,5 +39,8 @@ class Visited:
         if not some:
             return cls()
         masks = [part.masks for part in some if part.masks is not None]
-        observations = joined(part.observations for part in some)
+        observations = {
+            name: np.concatenate([part.observations[name] for part in some])
+            for name in some[0].observations
+        }
         return cls(observations, np.concatenate(masks) if masks else None)

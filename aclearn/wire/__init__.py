@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from aclearn.wire.channels import ChannelPoller, Client, Server
-from aclearn.wire.codec import (
-    MAX_FRAME_BYTES,
-    MAX_FRAMES,
-    MAX_HEADER_BYTES,
-    REASONS,
-    decode,
-    encode,
-)
+from aclearn.wire.codec import MAX_FRAME_BYTES, decode, encode
 from aclearn.wire.endpoints import Endpoint, claim_ipc_path, parse_endpoint, tcp_endpoint
 from aclearn.wire.in_process import InProcessNetwork
 from aclearn.wire.keys import KEY_FILE, ClusterKeys, create_keys, load_keys
 from aclearn.wire.messages import (
-    PROTOCOL_VERSION,
     REPLY_WITHIN_S,
     ActCancel,
     ActReply,
@@ -51,11 +43,7 @@ from aclearn.wire.transport import Transport, ZmqTransport
 
 __all__ = [
     "KEY_FILE",
-    "MAX_FRAMES",
     "MAX_FRAME_BYTES",
-    "MAX_HEADER_BYTES",
-    "PROTOCOL_VERSION",
-    "REASONS",
     "REPLY_WITHIN_S",
     "ActCancel",
     "ActReply",

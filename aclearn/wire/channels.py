@@ -29,9 +29,7 @@ class _Channel:
     """Common parts of both ends: transport, owner, counters.
 
     Attributes:
-        transport: for pollers only.
         refused: number of refused messages from peers, by reason (`REASONS`).
-        unsent: number of messages that could not be sent, by reason (`Unsent`).
     """
 
     #: Names of the policies that this end knows.
@@ -102,7 +100,6 @@ class Server(_Channel):
     """The serving end: a ROUTER with any number of peers, each known by its routing id.
 
     Args:
-        run: messages of other runs are refused.
         accepts: the message types that this service handles; None for all.
         array_bytes: most bytes of a message's arrays; longer ones are refused before they are
             decoded. None for no bound.
@@ -173,11 +170,7 @@ class Server(_Channel):
 
 
 class Client(_Channel):
-    """The requesting end: a DEALER with one peer.
-
-    Args:
-        run: messages of other runs are refused.
-    """
+    """The requesting end: a DEALER with one peer."""
 
     def receive(self, timeout_s: float) -> Envelope | None:
         """The next message; None if there is none within `timeout_s` seconds.

@@ -72,9 +72,8 @@ def encode(message: Message, *, run: str, incarnation: str, sequence: int) -> li
     field_name = "header"
     try:
         envelope = (SHORT_TEXT.dump(run), SHORT_TEXT.dump(incarnation), COUNT.dump(sequence))
-        for name, _, dump in schema.fields:
-            field_name = name
-            fields[name] = dump(getattr(message, name))
+        for field_name, rule in schema.fields.items():
+            fields[field_name] = rule.dump(getattr(message, field_name))
     except ValueError as exc:
         raise ValueError(f"{schema.kind}.{field_name}: {exc}") from exc
     entries: list[list[Any]] = []
@@ -143,15 +142,14 @@ def decode(frames: Sequence[Part | zmq.Frame], *, array_bytes: int | None = None
         raise WireError("unknown_kind", "the header names an unknown kind of message")
     field_name = "header"
     fields = header["fields"]
-    if type(fields) is not dict or fields.keys() != schema.names:
-        raise WireError("wrong_fields", f"{kind} has exactly the fields {sorted(schema.names)}")
+    if type(fields) is not dict or fields.keys() != schema.fields.keys():
+        raise WireError("wrong_fields", f"{kind} has exactly the fields {sorted(schema.fields)}")
     try:
         run = SHORT_TEXT.load(header["run"])
         incarnation = SHORT_TEXT.load(header["incarnation"])
         sequence = COUNT.load(header["sequence"])
-        for name, load, _ in schema.fields:
-            field_name = name
-            fields[name] = load(fields[name])
+        for field_name, rule in schema.fields.items():
+            fields[field_name] = rule.load(fields[field_name])
     except ValueError as exc:
         raise WireError("bad_field", f"{kind}.{field_name}: {exc}") from exc
     entries = header["arrays"]

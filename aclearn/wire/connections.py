@@ -46,10 +46,6 @@ class ConnectionGuard:
     thousand events behind, for which the bound leaves room: no flood outruns it, where the limit
     of open files is 4516 or more. Connected peers are left alone.
 
-    Args:
-        socket: bound.
-        most: connections at a time.
-
     Attributes:
         refused: number of connections that were refused: beyond the bound, without keys, or with
             those of another cluster. Such a peer tries again several times a second, and each

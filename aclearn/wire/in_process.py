@@ -20,11 +20,7 @@ Deliver = Callable[[str, str, Message], Sequence[Message]]
 
 
 class InProcessNetwork:
-    """The ends of all connections of a run, by address and routing id.
-
-    Attributes:
-        deliver: gives what arrives in place of each message.
-    """
+    """The ends of all connections of a run, by address and routing id."""
 
     def __init__(self) -> None:
         self.deliver: Deliver = lambda sender, receiver, message: (message,)
@@ -39,10 +35,6 @@ class InProcessNetwork:
 
     def bind(self, owner: str, address: str) -> ServerEnd:
         """A server's end at an address of any form.
-
-        Args:
-            owner: name of the role, e.g. trainer-0.
-            address: unique in the network.
 
         Raises:
             EndpointError: the address is in use.

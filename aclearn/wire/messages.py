@@ -29,6 +29,7 @@ from aclearn.types.array_rules import (
     Tensor,
     Text,
 )
+from aclearn.types.observation_spec import row_count
 from aclearn.wire.monitor_messages import MonitorMessage
 
 PROTOCOL_VERSION = 8
@@ -123,7 +124,6 @@ class ArtifactReply:
 
     Attributes:
         graph: `PolicyGraph.to_dict()` as JSON.
-        fidelity: field → value.
         probe_observations: leaf → [N, ...].
         latency_ms: batch size → milliseconds a call.
     """
@@ -164,7 +164,7 @@ class ActRequest:
     @property
     def size(self) -> int:
         """B; 0 without a leaf."""
-        return len(next(iter(self.observations.values()), ()))
+        return row_count(self.observations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class ActReply:
 
 @dataclass(frozen=True, slots=True)
 class ErrorReply:
-    """A message was refused; `reason` is one of `aclearn.wire.REASONS`."""
+    """A message was refused; `reason` is one of `aclearn.wire.codec.REASONS`."""
 
     reason: str
     detail: Text

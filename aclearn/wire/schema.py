@@ -41,14 +41,6 @@ class Rule(NamedTuple):
     dump: Convert
 
 
-class FieldRule(NamedTuple):
-    """One field in the header."""
-
-    name: str
-    load: Convert
-    dump: Convert
-
-
 class ArrayField(NamedTuple):
     """One field in array frames.
 
@@ -63,12 +55,11 @@ class ArrayField(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """One kind of message, for the codec."""
+    """One kind of message, for the codec; its fields in the header, then those in array frames."""
 
     kind: str
     type: type[Message]
-    fields: tuple[FieldRule, ...]
-    names: frozenset[str]
+    fields: dict[str, Rule]
     arrays: tuple[ArrayField, ...]
 
 
@@ -232,12 +223,6 @@ def _rule(hint: Any) -> Rule:
     raise TypeError(f"the wire has no schema for {hint!r}")
 
 
-def _array_rule(hint: Any) -> ArrayRule | None:
-    if get_origin(hint) is Annotated and isinstance(get_args(hint)[1], ArrayRule):
-        return get_args(hint)[1]  # type: ignore[no-any-return]
-    return None
-
-
 def _array_field(name: str, hint: Any) -> ArrayField | None:
     origin, args = get_origin(hint), get_args(hint)
     form, inner = "one", hint
@@ -247,9 +232,9 @@ def _array_field(name: str, hint: Any) -> ArrayField | None:
         form, inner = "mapping", args[1]
     elif origin is tuple:
         form, inner = "tuple", args[0]
-    rule = _array_rule(inner)
-    if rule is None:
+    if get_origin(inner) is not Annotated or not isinstance(get_args(inner)[1], ArrayRule):
         return None
+    rule: ArrayRule = get_args(inner)[1]
     return ArrayField(name, frozenset(rule.dtypes), rule.min_ndim, rule.max_ndim, form)
 
 
@@ -260,16 +245,10 @@ def compile_schema(message_type: type[Message]) -> Schema:
         TypeError: an annotation that the wire cannot carry.
     """
     hints = get_type_hints(message_type, include_extras=True)
-    fields: list[FieldRule] = []
-    arrays: list[ArrayField] = []
-    for field in dataclasses.fields(message_type):
-        array = _array_field(field.name, hints[field.name])
-        if array is not None:
-            arrays.append(array)
-        else:
-            fields.append(FieldRule(field.name, *_rule(hints[field.name])))
-    names = frozenset(field.name for field in fields)
-    return Schema(message_type.__name__, message_type, tuple(fields), names, tuple(arrays))
+    names = [field.name for field in dataclasses.fields(message_type)]
+    arrays = {name: field for name in names if (field := _array_field(name, hints[name]))}
+    fields = {name: _rule(hints[name]) for name in names if name not in arrays}
+    return Schema(message_type.__name__, message_type, fields, tuple(arrays.values()))
 
 
 SCHEMAS: dict[str, Schema] = {

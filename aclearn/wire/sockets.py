@@ -44,7 +44,6 @@ def bind_router(
     """A bound ROUTER and its address for peers.
 
     Args:
-        context: the process's context.
         address: an `ipc://` or `tcp://` address ("*" for every interface, announced as the
             machine's name), "ipc" (a new file in `directory`) or "tcp" (a free port on loopback).
         keys: the cluster's keys; needed off loopback.
@@ -92,8 +91,6 @@ def connect_dealer(
     Returns at once; without a peer, sending fails.
 
     Args:
-        context: the process's context.
-        endpoint: the router's address.
         routing_id: the incarnation's bytes, 1 to 255, not beginning with a zero byte.
         keys: the cluster's keys; needed off loopback.
 

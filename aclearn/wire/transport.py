@@ -57,11 +57,7 @@ class Transport(Protocol):
 
 
 class ZmqTransport:
-    """A ROUTER or DEALER, from `bind_router` or `connect_dealer`.
-
-    Attributes:
-        socket: owned by this object.
-    """
+    """A ROUTER or DEALER, from `bind_router` or `connect_dealer`."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self.socket = socket

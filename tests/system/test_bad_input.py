@@ -6,7 +6,7 @@ import signal
 import socket
 from pathlib import Path
 
-from aclearn.wire import PROTOCOL_VERSION
+from aclearn.wire.messages import PROTOCOL_VERSION
 from tests.support.system import CARTPOLE, Command, System, free_port
 
 

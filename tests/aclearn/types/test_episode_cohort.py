@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aclearn.types import MOST_COHORTS, MOST_INFO_METRICS, EpisodeCohort, bounded_cohorts
-from aclearn.wire import MAX_HEADER_BYTES, Heartbeat, encode
+from aclearn.wire import Heartbeat, encode
+from aclearn.wire.codec import MAX_HEADER_BYTES
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgpack
 
 from aclearn.errors import WireError
-from aclearn.wire import REASONS, Envelope, decode, encode
+from aclearn.wire import Envelope, decode, encode
+from aclearn.wire.codec import REASONS
 
 HEADER = {"run": "run-1", "incarnation": "ab12", "sequence": 12}
 SECRET = "do-not-log-me"

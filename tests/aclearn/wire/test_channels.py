@@ -15,7 +15,6 @@ import zmq
 
 from aclearn.errors import WireError
 from aclearn.wire import (
-    PROTOCOL_VERSION,
     ActRequest,
     Client,
     ErrorReply,
@@ -33,6 +32,7 @@ from aclearn.wire import (
     new_incarnation,
     parse_endpoint,
 )
+from aclearn.wire.messages import PROTOCOL_VERSION
 from tests.support.waiting import DEADLINE_S, wait_for
 
 RUN = "run-1"

@@ -17,9 +17,6 @@ from hypothesis.extra import numpy as npst
 from aclearn.types import EpisodeCohort
 from aclearn.wire import (
     MAX_FRAME_BYTES,
-    MAX_FRAMES,
-    MAX_HEADER_BYTES,
-    PROTOCOL_VERSION,
     ActRequest,
     Heartbeat,
     HeartbeatReply,
@@ -31,6 +28,8 @@ from aclearn.wire import (
     decode,
     encode,
 )
+from aclearn.wire.codec import MAX_FRAMES, MAX_HEADER_BYTES
+from aclearn.wire.messages import PROTOCOL_VERSION
 from aclearn.wire.schema import SCHEMAS
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "messages.json").read_text())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aclearn.wire import MAX_FRAMES, MAX_HEADER_BYTES, REASONS
+from aclearn.wire.codec import MAX_FRAMES, MAX_HEADER_BYTES, REASONS
 from aclearn.wire.schema import SCHEMAS
 from tests.aclearn.wire.frames import SECRET, fields_of, frames_of, outcome, with_header
 

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from aclearn.config import Config, EnvConfig, MonitorConfig, NetworkConfig
-from aclearn.launch import Event, RoleCommand, RoleStatus, StopFlag
+from aclearn.launch import RoleCommand, RoleStatus, StopFlag
+from aclearn.launch.role_status import Event
 from services.launcher import run_parent as module
 from services.launcher.role_commands import monitor_addresses
 from services.launcher.run_parent import RunParent, hello_within_s
