@@ -40,6 +40,7 @@ from resident_learning import learning_rows
 from resident_peers import peer_row
 from resident_peers import rate as best_rate
 
+from aclearn.config.resident import RESIDENT_ENVS
 from aclearn.policies import build_architecture
 from aclearn.policies.architecture import POLICY
 from aclearn.policies.cuda_stream import CudaStream
@@ -239,11 +240,10 @@ def scaling(args: argparse.Namespace) -> None:
 def parity(args: argparse.Namespace) -> None:
     """Every step of 1000 environments over whole episodes."""
     for name, env in ENVIRONMENTS.items():
-        assert env.gymnasium_id is not None
         periods = {"theta1": 2 * math.pi, "theta2": 2 * math.pi} if name == "Acrobot" else {}
         report = check_resident(
             env,
-            GymnasiumReference(env.gymnasium_id, FIELDS[name]),
+            GymnasiumReference(RESIDENT_ENVS[name], FIELDS[name]),
             tolerance=TOLERANCES.get(name, 1e-6),
             periods=periods,
             device=args.device,

@@ -11,6 +11,15 @@ from typing_extensions import override
 from aclearn.config._fields import Group, Whole
 from aclearn.config._yaml import inline_yaml
 
+#: Our resident environments → the environment of gymnasium with the same rules. Here since most
+#: processes that need the names do not load Warp.
+RESIDENT_ENVS = {
+    "CartPole": "CartPole-v1",
+    "Acrobot": "Acrobot-v1",
+    "Pendulum": "Pendulum-v1",
+    "MountainCar": "MountainCar-v0",
+    "MountainCarContinuous": "MountainCarContinuous-v0",
+}
 #: Keys of actors that a run with resident environments reads: the last two for evaluation.
 _READ_OF_ACTORS = ("unroll_length", "step_timeout_s", "max_env_faults")
 
@@ -28,9 +37,8 @@ class ResidentConfig(Group):
     )
     env: str | None = Field(
         default=None,
-        description="resident environment: CartPole, Acrobot, Pendulum, MountainCar, "
-        "MountainCarContinuous, or module:NAME of yours; null: the one of env.id. The policy is "
-        "evaluated in env.id",
+        description=f"resident environment: {', '.join(RESIDENT_ENVS)}, or module:NAME of yours; "
+        "null: the one of env.id. The policy is evaluated in env.id",
     )
     device: str = Field(
         default="auto",

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from aclearn.config import Config
+from aclearn.config.resident import RESIDENT_ENVS
 from aclearn.errors import ConfigError, EnvironmentFailure, did_you_mean, kind_of
 from aclearn.extensions import load_extension
 from aclearn.resident.action_sampler import ActionSampler
@@ -47,7 +48,9 @@ def find_env(name: str) -> ResidentEnv:
 
 def named_by_gymnasium(id: str) -> ResidentEnv | None:
     """Our environment with the rules of gymnasium's `id`; None if there is none."""
-    return next((env for env in ENVIRONMENTS.values() if env.gymnasium_id == id), None)
+    return next(
+        (ENVIRONMENTS[ours] for ours, theirs in RESIDENT_ENVS.items() if theirs == id), None
+    )
 
 
 def resident_env_of(config: Config) -> ResidentEnv:

@@ -42,7 +42,6 @@ class ResidentEnv:
         time_limit: agent steps after which an episode is truncated.
         params: a Warp struct of all that stays the same; it may have arrays.
         make_params: `(device, **config) → params`, with arrays on `device`; None: of zeros.
-        gymnasium_id: an environment of gymnasium with the same rules, for evaluation.
 
     `rng` is a generator's state, of which `wp.randf(rng)` and the like draw. A function has its own
     copy: pass numbers, not `rng`, to functions of yours.
@@ -61,7 +60,6 @@ class ResidentEnv:
     time_limit: int
     params: Any = NoParams
     make_params: Callable[..., Any] | None = None
-    gymnasium_id: str | None = None
 
     def __post_init__(self) -> None:
         space = self.observation_space

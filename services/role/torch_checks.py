@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aclearn.config import Config
+from aclearn.config.resident import RESIDENT_ENVS
 from services.roles import PREDICTOR
 
 if TYPE_CHECKING:
     import torch
-
-#: Environments of gymnasium that we have as resident ones: not checked, which saves seconds.
-_RESIDENT_IDS = frozenset(
-    {"CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0"}
-)
 
 
 def check_learning(config: Config) -> None:
@@ -81,7 +77,8 @@ def learning_may_fail(config: Config) -> bool:
 def _may_not_be_resident(config: Config) -> bool:
     """Whether Warp has to be loaded to know that the resident environment and device are there."""
     resident = config.resident
-    ours = resident.env is None and config.env.id in _RESIDENT_IDS
+    # those that we have need no check, which saves seconds
+    ours = resident.env is None and config.env.id in RESIDENT_ENVS.values()
     return resident.envs is not None and not (ours and resident.device in ("auto", "cpu"))
 
 

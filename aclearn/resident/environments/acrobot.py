@@ -109,5 +109,4 @@ ACROBOT = ResidentEnv(
     observation_space=spaces.Box(-_BOUNDS, _BOUNDS),
     action_space=spaces.Discrete(3),
     time_limit=500,
-    gymnasium_id="Acrobot-v1",
 )

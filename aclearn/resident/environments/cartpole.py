@@ -90,5 +90,4 @@ CARTPOLE = ResidentEnv(
     time_limit=500,
     params=Params,
     make_params=make_params,
-    gymnasium_id="CartPole-v1",
 )

@@ -90,7 +90,6 @@ MOUNTAIN_CAR = ResidentEnv(
     time_limit=200,
     params=Params,
     make_params=make_params,
-    gymnasium_id="MountainCar-v0",
 )
 MOUNTAIN_CAR_CONTINUOUS = ResidentEnv(
     "MountainCarContinuous",
@@ -103,5 +102,4 @@ MOUNTAIN_CAR_CONTINUOUS = ResidentEnv(
     time_limit=999,
     params=Params,
     make_params=make_params,
-    gymnasium_id="MountainCarContinuous-v0",
 )

@@ -75,5 +75,4 @@ PENDULUM = ResidentEnv(
     time_limit=200,
     params=Params,
     make_params=make_params,
-    gymnasium_id="Pendulum-v1",
 )

@@ -7,6 +7,8 @@ import dataclasses
 import pytest
 import torch
 
+from aclearn.config.resident import RESIDENT_ENVS
+
 resident = pytest.importorskip("aclearn.resident")
 from aclearn.resident import parity  # noqa: E402
 from aclearn.resident.environments import cartpole  # noqa: E402
@@ -15,7 +17,7 @@ from tests.support.resident import FIELDS, PERIODS, TOLERANCES  # noqa: E402
 
 
 def _reference(env):
-    return resident.GymnasiumReference(env.gymnasium_id, FIELDS[env.name])
+    return resident.GymnasiumReference(RESIDENT_ENVS[env.name], FIELDS[env.name])
 
 
 @pytest.mark.parametrize("name", resident.ENVIRONMENTS)

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from aclearn.config import config_from_yaml
+from aclearn.config.resident import RESIDENT_ENVS
 from aclearn.errors import AclearnError, ConfigError
 from aclearn.learning import StopCheck
 from aclearn.runs import read_metrics
@@ -135,11 +136,10 @@ def test_a_copy_that_cannot_act_is_refused_by_name(items: list[Any]) -> None:
 
 
 def test_our_environments_start_without_a_check_of_seconds() -> None:
-    ids = {env.gymnasium_id for env in resident.ENVIRONMENTS.values()}
-    for env_id in ids:
+    assert RESIDENT_ENVS.keys() == resident.ENVIRONMENTS.keys()
+    for env_id in RESIDENT_ENVS.values():
         settings = {"env": {"id": env_id}, "resident": {"envs": 4}}
         assert not torch_checks.learning_may_fail(config_from_yaml(yaml.safe_dump(settings)))
-    assert ids == torch_checks._RESIDENT_IDS
 
 
 def test_actors_step_resident_environments(tmp_path: Path) -> None:
