@@ -12,8 +12,6 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 
 class Broken(gymnasium.Env):
-    """Fails in one of its calls, in one way."""
-
     observation_space = Box(-1.0, 1.0, (3,), np.float32)
     action_space = Discrete(2)
 
@@ -63,8 +61,6 @@ class Storyteller(Broken):
 
 
 class Promising(Broken):
-    """Returns another shape than its space."""
-
     def reset(self, *, seed=None, options=None):
         return np.zeros(5, np.float32), {}
 
@@ -78,12 +74,8 @@ class Picture(Broken):
 
 
 class Speaking(Broken):
-    """Its actions are words."""
-
     action_space = gymnasium.spaces.Text(4)
 
 
 class Unbounded(Broken):
-    """Its actions are numbers without bounds."""
-
     action_space = gymnasium.spaces.Box(-float("inf"), float("inf"), (2,))

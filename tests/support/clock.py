@@ -4,8 +4,6 @@ from __future__ import annotations
 
 
 class Clock:
-    """A clock that a test sets."""
-
     def __init__(self, now: float = 100.0) -> None:
         self.now = now
 

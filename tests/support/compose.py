@@ -19,7 +19,6 @@ OWNER = 12_345
 
 
 def docker(*arguments: str, check: bool = True, within_s: float = DEADLINE_S) -> str:
-    """The output of a docker command."""
     done = subprocess.run(
         ["docker", *arguments],
         stdout=subprocess.PIPE,
@@ -79,7 +78,6 @@ class Cluster:
 
     @property
     def log(self) -> Path:
-        """Output of every docker-compose so far."""
         return self.folder.with_suffix(".log")
 
     def compose(self, *arguments: str, within_s: float = 90.0, **environment: str) -> str:
@@ -96,7 +94,6 @@ class Cluster:
         return output
 
     def containers(self, service: str, project: str = "") -> list[str]:
-        """The ids of a service's containers, including ended ones; of this project by default."""
         label = "com.docker.compose"
         return docker(
             *("ps", "--all", "--quiet", "--no-trunc"),
@@ -105,19 +102,16 @@ class Cluster:
         ).split()
 
     def state(self, container: str) -> dict[str, Any]:
-        """The engine's state of a container, with its restarts."""
         [found] = json.loads(docker("inspect", container))
         return found["State"] | {"RestartCount": found["RestartCount"]}
 
     def exit_codes(self, project: str = "") -> dict[str, list[int]]:
-        """The exit codes of every role's ended containers."""
         states = {r: [self.state(c) for c in self.containers(r, project)] for r in ROLES}
         running = [r for r, found in states.items() if any(s["Running"] for s in found)]
         assert running == [], running
         return {r: [s["ExitCode"] for s in found] for r, found in states.items()}
 
     def logs(self) -> str:
-        """The output of every container."""
         label = f"label=com.docker.compose.project={self.project}"
         containers = docker("ps", "--all", "--quiet", "--filter", label).split()
         return "\n".join(map(self._output, containers))
@@ -138,24 +132,20 @@ class Cluster:
         return f"{self.folder.name}\n{listed}\n{self.logs()}\n{self.lines()[-1:]}\n"
 
     def run(self, name: str = "cluster-seed1") -> Path:
-        """A run's folder."""
         return self.folder / "runs" / name
 
     def lines(self, name: str = "cluster-seed1") -> list[dict[str, Any]]:
-        """Every whole line of a run's metrics.jsonl."""
         path = self.run(name) / "metrics.jsonl"
         text = path.read_text() if path.exists() else ""
         return [json.loads(line) for line in text.split("\n")[:-1]]
 
     def last(self, key: str, name: str = "cluster-seed1") -> Any:
-        """A value of the newest line, 0 before the first."""
         lines = self.lines(name)
         return lines[-1][key] if lines else 0
 
     def wait_until_learned(
         self, beyond: int = 0, *, name: str = "cluster-seed1", within_s: float = 60.0
     ) -> None:
-        """Wait until more than `beyond` agent steps are learned."""
         wait_for(
             lambda: self.last("learned_steps", name) > beyond,
             f"more than {beyond} steps are learned",
@@ -164,5 +154,4 @@ class Cluster:
         )
 
     def close(self) -> None:
-        """Remove containers, network and volumes."""
         self.compose("down", "--volumes", "--remove-orphans", "--timeout", "1")

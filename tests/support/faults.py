@@ -53,11 +53,9 @@ class Faults:
         network.deliver = self._deliver
 
     def drop(self, kind: str, **which) -> Fault:
-        """Drop the nth such message."""
         return self.change(kind, lambda _: (), **which)
 
     def duplicate(self, kind: str, **which) -> Fault:
-        """Deliver the nth such message twice."""
         return self.change(kind, lambda m: (m, m), **which)
 
     def change(self, kind: str, change: Callable[[Message], Sequence[Message]], **which) -> Fault:

@@ -6,33 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from aclearn import wire
 from aclearn.types import EpisodeCohort, Unroll
-from aclearn.wire import (
-    ActCancel,
-    ActReply,
-    ActRequest,
-    ArtifactReply,
-    ArtifactRequest,
-    DirectiveAck,
-    DirectiveMessage,
-    ErrorReply,
-    Heartbeat,
-    HeartbeatReply,
-    Hello,
-    MembershipReply,
-    NoNewerWeights,
-    Number,
-    NumberRequest,
-    ObservationsRequest,
-    Peer,
-    Peers,
-    RecentObservations,
-    Status,
-    StatusRequest,
-    UnrollReply,
-    Weights,
-    WeightsRequest,
-)
 
 
 def small_unroll() -> Unroll:
@@ -70,23 +45,17 @@ def small_unroll() -> Unroll:
 
 
 def samples_of_messages() -> dict[str, Any]:
-    """A small message of every kind, by kind."""
     messages = [
-        NumberRequest("actor"),
-        Number(3),
-        Hello(
-            "actor",
-            0,
-            "box",
-            4242,
-            {"unrolls": "ipc:///tmp/t.sock"},
-            "it was killed",
-            2,
-            {"env.id": "0b6477aecfbf4beb"},
-            True,
+        wire.NumberRequest("actor"),
+        wire.Number(3),
+        wire.Hello(
+            *("actor", 0, "box", 4242, {"unrolls": "ipc:///tmp/t.sock"}),
+            *("it was killed", 2, {"env.id": "0b6477aecfbf4beb"}, True),
         ),
-        Peers(3, [Peer("trainer", "trainer-0", "ab12", {"unrolls": "tcp://127.0.0.1:5555"})]),
-        Heartbeat(
+        wire.Peers(
+            3, [wire.Peer("trainer", "trainer-0", "ab12", {"unrolls": "tcp://127.0.0.1:5555"})]
+        ),
+        wire.Heartbeat(
             counters={"env_steps": 640},
             gauges={"lag": 1.5},
             dropped={"lag": 20},
@@ -100,28 +69,29 @@ def samples_of_messages() -> dict[str, Any]:
             note="two\nlines",
             parts={"inference": 0.5, "total": 2.0},
         ),
-        HeartbeatReply(3),
-        MembershipReply("wait", "actor-0 lives"),
-        DirectiveMessage(
+        wire.HeartbeatReply(3),
+        wire.MembershipReply("wait", "actor-0 lives"),
+        wire.DirectiveMessage(
             7, "SetChain", {"rung": 1, "share": 0.25, "once": True, "why": "two\nlines"}
         ),
-        DirectiveAck(7, "SetChain: expected a rung from 0 to 1, got 2"),
-        StatusRequest(),
-        Status('{"env_steps": 640}'),
+        wire.DirectiveAck(7, "SetChain: expected a rung from 0 to 1, got 2"),
+        wire.StatusRequest(),
+        wire.Status('{"env_steps": 640}'),
         small_unroll(),
-        UnrollReply(12, False, "duplicate"),
-        WeightsRequest(0, -1),
-        Weights(
+        wire.UnrollReply(12, False, "duplicate"),
+        wire.WeightsRequest(0, -1),
+        wire.Weights(
             1,
             9,
             {"w": np.array([[1, 2, 3], [4, 5, 6]], np.float32), "b": np.array(0.5, np.float32)},
         ),
-        NoNewerWeights(),
-        ObservationsRequest(64),
-        RecentObservations({"screen": np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2)}),
-        RecentObservations({"screen": np.zeros((1, 2, 2), np.uint8)}, np.array([[True, False]])),
-        ArtifactRequest(0, -1, "int8>onnx", uncompressed=True),
-        ArtifactReply(
+        wire.NoNewerWeights(),
+        wire.ObservationsRequest(64),
+        wire.RecentObservations(
+            {"screen": np.zeros((1, 2, 2), np.uint8)}, np.array([[True, False]])
+        ),
+        wire.ArtifactRequest(0, -1, "int8>onnx", uncompressed=True),
+        wire.ArtifactReply(
             generation=1,
             version=9,
             chain="int8>onnx",
@@ -142,14 +112,14 @@ def samples_of_messages() -> dict[str, Any]:
             min_action_prob=0.0,
             digest="cd" * 16,
         ),
-        ActRequest(
+        wire.ActRequest(
             5,
             {"joints": np.array([[0.5, -1, 2], [3, 4, 5]], np.float32)},
             within_s=1.5,
             state=(np.ones((2, 1), np.float32),),
         ),
-        ActCancel(5),
-        ActReply(
+        wire.ActCancel(5),
+        wire.ActReply(
             5,
             1,
             9,
@@ -157,6 +127,6 @@ def samples_of_messages() -> dict[str, Any]:
             np.array([-0.5, -1.5], np.float32),
             behaviour_parameters=np.array([[0, 1, 2], [3, 0, -1]], np.float32),
         ),
-        ErrorReply("bad_header", "3 bytes"),
+        wire.ErrorReply("bad_header", "3 bytes"),
     ]
     return {type(message).__name__: message for message in messages}

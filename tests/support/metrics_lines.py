@@ -43,7 +43,6 @@ DOCUMENTED = re.compile("|".join(re.sub(r"<\w+>", ".+", name) for name in _NAME.
 
 
 def check_line(line: dict[str, Any]) -> None:
-    """Assert the properties of one line."""
     assert line.keys() >= FIXED_NAMES, FIXED_NAMES - line.keys()
     assert is_metrics_line({**line, "reason": None}), line  # a summary's is text
     undocumented = [name for name in line if not DOCUMENTED.fullmatch(name)]
@@ -58,7 +57,6 @@ def check_line(line: dict[str, Any]) -> None:
 
 
 def check_lines(lines: list[dict[str, Any]]) -> None:
-    """Assert the properties from line to line."""
     for line in lines:
         check_line(line)
     for before, after in pairwise(lines):

@@ -23,7 +23,6 @@ class Hosts:
         self._router = f"{self._prefix}router"
 
     def address(self, host: int) -> str:
-        """The host's address."""
         return f"10.77.{host}.2"
 
     def within(self, host: int) -> list[str]:
@@ -35,7 +34,6 @@ class Hosts:
         _ip("-n", self._router, "route", "add", "blackhole", f"{self.address(host)}/32")
 
     def deliver_packets_to(self, host: int) -> None:
-        """End `lose_packets_to`."""
         _ip("-n", self._router, "route", "del", "blackhole", f"{self.address(host)}/32")
 
     def make(self) -> None:
@@ -63,7 +61,6 @@ class Hosts:
             _ip("-n", name, "route", "add", "default", "via", f"10.77.{number}.1")
 
     def remove(self) -> None:
-        """Remove the existing parts."""
         found = _ip("netns", "list").split()
         for name in found:
             if name.startswith(self._prefix):

@@ -82,8 +82,6 @@ class OfLeaves(PolicyModule):
 
 
 class Actions(Plain):
-    """`forward` gives the values of the actions in place of the state's."""
-
     def forward(self, x):
         logits, value = super().forward(x)
         return logits, value + logits

@@ -12,7 +12,6 @@ from services.trainer.build import make_trainer
 
 
 def save_run(folder: Path, env: dict[str, Any], **groups: Any) -> Path:
-    """The folder of a run in this environment."""
     config = Config(
         run={"name": "r", "seed": 3, "dir": str(folder)},
         env=env,

@@ -17,7 +17,6 @@ World = Callable[[float, int, float], Mapping[str, Any]]
 
 
 def indicators(time_s: float, line: Mapping[str, Any]) -> Indicators:
-    """The indicators of a line."""
     return Indicators(time_s, line, (), (), 0, {})
 
 
@@ -61,13 +60,11 @@ class SimulatedRun:
         )
 
     def line(self) -> dict[str, Any]:
-        """The present metrics line."""
         rung = {"compressor_rung": float(self.rung)} if self._tells_rung else {}
         figures = self._world(self.now, self.rung, self.share)
         return {"time_s": self.now, "env_steps": int(100 * self.now), **rung, **figures}
 
     def look(self) -> list[Directive]:
-        """One look of the monitor."""
         directives = list(self.plugin.observe(indicators(self.now, self.line())))
         for directive in directives:
             payload = directive.payload
@@ -96,5 +93,4 @@ class SimulatedRun:
             self.now += every_s
 
     def log(self) -> list[dict[str, Any]]:
-        """The decisions on disk."""
         return [json.loads(line) for line in self.path.read_text().splitlines()]

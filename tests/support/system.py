@@ -51,7 +51,6 @@ PONG: dict[str, Any] = {
 
 
 def free_port() -> int:
-    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -84,15 +83,12 @@ class Command:
 
     @property
     def output(self) -> str:
-        """The output so far, of both streams."""
         return self._output.read_text(errors="replace")
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process alone."""
         self.process.send_signal(number)
 
     def wait(self, *, within_s: float = 60.0) -> int:
-        """The exit status."""
         wait_for(
             lambda: self.process.poll() is not None,
             "it has ended",
@@ -119,7 +115,6 @@ class Run(Command):
         super().__init__(arguments, environment, output, cwd, within=within)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Every whole line of metrics.jsonl."""
         try:
             text = (self.folder / "metrics.jsonl").read_text()
         except FileNotFoundError:
@@ -127,16 +122,13 @@ class Run(Command):
         return [json.loads(line) for line in text.split("\n")[:-1]]
 
     def last(self) -> dict[str, Any]:
-        """The last line; zeros before the first."""
         lines = self.lines()
         return lines[-1] if lines else dict.fromkeys(FIXED_NAMES, 0) | {"dropped_steps": {}}
 
     def summary(self) -> dict[str, Any]:
-        """summary.json."""
         return json.loads((self.folder / "summary.json").read_text())
 
     def log(self, name: str) -> str:
-        """The log of a role, e.g. "actor-0"."""
         path = self.folder / "logs" / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -154,7 +146,6 @@ class Run(Command):
         return wait_for(look, what, within_s=within_s, context=self.diagnosis)
 
     def wait_until_learning(self, *, beyond: int = 0) -> dict[str, Any]:
-        """The first line with more learned steps than `beyond`."""
         self.wait_for(lambda: self.last()["learned_steps"] > beyond, f"learned more than {beyond}")
         return self.last()
 
@@ -171,13 +162,11 @@ class Run(Command):
         return found
 
     def kill_role(self, name: str) -> int:
-        """SIGKILL a role; returns its process id."""
         pid = self.pids()[name]
         os.kill(pid, signal.SIGKILL)
         return pid
 
     def wait_for_new(self, name: str, old_pid: int, *, within_s: float = 20.0) -> int:
-        """The process id of the role's next incarnation."""
         return self.wait_for(
             lambda: (pid := self.pids().get(name)) and pid != old_pid and pid,
             f"{name} is started again",
@@ -185,7 +174,6 @@ class Run(Command):
         )
 
     def monitor_address(self) -> str:
-        """Its monitor's address."""
 
         def look() -> str | None:
             for child in psutil.Process(self.process.pid).children():
@@ -217,7 +205,6 @@ class Run(Command):
         return summary
 
     def diagnosis(self) -> str:
-        """Logs and state for the message of a failed test."""
         parts = [f"--- output\n{self.output[-6000:]}"]
         for path in sorted((self.folder / "logs").glob("*.log")):
             parts.append(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}")
@@ -263,14 +250,12 @@ class System:
         return path
 
     def command(self, *arguments: str | Path) -> Command:
-        """Start any command."""
         words = [str(argument) for argument in arguments]
         command = Command(words, self.environment, self._next_output(), self.cwd)
         self._commands.append(command)
         return command
 
     def python(self, script: Path, *arguments: str | Path) -> Command:
-        """Start a Python program."""
         words = [str(argument) for argument in arguments]
         command = Command(
             words, self.environment, self._next_output(), self.cwd, program=[str(script)]
@@ -295,7 +280,6 @@ class System:
         return self._run(command, folder, within)
 
     def living(self) -> list[psutil.Process]:
-        """Every living process of this test, including orphans, without zombies."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -306,7 +290,6 @@ class System:
         return found
 
     def wait_until_nothing_lives(self, *, within_s: float) -> None:
-        """Wait until every process has ended."""
         wait_for(
             lambda: not self.living(),
             "every process has ended",
@@ -315,7 +298,6 @@ class System:
         )
 
     def kill_everything(self) -> None:
-        """Kill and reap everything after a failed test."""
         for process in self.living():
             process.kill()
         for command in self._commands:

@@ -102,7 +102,6 @@ class World:
         self.collector.take(member, Heartbeat(**fields), self.time_s)
 
     def look(self) -> None:
-        """Call the tuner, as the monitor does."""
         for directive in self.tuning.observe(self.collector.look(self.members, {}, self.time_s)):
             if isinstance(directive.payload, Note):
                 self.notes.append(directive.payload.text)
@@ -149,7 +148,6 @@ class World:
                 self.members = others + self._actors(wanted) + self.by_hand
 
     def told(self) -> list[tuple[str, int]]:
-        """The directed counts of workers, with their receivers."""
         return [(m.routing_id.decode(), m.message.values["count"]) for m in self.messages]
 
     def start_again(self, name: str, incarnation: str) -> None:

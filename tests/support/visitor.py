@@ -49,7 +49,6 @@ class Visitor:
         return Client(ZmqTransport(socket_), self.run, self.incarnation)
 
     def raw(self, endpoint: str) -> zmq.Socket[bytes]:
-        """A bare DEALER."""
         socket_ = self.context.socket(zmq.DEALER)
         self._sockets.append(socket_)
         socket_.linger = 0
@@ -57,13 +56,11 @@ class Visitor:
         return socket_
 
     def peers(self) -> Peers:
-        """The roles that serve others."""
         number = int(self.incarnation[:4], 16)
         hello = Hello("compressor", number, "here", os.getpid(), {}, forced=True)
         return self.ask(self.control, hello, Peers)
 
     def status(self) -> dict[str, Any]:
-        """The monitor's status of the run."""
         return json.loads(self.ask(self.control, StatusRequest(), Status).json)
 
     def endpoints(self) -> dict[str, str]:
@@ -91,7 +88,6 @@ class Visitor:
         return wait_for(look, f"{answer.__name__} answers {type(message).__name__}")
 
     def close(self) -> None:
-        """Close every socket."""
         for socket_ in self._sockets:
             socket_.close(linger=0)
         self.context.destroy(linger=0)

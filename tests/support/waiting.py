@@ -55,6 +55,5 @@ def wait_for(
 
 
 def run_python(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run Python in its own process to the end."""
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, **options)

@@ -75,7 +75,6 @@ class WholeRun(InProcessRun):
         self.start_all()
 
     def run(self, *, most_rounds: int = 4000) -> dict[str, Any]:
-        """Run until the end; returns the summary."""
         for _ in range(most_rounds):
             if not self.round():
                 break
@@ -85,7 +84,6 @@ class WholeRun(InProcessRun):
         return self.summary()
 
     def run_until(self, condition: Any, what: str, *, most_rounds: int = 2000) -> None:
-        """Run until the condition is true."""
         for _ in range(most_rounds):
             if condition():
                 return
@@ -101,16 +99,13 @@ class WholeRun(InProcessRun):
         return goes_on
 
     def summary(self) -> dict[str, Any]:
-        """The monitor's summary."""
         return json.loads((self.path / "summary.json").read_text())
 
     def lines(self) -> list[dict[str, Any]]:
-        """The metrics lines."""
         text = (self.path / "metrics.jsonl").read_text()
         return [json.loads(line) for line in text.splitlines()]
 
     def checkpoint(self) -> Checkpoint:
-        """The newest checkpoint."""
         checkpoint = load_newest(self.path / "checkpoints")
         assert checkpoint is not None
         return checkpoint
@@ -131,15 +126,12 @@ class WholeRun(InProcessRun):
             killed.close()
 
     def suspend(self, name: str) -> None:
-        """Suspend a role as SIGSTOP."""
         self.roles[name].step = lambda timeout_s: True
 
     def wake(self, name: str) -> None:
-        """Continue a role as SIGCONT."""
         del self.roles[name].step
 
     def close(self) -> None:
-        """Close the living roles and the run folder."""
         super().close()
         self._opened.close()
 

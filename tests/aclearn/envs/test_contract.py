@@ -16,9 +16,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from aclearn.config import EnvConfig
 from aclearn.distributions import distribution_of
-from aclearn.envs import make_vector_env
+from aclearn.errors import EnvironmentFailure
 from aclearn.types import OBSERVATION
 
 _NUMBERS = spaces.Box(-9.0, 9.0, (2,), np.float32)
@@ -51,21 +50,14 @@ class Given(gymnasium.Env[Any, Any]):
 
 
 @pytest.fixture
-def group_of():
-    made = []
-
+def group_of(make_group):
     def make(**given: Any):
         Given.given, Given.got = given, []
-        group = make_vector_env(
-            EnvConfig(id=f"{__name__}:Given"), num_envs=1, seed=0, step_timeout_s=60, max_faults=9
-        )
-        made.append(group)
+        group = make_group(f"{__name__}:Given", num_envs=1, max_faults=9)
         group.reset()
         return group
 
-    yield make
-    for group in made:
-        group.close()
+    return make
 
 
 def _step(group) -> Any:
@@ -225,36 +217,30 @@ def test_another_result_of_a_step_is_a_fault(group_of, caplog, given, said) -> N
     assert re.match(said, found), found
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (_SEEN, "reset returned array.* this is the API of gym before 0.26; .*reset.self, .*seed="),
-        ([0.0, 1.0], "info is 1.0 .float., expected a dict"),
-        ((_SEEN, None), "info is None"),
-    ],
-    ids=("an array", "a list of two numbers", "no info"),
-)
-def test_another_result_of_a_reset_is_a_fault(group_of, caplog, given, said) -> None:
-    group = group_of(terminated=True)
-    _step(group)
-    Given.given |= {"reset": given}
-    with pytest.raises(Exception, match=said):  # and the one that is made anew fails again
-        _step(group)
-
-
-class Seedless(gymnasium.Env[Any, Any]):
-    observation_space, action_space = _NUMBERS, spaces.Discrete(2)
-
+class Seedless(Given):
     def reset(self) -> Any:  # type: ignore[override]
         return _SEEN
 
 
-def test_a_reset_without_a_seed_is_named_as_the_old_api() -> None:
-    config = EnvConfig(id=f"{__name__}:Seedless")
-    group = make_vector_env(config, num_envs=1, seed=0, step_timeout_s=60, max_faults=0)
-    with pytest.raises(Exception, match=r"reset takes no seed: .* gym before 0\.26; derive the cl"):
+@pytest.mark.parametrize(
+    ("env", "given", "said"),
+    [
+        (
+            "Given",
+            _SEEN,
+            "reset returned array.* this is the API of gym .*reset.self, .*seed=",
+        ),
+        ("Given", [0.0, 1.0], "info is 1.0 .float., expected a dict"),
+        ("Given", (_SEEN, None), "info is None"),
+        ("Seedless", None, r"reset takes no seed: .* gym before 0\.26; derive the class"),
+    ],
+    ids=("an array", "a list of two numbers", "no info", "no seed"),
+)
+def test_another_result_or_form_of_a_reset_is_a_fault(make_group, env, given, said) -> None:
+    Given.given = {"reset": given}
+    group = make_group(f"{__name__}:{env}", num_envs=1, max_faults=0)
+    with pytest.raises(EnvironmentFailure, match=said):
         group.reset()
-    group.close()
 
 
 @pytest.mark.parametrize(

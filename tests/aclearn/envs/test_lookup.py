@@ -38,20 +38,14 @@ def make_nothing():
 @pytest.mark.parametrize(
     ("env_id", "said"),
     [
-        ("CartPol-v1", "did you mean CartPole-v1"),
         ("cartpole-v1", "did you mean CartPole-v1"),
-        ("CartPole", "did you mean CartPole-v1"),
         ("CartPole-v99", "did you mean CartPole-v1"),
         ("PonggNoFrameskip-v4", "did you mean ALE/Pong-v5"),
         ("ale_py:Breakoutt-v4", "did you mean ALE/Breakout-v5"),
-        ("pong-v4", "did you mean ALE/Pong-v5"),
-        ("not an id", "gymnasium knows no such environment"),
-        ("ALE/Pongg-v5", "did you mean ALE/Pong-v5"),
         ("ALE/SpaceInvader-v5", "did you mean ALE/SpaceInvaders-v5"),
-        ("ALE/space_invaders-v5", "ALE/SpaceInvaders-v5"),
+        ("not an id", "gymnasium knows no such environment"),
         ("no_such_module:make", "'no_such_module' cannot be imported.*PYTHONPATH"),
         ("no_such_module:Env-v0", "'no_such_module' cannot be imported"),
-        (f"{__name__}:Rooom", "no Rooom; did you mean Room"),
         (f"{__name__}:House.mak", "no House.mak; did you mean make"),
         (f"{__name__}:House.floors", "is an int, expected a callable"),
         (f"{__name__}:make_nothing", "returned a str of builtins, expected a gymnasium.Env"),
@@ -62,12 +56,9 @@ def test_an_id_that_names_nothing_is_explained(env_id, said):
         read_spec(EnvConfig(id=env_id))
 
 
-def test_a_factory_is_called_with_the_keyword_arguments():
+def test_a_factory_is_called_with_the_keyword_arguments_that_it_knows():
     assert maker(EnvConfig(id=f"{__name__}:Room", kwargs={"doors": 4}))().doors == 4
     assert maker(EnvConfig(id=f"{__name__}:House.make"))().doors == 1
-
-
-def test_a_keyword_argument_that_a_factory_does_not_know_is_told():
     with pytest.raises(EnvironmentFailure, match=r"(?s)cannot be made.*'windows'"):
         read_spec(EnvConfig(id=f"{__name__}:Room", kwargs={"windows": 1}))
 
@@ -75,7 +66,12 @@ def test_a_keyword_argument_that_a_factory_does_not_know_is_told():
 def test_a_module_in_front_of_an_id_is_imported_and_gymnasium_makes_the_rest():
     made = maker(EnvConfig(id="gymnasium.envs.classic_control:CartPole-v1"))()
     assert made.spec.id == "CartPole-v1"
+    # the time limit stays and the checking wrappers go
+    assert isinstance(made, gymnasium.wrappers.TimeLimit)
+    assert made.env is made.unwrapped
     made.close()
+    # the registry itself is unchanged
+    assert gymnasium.spec("CartPole-v1").order_enforce
 
 
 def make_two_agents():
@@ -127,15 +123,6 @@ def test_environments_of_an_extra_are_made_and_reset(env_id, module):
     )
     assert group.reset()["observation"].shape[0] == 1
     group.close()
-
-
-def test_the_time_limit_stays_and_the_checking_wrappers_go():
-    made = maker(EnvConfig(id="CartPole-v1"))()
-    assert isinstance(made, gymnasium.wrappers.TimeLimit)
-    assert made.env is made.unwrapped
-    made.close()
-    # the registry itself is unchanged
-    assert gymnasium.spec("CartPole-v1").order_enforce
 
 
 def test_an_atari_game_that_env_atari_does_not_prepare_is_told_in_one_line(caplog):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from aclearn.config import EnvConfig
-from aclearn.envs import make_vector_env, read_spec
+from aclearn.envs import read_spec
 from aclearn.errors import EnvironmentFailure
 from aclearn.rollout import EpisodeTracker, UnrollBuilder, UnrollCounter
 from aclearn.types import OBSERVATION, ActionBatch, PolicyVersion, UnrollSpec
@@ -17,21 +19,9 @@ E, A = 2, 3
 
 
 @pytest.fixture
-def make_relays():
+def make_relays(make_group):
     Relay.instances.clear()
-    groups = []
-
-    def make(action_mask=None, max_faults=3, env_id=RELAY, **kwargs):
-        config = EnvConfig(id=env_id, kwargs=kwargs, action_mask=action_mask)
-        group = make_vector_env(
-            config, num_envs=E, seed=7, step_timeout_s=20.0, max_faults=max_faults
-        )
-        groups.append(group)
-        return group
-
-    yield make
-    for group in groups:
-        group.close()
+    yield partial(make_group, RELAY, num_envs=E, seed=7)
     Relay.instances.clear()
 
 
@@ -142,31 +132,25 @@ def test_a_failure_in_the_first_reset_is_a_fault(make_relays, fault, reason):
     assert group.faults == {reason: 1}
 
 
-def test_numbers_that_no_agent_can_play_are_a_fault_of_its_environment(make_relays):
-    group = make_relays(env_id="tests.support.agents_env:Steer")
+def test_numbers_that_no_agent_can_play_are_a_fault_of_its_environment(make_group):
+    group = make_group("tests.support.agents_env:Steer")
     group.reset()
     group.send(np.array([[0.5], [-0.5], [np.nan], [0.5]], np.float32))
     assert group.recv().faulted.tolist() == [False, False, True, True]
     assert group.faults == {"action_range": 1}
 
 
-def test_masks_are_those_of_each_agents_info(make_relays):
-    group = make_relays(action_mask="info")
+def test_masks_are_those_of_each_agents_info_and_not_those_of_a_failed_episode(make_relays):
+    group = make_relays(action_mask="info", fault="nan reward", at=3)
     group.reset()
     allowed = [[t % 3 != choice for choice in range(3)] for t in range(5)]
     # blue waits, and all is allowed
     assert group.masks[:A].tolist() == [allowed[0], allowed[0], [True] * 3]
     step_of(group)
     assert group.masks[:A].tolist() == [allowed[1]] * 3
-
-
-def test_a_mask_of_a_failed_episode_does_not_stay(make_relays):
-    group = make_relays(action_mask="info", fault="nan reward", at=3)
-    group.reset()
-    for _ in range(3):
-        step = step_of(group)
-    assert marks(step.faulted) == ["rgb", ""]
-    assert group.masks[:A].tolist() == [[False, True, True]] * 2 + [[True] * 3]
+    step_of(group)
+    assert marks(step_of(group).faulted) == ["rgb", ""]
+    assert group.masks[:A].tolist() == [allowed[0], allowed[0], [True] * 3]
 
 
 @pytest.mark.parametrize(
@@ -199,37 +183,3 @@ def test_environments_without_possible_agents_and_with_turns_are_refused():
         read_spec(EnvConfig(id=f"{__name__}:Nameless"))
     with pytest.raises(EnvironmentFailure, match=r"ParallelEnv; use its parallel_env$"):
         read_spec(EnvConfig(id=f"{__name__}:OneByOne"))
-
-
-def test_a_real_environment_goes_as_in_a_plain_loop():
-    mpe = pytest.importorskip("mpe2.simple_spread_v3")
-    plain = mpe.parallel_env(N=2, max_cycles=6)
-    kwargs = {"N": 2, "max_cycles": 6}
-    group = make_vector_env(
-        EnvConfig(id="mpe2.simple_spread_v3:parallel_env", kwargs=kwargs),
-        num_envs=1, seed=3, step_timeout_s=60.0, max_faults=0,
-    )  # fmt: skip
-    shown, _ = plain.reset(seed=3)
-    rows = group.reset()[OBSERVATION]
-    rng, ends = np.random.default_rng(0), 0
-    for _ in range(20):
-        np.testing.assert_array_equal(rows, np.stack([shown[a] for a in plain.possible_agents]))
-        actions = rng.integers(5, size=2)
-        over = not plain.agents
-        if over:
-            shown, rewards = plain.reset()[0], dict.fromkeys(plain.possible_agents, 0.0)
-        else:
-            taken = dict(zip(plain.possible_agents, actions.tolist(), strict=True))
-            shown, rewards, _, cut, _ = plain.step(taken)
-            ends += all(cut.values())
-        group.send(actions)
-        step = group.recv()
-        rows = step.observations[OBSERVATION]
-        assert (
-            step.rewards.tolist()
-            == np.float32([rewards[a] for a in plain.possible_agents]).tolist()
-        )
-        assert step.reset.all() == over
-    assert ends == 3
-    group.close()
-    plain.close()

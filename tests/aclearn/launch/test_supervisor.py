@@ -145,7 +145,9 @@ def test_the_failure_tells_name_exit_and_the_last_traceback(stage: Stage) -> Non
     assert _state(supervisor, "actor-7") == "failed"
 
 
-def test_a_role_that_gives_up_is_not_restarted(stage: Stage) -> None:
+def test_a_role_that_gives_up_is_not_restarted_and_a_kill_from_outside_is_called_by_its_signal(
+    stage: Stage,
+) -> None:
     source = f"import sys; print('no such game: Pongg'); sys.exit({EXIT_GIVE_UP})"
     supervisor = stage.supervise(stage.role("actor-0", source), max_restarts=5)
     supervisor.start()
@@ -153,6 +155,12 @@ def test_a_role_that_gives_up_is_not_restarted(stage: Stage) -> None:
         stage.collect(supervisor, lambda: False, "it gives up")
     assert stage.log("actor-0").count("no such game") == 1
     assert [status.restarts for status in supervisor.roles()] == [0]
+
+    supervisor = stage.supervise(stage.role("actor-1", _WAITS), max_restarts=0)
+    supervisor.start()
+    psutil.Process(_pid(supervisor, "actor-1")).kill()
+    with pytest.raises(RoleFailure, match="killed by SIGKILL, not by the supervisor"):
+        stage.collect(supervisor, lambda: False, "it is noticed")
 
 
 def test_each_role_has_a_budget_of_its_own_and_is_told_of_its_earlier_starts(stage: Stage) -> None:
@@ -191,14 +199,6 @@ def test_a_silent_role_is_killed_restarted_and_counted_against_its_budget(stage:
     with pytest.raises(RoleFailure, match="killed: silent for 20 s; no restart is left after 1"):
         stage.collect(supervisor, lambda: False, "the budget is spent")
     assert not supervisor.kill("actor-0", "nothing left to kill")
-
-
-def test_a_kill_from_outside_is_called_by_its_signal(stage: Stage) -> None:
-    supervisor = stage.supervise(stage.role("actor-0", _WAITS), max_restarts=0)
-    supervisor.start()
-    psutil.Process(_pid(supervisor, "actor-0")).kill()
-    with pytest.raises(RoleFailure, match="killed by SIGKILL, not by the supervisor"):
-        stage.collect(supervisor, lambda: False, "it is noticed")
 
 
 def test_stop_lets_roles_end_in_order_and_kills_and_names_those_that_do_not(stage: Stage) -> None:
@@ -256,6 +256,9 @@ def test_a_role_is_added_and_removed_while_the_others_run(stage: Stage) -> None:
     stage.wait_for_log("actor-1", "ready")
     with pytest.raises(ValueError, match="'actor-1' is taken"):
         supervisor.add(stage.role("actor-1", _ORDERLY))
+    for call in (lambda: supervisor.kill("actor-9", "x"), lambda: supervisor.remove("actor-9")):
+        with pytest.raises(ValueError, match="no role is named 'actor-9'; there are: actor-0"):
+            call()
 
     supervisor.remove("actor-1")
     events = stage.collect(supervisor, lambda: len(supervisor.roles()) == 1, "it has left")
@@ -305,13 +308,6 @@ def test_a_role_that_does_not_leave_in_time_is_killed_by_poll(stage: Stage) -> N
     events = stage.collect(supervisor, lambda: supervisor.roles() == [], "it is gone")
     assert events[-1] == "actor-0 removed"
     assert stage.gone(pid)
-
-
-def test_an_unknown_name_is_answered_with_the_known_ones(stage: Stage) -> None:
-    supervisor = stage.supervise(stage.role("actor-0", _WAITS))
-    for call in (lambda: supervisor.kill("actor-9", "x"), lambda: supervisor.remove("actor-9")):
-        with pytest.raises(ValueError, match="no role is named 'actor-9'; there are: actor-0"):
-            call()
 
 
 def test_a_program_or_log_that_cannot_be_opened_fails_at_once_by_name(stage: Stage) -> None:

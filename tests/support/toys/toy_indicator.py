@@ -34,8 +34,6 @@ class EntropyPerStep(Indicator):
 
 
 class Gives(Indicator):
-    """Gives the value of its argument."""
-
     names = ("given",)
 
     def __init__(self, value=math.nan, name="given"):
@@ -46,8 +44,6 @@ class Gives(Indicator):
 
 
 class Named(Indicator):
-    """Has the names of its argument."""
-
     def __init__(self, names):
         self.names = names
 
