@@ -122,14 +122,8 @@ def run_tuner(
     most: int = MOST,
 ) -> Result:
     """Result of the tuner's rule."""
-    names = ("every_s", "settle_s", "longest_gap_s", "temperature", "cooling")
-    tuner = Tuner(
-        dict(zip(NAMES, start, strict=True)),
-        dict.fromkeys(NAMES, most),
-        **{name: getattr(config, name) for name in names},
-        restart_search_share=config.restart_search_share,
-        rng=random.Random(seed),
-    )
+    counts = dict(zip(NAMES, start, strict=True))
+    tuner = Tuner(counts, dict.fromkeys(NAMES, most), config, random.Random(seed))
     return simulate(tuner, load, total_s)
 
 
@@ -143,7 +137,8 @@ def run_ga3c(
 ) -> Result:
     """Result of GA3C's rule: 20 s a step, unless `step_s` gives it as many steps as another."""
     counts, most = dict(zip(NAMES, start, strict=True)), dict.fromkeys(NAMES, MOST)
-    rule = Ga3cRule(counts, most, every_s=step_s, rng=random.Random(seed))
+    config = TunerConfig(every_s=step_s)
+    rule = Ga3cRule(counts, most, config, random.Random(seed))
     return simulate(rule, load, total_s)
 
 

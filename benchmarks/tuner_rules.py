@@ -7,9 +7,9 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aclearn.control.tuner.decision import Decision, Verdict
+from aclearn.config import TunerConfig
+from aclearn.control.tuner.decision import Decision
 from aclearn.control.tuner.rate_window import RateWindow, Reading
-from aclearn.control.tuner.setting_stats import Estimate
 
 #: Seconds after which GA3C's rule reverts counts that the roles have not applied.
 _TAKEOVER_S = 30.0
@@ -19,32 +19,33 @@ class Rule:
     """A rule with the methods of `Tuner`, as its plug-in calls them. It has no memory."""
 
     temperature, frozen = 0.0, False
-    kept_estimate = Estimate()
 
     def __init__(
-        self, start: Mapping[str, int], most: Mapping[str, int], *, rng: random.Random
+        self,
+        start: Mapping[str, int],
+        most: Mapping[str, int],
+        config: TunerConfig,
+        rng: random.Random,
     ) -> None:
         self._counts, self._most, self._rng = dict(start), dict(most), rng
+        self._every_s = config.every_s
+        self._window = RateWindow(settle_s=config.settle_s, longest_gap_s=config.longest_gap_s)
         self.kept = dict(start)
-        self.rate: float | None = None
 
-    def propose(self, suggested: str | None = None) -> dict[str, int]:
+    def propose(self) -> dict[str, int]:
         """The counts that should run now."""
         return dict(self._counts)
 
-    def best(self) -> None:
-        """None: no counts are remembered."""
-
     def _decide(
-        self, verdict: Verdict, reason: str, counts: dict[str, int], seconds: float | None
+        self, verdict: str, reason: str, counts: dict[str, int], reading: Reading | None
     ) -> Decision:
         return Decision(
             verdict=verdict,
             reason=reason,
             counts=counts,
             kept=dict(self.kept),
-            rate=self.rate if seconds else None,
-            window_s=seconds,
+            rate=reading.rate if reading else None,
+            window_s=reading.window_s if reading else None,
             baseline=None,
             change=None,
             noise=0.0,
@@ -68,17 +69,9 @@ class Ga3cRule(Rule):
     counts that they never apply are reverted.
     """
 
-    def __init__(
-        self,
-        start: Mapping[str, int],
-        most: Mapping[str, int],
-        *,
-        every_s: float,
-        rng: random.Random,
-        **unused: Any,
-    ) -> None:
-        super().__init__(start, most, rng=rng)
-        self._step_s, self._window_s, self._old_count = every_s, every_s / 2, 0
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._window_s, self._old_count = self._every_s / 2, 0
         self._asked_at: float | None = None
         self._began: tuple[float, int, str] | None = None
 
@@ -90,27 +83,28 @@ class Ga3cRule(Rule):
         *,
         incarnation: str = "",
         **unused: Any,
-    ) -> list[Decision]:
+    ) -> Decision | None:
         """Take a sample; the end of a window decides."""
         if self._asked_at is None:
             self._asked_at = now
         if any(counts.get(name) != count for name, count in self._counts.items()):
             self._began = None
             if now - self._asked_at <= _TAKEOVER_S:
-                return []
-            return [self._end("given up", f"the roles run {dict(counts)}; reverted")]
+                return None
+            return self._end("given up", f"the roles run {dict(counts)}; reverted")
         if self._began is None or self._began[2] != incarnation or counter < self._began[1]:
             self._began = (now, counter, incarnation)
-            return []
+            return None
         seconds, count = now - self._began[0], counter - self._began[1]
         if seconds < self._window_s:
-            return []
+            return None
         worse, old = count < self._old_count, self._old_count
-        self._old_count, self._window_s, self.rate = count, self._step_s, count / seconds
+        self._old_count, self._window_s = count, self._every_s
         reason = f"counted {count} after {old} in the window before"
-        return [self._end("rejected" if worse else "accepted", reason, seconds)]
+        reading = Reading(count / seconds, seconds)
+        return self._end("rejected" if worse else "accepted", reason, reading)
 
-    def _end(self, verdict: Verdict, reason: str, seconds: float | None = None) -> Decision:
+    def _end(self, verdict: str, reason: str, reading: Reading | None = None) -> Decision:
         """Keep or revert the step, then take the next one."""
         measured = dict(self._counts)
         if verdict == "accepted":
@@ -124,43 +118,31 @@ class Ga3cRule(Rule):
             if self._counts != self.kept or set(self._most.values()) == {1}:
                 break
         self._asked_at = self._began = None
-        return self._decide(verdict, reason, measured, seconds)
+        return self._decide(verdict, reason, measured, reading)
 
 
 class Sweep(Rule):
     """Every setting for a window once a round, in random order."""
 
-    def __init__(
-        self,
-        start: Mapping[str, int],
-        most: Mapping[str, int],
-        *,
-        every_s: float,
-        settle_s: float,
-        longest_gap_s: float,
-        rng: random.Random,
-        **unused: Any,
-    ) -> None:
-        super().__init__(start, most, rng=rng)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._left: list[Sequence[int]] = []
-        self._every_s = every_s
-        self._window = RateWindow(settle_s=settle_s, longest_gap_s=longest_gap_s)
 
     def observe(
         self, now: float, counter: int, counts: Mapping[str, int], **unused: Any
-    ) -> list[Decision]:
+    ) -> Decision | None:
         """Take a sample; the end of a window begins that of the next setting."""
         runs = all(counts.get(name) == count for name, count in self._counts.items())
         reading = self._window.observe(now, counter, runs=runs)
         if not isinstance(reading, Reading) or reading.window_s < self._every_s:
-            return []
-        self._window.begin()
-        self.rate, measured = reading.rate, self._counts
+            return None
+        self._window.begin(now)
+        measured = self._counts
         if not self._left:
             every = list(itertools.product(*(range(1, most + 1) for most in self._most.values())))
             self._left = self._rng.sample(every, len(every))
         self._counts = self.kept = dict(zip(self._most, self._left.pop(), strict=True))
-        return [self._decide("kept", "sweep", measured, reading.window_s)]
+        return self._decide("kept", "sweep", measured, reading)
 
 
 RULES: dict[str, type[Rule]] = {"ga3c": Ga3cRule, "sweep": Sweep}

@@ -25,7 +25,7 @@ from aclearn.config.load import (
 )
 from aclearn.config.loss import LossConfig
 from aclearn.config.model import Config, RunConfig, doubts
-from aclearn.config.monitor import MonitorConfig, TunerConfig
+from aclearn.config.monitor import TUNED_COUNTS, MonitorConfig, TunerConfig
 from aclearn.config.network import NetworkConfig
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.predictor import PredictorConfig
@@ -34,6 +34,7 @@ from aclearn.config.shipped import shipped_config, shipped_configs, summary_of
 
 __all__ = [
     "MAX_PROCESSES",
+    "TUNED_COUNTS",
     "ActorsConfig",
     "CompressorConfig",
     "Config",

@@ -135,6 +135,13 @@ class MetricsConfig(Group):
 
 TunedCount = Literal["predictors", "trainers", "actors"]
 
+TUNED_COUNTS: dict[str, tuple[str, str]] = {
+    "predictors": ("predictor", "workers"),
+    "trainers": ("trainer", "workers"),
+    "actors": ("actors", "processes"),
+}
+"""The group and key of each count that the tuner can change."""
+
 
 class TunerConfig(Group):
     """The annealing tuner, which changes worker counts during the run (GA3C)."""
@@ -225,11 +232,7 @@ class TunerConfig(Group):
                 f"lower it to {self.longest_gap_s / 2:g} s or less, "
                 f"or raise tuner.every_s to {4 * heartbeat_s:g} s or more"
             )
-        for count, section, number in (
-            ("predictors", "predictor", "workers"),
-            ("trainers", "trainer", "workers"),
-            ("actors", "actors", "processes"),
-        ):
+        for count, (section, number) in TUNED_COUNTS.items():
             if count not in self.counts or (
                 count == "predictors" and config.actors.inference == "local"
             ):

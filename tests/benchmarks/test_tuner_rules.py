@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from aclearn.config import TunerConfig
+
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from tuner_rules import Ga3cRule, Sweep
@@ -26,8 +28,8 @@ class _Scripted:
 
 
 def _rule(rng=None, most: int = 4) -> Ga3cRule:
-    chosen = rng or random.Random(0)
-    return Ga3cRule(TWO, dict.fromkeys(TWO, most), every_s=10.0, settle_s=3.0, rng=chosen)
+    config = TunerConfig(every_s=10.0, settle_s=3.0)
+    return Ga3cRule(TWO, dict.fromkeys(TWO, most), config, rng or random.Random(0))
 
 
 def test_it_compares_bare_counts_and_never_runs_what_it_reverts_to() -> None:
@@ -35,9 +37,9 @@ def test_it_compares_bare_counts_and_never_runs_what_it_reverts_to() -> None:
     decided = []
     for seconds, counted in ((5.0, 100), (10.0, 150), (10.0, 120)):
         counts = rule.propose()
-        assert rule.observe(now, 0, counts) == []
+        assert rule.observe(now, 0, counts) is None
         now += seconds
-        decided += rule.observe(now, counted, counts)
+        decided.append(rule.observe(now, counted, counts))
     # half a window first, so that the second is accepted though its rate is lower: 15 against 20
     assert [(d.verdict, d.rate) for d in decided] == [
         ("accepted", 20.0),
@@ -85,7 +87,7 @@ def test_it_takes_the_steps_of_the_published_code() -> None:
         wanted = rule.propose()
         rule.observe(now, 1000, wanted)
         now += 10.0
-        [decision] = rule.observe(now, 1000 + count, wanted)
+        decision = rule.observe(now, 1000 + count, wanted)
         assert decision.counts == wanted
         ran.append(tuple(rule.propose().values()))
     assert ran == _as_published(counted, random.Random(11), most=8)
@@ -94,11 +96,11 @@ def test_it_takes_the_steps_of_the_published_code() -> None:
 def test_a_window_begins_when_the_roles_run_the_counts_and_anew_with_another_trainer() -> None:
     rule = _rule()
     other = {"predictors": 2, "trainers": 1}
-    assert rule.observe(0.0, 0, other) == []
-    assert rule.observe(4.0, 100, TWO, incarnation="a") == []
-    assert rule.observe(8.0, 5, TWO, incarnation="b") == []
-    assert rule.observe(12.0, 25, TWO, incarnation="b") == []
-    [decision] = rule.observe(13.0, 35, TWO, incarnation="b")
+    assert rule.observe(0.0, 0, other) is None
+    assert rule.observe(4.0, 100, TWO, incarnation="a") is None
+    assert rule.observe(8.0, 5, TWO, incarnation="b") is None
+    assert rule.observe(12.0, 25, TWO, incarnation="b") is None
+    decision = rule.observe(13.0, 35, TWO, incarnation="b")
     assert (decision.rate, decision.window_s) == (pytest.approx(30 / 5), 5.0)
 
 
@@ -107,22 +109,16 @@ def test_counts_that_are_not_taken_over_are_reverted_after_half_a_minute() -> No
     rule.observe(0.0, 0, TWO)
     rule.observe(5.0, 100, TWO)
     trial = rule.propose()
-    assert rule.observe(6.0, 100, TWO) == []
-    assert rule.observe(36.0, 100, TWO) == []
-    [decision] = rule.observe(36.5, 100, TWO)
+    assert rule.observe(6.0, 100, TWO) is None
+    assert rule.observe(36.0, 100, TWO) is None
+    decision = rule.observe(36.5, 100, TWO)
     assert (decision.verdict, decision.counts, decision.kept) == ("given up", trial, TWO)
 
 
 def test_a_sweep_tries_each_setting_once_a_round() -> None:
     most = {"predictors": 3, "trainers": 2}
-    rule = Sweep(
-        dict.fromkeys(most, 1),
-        most,
-        every_s=1.0,
-        settle_s=0.0,
-        longest_gap_s=1.0,
-        rng=random.Random(0),
-    )
+    config = TunerConfig(every_s=1.0, settle_s=0.0)
+    rule = Sweep(dict.fromkeys(most, 1), most, config, random.Random(0))
     tried, now = [], 0.0
     while len(tried) < 18:
         now += 0.5

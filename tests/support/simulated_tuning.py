@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from aclearn.config import TunerConfig
 from aclearn.control.tuner.tuner import Tuner
 
 
@@ -13,21 +14,9 @@ class Run:
     def __init__(self, rate, start=None, most=None, **changes) -> None:
         self.now, self.counter, self.rate = 0.0, 0.0, rate
         start = start or {"predictors": 1, "trainers": 1}
-        settings = {
-            "every_s": 10.0,
-            "settle_s": 2.0,
-            "longest_gap_s": 5.0,
-            "temperature": 0.0,
-            "cooling": 0.85,
-            "restart_search_share": 0.2,
-            "takeover_s": 30.0,
-        }
-        self.tuner = Tuner(
-            start,
-            most or dict.fromkeys(start, 4),
-            rng=random.Random(7),
-            **(settings | changes),
-        )
+        settings = {"every_s": 10.0, "settle_s": 2.0, "temperature": 0.0} | changes
+        most = most or dict.fromkeys(start, 4)
+        self.tuner = Tuner(start, most, TunerConfig(**settings), random.Random(7))
         self.hint: str | None = None
         self.incarnation, self.deaths = "t", 0
         self.running: dict[str, int] | None = None  # set: the running counts, whatever is wanted
@@ -35,14 +24,20 @@ class Run:
         self.path: list[dict[str, int]] = []
 
     def sample(self, seconds: float = 0.5) -> list:
-        wanted = self.tuner.propose(self.hint)
+        wanted = self.tuner.propose()
         running = wanted if self.running is None else self.running
         self.now += seconds
         self.counter += seconds * self.rate(running)
-        decided = self.tuner.observe(
-            self.now, round(self.counter), running, incarnation=self.incarnation, deaths=self.deaths
+        decision = self.tuner.observe(
+            self.now,
+            round(self.counter),
+            running,
+            incarnation=self.incarnation,
+            deaths=self.deaths,
+            hint=self.hint,
         )
         self.path.append(wanted)
+        decided = [] if decision is None else [decision]
         self.decisions += decided
         return decided
 

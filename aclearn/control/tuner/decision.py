@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
-
-Verdict = Literal[
-    "baseline",  # the kept setting's first windows
-    "kept",  # the kept setting was measured again
-    "suspect",  # the kept setting deviates; a second window decides
-    "restarted",  # it deviates twice: the search starts again
-    "repeat",  # a trial within the noise is measured again
-    "accepted",
-    "rejected",
-    "given up",  # the roles did not apply the counts, or died of them
-    "adopted",  # the kept counts cannot be applied either: the running counts are kept
-    "discarded",  # the window was broken and begins again
-    "idle",  # nothing was counted: no decision
-]
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One reading and the decision on it; its fields are those of a line of `tuner.jsonl`.
+    """One reading and the decision on it: the fields of a line of `tuner.jsonl`.
 
-    Attributes:
-        verdict: in a word; `reason` explains it.
-        counts: the measured counts.
-        kept: the counts that are kept from now on.
-        rate: of the objective, per second; None without a whole window.
-        window_s: length of that window, in seconds.
-        baseline: estimated rate of the counts kept before; None before there is one.
-        change: relative change from the baseline to the trial's estimate.
-        noise: relative standard deviation of a full window.
-        temperature: after this decision.
-        state: searching or frozen, after this decision.
+    docs/metrics.md has the verdicts. Rates are per second, changes and noise relative; what was
+    not measured is None.
     """
 
-    verdict: Verdict
+    verdict: str
     reason: str
     counts: dict[str, int]
     kept: dict[str, int]
@@ -47,7 +24,7 @@ class Decision:
     change: float | None
     noise: float
     temperature: float
-    state: Literal["searching", "frozen"]
+    state: str
 
     @property
     def label(self) -> str:

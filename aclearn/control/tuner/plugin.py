@@ -10,22 +10,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from aclearn.config import Config
+from typing_extensions import override
+
+from aclearn.config import TUNED_COUNTS, Config
 from aclearn.control.decision_log import DecisionLog
 from aclearn.control.directives import Note, SetActors, SetWorkers
 from aclearn.control.plugin import Directive, Indicators, MemberIndicators, MonitorPlugin
 from aclearn.control.tuner.decision import Decision
-from aclearn.control.tuner.remembered_counts import RememberedCounts
+from aclearn.control.tuner.remembered_counts import RememberedCounts, fit
 from aclearn.control.tuner.tuner import Tuner
 from aclearn.metrics import TUNER_FROZEN, TUNER_TEMPERATURE, find_bottleneck
 from aclearn.runs import TUNER_FILE
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Longest wait for all actors from the trainer's first heartbeat.
+#: Longest wait for all actors from the trainer's first heartbeat, in seconds.
 _ACTORS_WITHIN_S = 60.0
-#: Seconds in which surplus actors leave after a reduction, as in the supervisor.
-_LEAVE_WITHIN_S = 10.0
 #: A heartbeat is overdue after this many intervals.
 _HEARTBEATS_LATE = 1.5
 
@@ -40,8 +40,8 @@ class TunerPlugin(MonitorPlugin):
     takes the best ones of earlier runs of this machine and configuration, or the configured ones.
 
     Args:
-        config: of the run; `most_counts` is not empty.
-        run_dir: the run's folder, which gets the decisions.
+        config: `most_counts` of it is not empty.
+        run_dir: gets the log of decisions.
         workers_of: count of workers → the role that runs them.
         show: takes each decision.
 
@@ -57,86 +57,76 @@ class TunerPlugin(MonitorPlugin):
         *,
         show: Show | None = None,
     ) -> None:
-        tuner, most = config.tuner, most_counts(config)
-        self._objective, self._workers_of, self._show = tuner.objective, dict(workers_of), show
-        #: Which count to raise when this role is the bottleneck.
-        self._count_of = {role: count for count, role in workers_of.items()} | {"actor": "actors"}
-        self._late_after_s = _HEARTBEATS_LATE * config.monitor.heartbeat_every_s
+        self._config, self._most, self._show = config, most_counts(config), show
+        #: Count → the role that it counts.
+        self._roles = {"actors": "actor", **workers_of}
         self._log = DecisionLog(run_dir / TUNER_FILE)
-        self._memory = RememberedCounts(config) if tuner.remember else None
+        self._memory = RememberedCounts(config) if config.tuner.remember else None
         self._notes: list[str] = []
         configured = {
-            "predictors": config.predictor.workers if _has_predictors(config) else 0,
-            "trainers": config.trainer.workers,
-            "actors": config.actors.processes,
+            name: getattr(getattr(config, group), key)
+            for name, (group, key) in TUNED_COUNTS.items()
         }
-        self._fixed = {name: count for name, count in configured.items() if name not in most}
-        last = self._log.last_line
+        if config.actors.inference != "predictor":
+            configured["predictors"] = 0
+        self._fixed = {name: count for name, count in configured.items() if name not in self._most}
         self._tuner = Tuner(
-            self._start(last.get("kept"), most, configured),
-            most,
-            every_s=tuner.every_s,
-            settle_s=tuner.settle_s,
-            longest_gap_s=tuner.longest_gap_s,
-            temperature=tuner.temperature,
-            cooling=tuner.cooling,
-            restart_search_share=tuner.restart_search_share,
-            rng=random.Random(config.run.seed),
+            self._start() or {name: configured[name] for name in self._most},
+            self._most,
+            config.tuner,
+            random.Random(config.run.seed),
         )
-        temperature = last.get("temperature")
-        if isinstance(temperature, int | float) and 0.0 <= temperature <= tuner.temperature:
+        temperature = self._log.last_line.get("temperature")
+        if isinstance(temperature, int | float) and 0.0 <= temperature <= config.tuner.temperature:
             self._tuner.temperature = float(temperature)
-        self._wanted = self._tuner.propose()
         self._trainer_s: float | None = None
         self._complete = False
-        self._fewer_actors_s = float("-inf")
-        self._remembered: dict[str, int] | None = None
-        self._tried = False
         self._last: Decision | None = None
         self._verdicts: Counter[str] = Counter()
 
-    def _start(
-        self, kept: Any, most: Mapping[str, int], configured: Mapping[str, int]
-    ) -> dict[str, int]:
-        if _fits(kept, most):
+    def _start(self) -> dict[str, int] | None:
+        kept: Any = self._log.last_line.get("kept")
+        if fit(kept, self._most):
             return dict(kept)
-        found = self._memory.read() if self._memory else None
-        if self._memory is not None and found is not None and _fits(found, most):
-            counts = counts_in_words(found)
-            self._note(
-                f"tuner: starts from {counts}, the best of an earlier run ({self._memory.path})"
-            )
-            return found
-        return {name: configured[name] for name in most}
+        if self._memory is None or (found := self._memory.read(self._most)) is None:
+            return None
+        counts = _in_words(found)
+        self._note(f"tuner: starts from {counts}, the best of an earlier run ({self._memory.path})")
+        return found
 
+    @override
     def observe(self, indicators: Indicators) -> Sequence[Directive]:
-        """Directives after new heartbeats; each of the trainer's is a sample of the objective."""
         for heartbeat in indicators.heartbeats:
             counts = heartbeat.role == "trainer" and not heartbeat.final
             if counts and self._is_complete(indicators, heartbeat.heard_s):
                 self._sample(indicators, heartbeat)
+        cause = self._last.cause() if self._last else {}
+        directives = [
+            Directive("supervisor", SetActors(count), cause)
+            if name == "actors"
+            else Directive(self._roles[name], SetWorkers(count), cause)
+            for name, count in self._tuner.propose().items()
+        ]
         notes, self._notes = self._notes, []
-        return [*self._directives(), *(Directive("monitor", Note(text)) for text in notes)]
+        return [*directives, *(Directive("monitor", Note(text)) for text in notes)]
 
+    @override
     def gauges(self) -> dict[str, Any]:
-        """Current numbers, and the count of each verdict.
-
-        `tuner_rate` and `tuner_baseline` appear once they are known.
-        """
-        last = self._last
-        gauges = {f"tuner_{name}": float(count) for name, count in self._wanted.items()} | {
+        last, wanted = self._last, self._tuner.propose()
+        gauges = {
+            **{f"tuner_{name}": float(count) for name, count in wanted.items()},
             TUNER_TEMPERATURE: self._tuner.temperature,
             TUNER_FROZEN: float(self._tuner.frozen),
             "tuner_noise": last.noise if last else 0.0,
             "tuner_verdicts": dict(self._verdicts),
             "tuner_file_warnings": self._memory.warnings if self._memory else 0,
         }
-        rates = {"tuner_rate": self._tuner.rate, "tuner_baseline": last and last.baseline}
+        rates = {"tuner_rate": last and last.rate, "tuner_baseline": last and last.baseline}
         return gauges | {name: rate for name, rate in rates.items() if rate is not None}
 
+    @override
     def close(self) -> None:
-        """Save the best counts and close the log."""
-        if self._tried:
+        if self._verdicts["accepted"] or self._verdicts["rejected"]:
             self._remember()
         self._log.close()
 
@@ -145,126 +135,84 @@ class TunerPlugin(MonitorPlugin):
         self._notes.append(text)
         _LOGGER.info("event=tuner text=%r", text)
 
-    def _directives(self) -> list[Directive]:
-        cause = self._last.cause() if self._last else {}
-        return [
-            Directive(self._workers_of[name], SetWorkers(count), cause)
-            if name in self._workers_of
-            else Directive("supervisor", SetActors(count), cause)
-            for name, count in self._wanted.items()
-        ]
-
     def _sample(self, indicators: Indicators, trainer: MemberIndicators) -> None:
-        now = trainer.heard_s
-        for decision in self._tuner.observe(
+        now, counters = trainer.heard_s, trainer.counters
+        counter = counters.get("learned_steps", 0)
+        if self._config.tuner.objective == "tps":
+            counter = counters.get("batches", counters.get("updates", 0))
+        bottleneck = find_bottleneck(indicators.line).role
+        decision = self._tuner.observe(
             now,
-            self._counter(trainer),
-            self._running(indicators, now),
+            counter,
+            self._running(indicators),
             incarnation=trainer.incarnation,
             deaths=indicators.deaths,
             silence_s=self._silence_s(indicators, now),
-        ):
+            hint=next((name for name, role in self._roles.items() if role == bottleneck), None),
+        )
+        if decision is not None:
             self._take(decision, now)
-        bottleneck = find_bottleneck(indicators.line).role
-        wanted = self._tuner.propose(self._count_of.get(bottleneck or ""))
-        if wanted.get("actors", 0) < self._wanted.get("actors", 0):
-            self._fewer_actors_s = now
-        self._wanted = wanted
 
     def _is_complete(self, indicators: Indicators, now: float) -> bool:
-        """Whether every role has reported once; before, the rate is that of a start."""
+        """Whether every actor has reported once; before, the rate is that of a start."""
         if not self._complete:
-            if self._trainer_s is None or now < self._trainer_s:
-                self._trainer_s = now
+            self._trainer_s = now if self._trainer_s is None else min(now, self._trainer_s)
             there = len(indicators.of_role("actor"))
-            expected = self._wanted.get("actors", indicators.expected["actor"])
-            self._complete = there >= expected
-            self._fewer_actors_s = now  # a run may start with more actors than it ended with
-            if not self._complete and now - self._trainer_s >= _ACTORS_WITHIN_S:
-                self._complete = True
+            expected = self._tuner.propose().get("actors", indicators.expected["actor"])
+            late = now - self._trainer_s >= _ACTORS_WITHIN_S
+            self._complete = late or there >= expected
+            if there < expected and late:
                 self._note(f"tuner: begins with {there} of {expected} actors, see their logs")
         return self._complete
 
-    def _running(self, indicators: Indicators, now: float) -> dict[str, int]:
+    def _running(self, indicators: Indicators) -> dict[str, int]:
         """The running counts, without those of roles that have processes yet to report theirs."""
-        there = len(indicators.of_role("actor"))
-        if not 0.0 <= now - self._fewer_actors_s < _LEAVE_WITHIN_S:
-            # more were started by hand; the supervisor controls its own only
-            there = min(there, self._wanted.get("actors", 0))
-        running = {"actors": there}
-        for name, role in self._workers_of.items():
-            workers = [member.workers for member in indicators.of_role(role)]
-            # a process with another count decides
-            other = [count for count in workers if count != self._wanted.get(name)]
-            count = other[0] if other else self._wanted.get(name)
-            if workers and count is not None and None not in workers:
-                running[name] = count
+        running = {}
+        for name, wanted in self._tuner.propose().items():
+            members = indicators.of_role(self._roles[name])
+            workers = [n for member in members if (n := member.workers) is not None]
+            if name == "actors":
+                # those with larger numbers were started by hand
+                running[name] = sum(member.number < self._most[name] for member in members)
+            elif workers and len(workers) == len(members):
+                # a process with another count decides
+                running[name] = min(workers, key=lambda count: count == wanted)
         return running
 
     def _silence_s(self, indicators: Indicators, now: float) -> float:
         """Seconds that the latest heartbeat is overdue: a death is noticed only then."""
-        roles = {
-            "actor",
-            *self._workers_of.values(),
-        }  # a compressor may be silent over a long chain
+        roles = self._roles.values()  # a compressor may be silent over a long chain
         heard = [member.heard_s for member in indicators.members if member.role in roles]
-        return max(0.0, now - min(heard, default=now) - self._late_after_s)
-
-    def _counter(self, trainer: MemberIndicators) -> int:
-        counters = trainer.counters
-        if self._objective == "tps":
-            return counters.get("batches", counters.get("updates", 0))
-        return counters.get("learned_steps", 0)
+        late_s = _HEARTBEATS_LATE * self._config.monitor.heartbeat_every_s
+        return max(0.0, now - min(heard, default=now) - late_s)
 
     def _take(self, decision: Decision, now: float) -> None:
         self._log.write({"time_s": now, **asdict(decision), "fixed": self._fixed})
         if self._show is not None:
             self._show(self._log.last_line, decision.scalars())
         self._verdicts[decision.label] += 1
-        if decision.verdict in ("accepted", "rejected"):
-            self._tried = True
         if decision.verdict in ("restarted", "adopted", "given up"):
-            counts = counts_in_words(decision.counts)
+            counts = _in_words(decision.counts)
             self._note(f"tuner, {counts} {decision.verdict}: {decision.reason}")
         if decision.state == "frozen" and (self._last is None or self._last.state != "frozen"):
-            kept = counts_in_words(decision.kept)
-            self._note(f"tuner: {kept} are best, {self._tuner.kept_estimate.mean:.4g}/s")
+            counts, rate = _in_words(decision.kept), self._tuner.best()[1]
+            self._note(f"tuner: {counts} are best, {rate:.4g}/s")
             self._remember()
         self._last = decision
 
     def _remember(self) -> None:
-        best = self._tuner.best()
-        if self._memory is None or best is None or best[0] == self._remembered:
-            return
-        if self._memory.write(*best):
-            self._remembered = best[0]
+        if self._memory is not None:
+            self._memory.write(*self._tuner.best())
 
 
-def counts_in_words(counts: Mapping[str, int]) -> str:
-    """Worker counts as text, e.g. "2 trainers, 3 actors"."""
+def _in_words(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
 def most_counts(config: Config) -> dict[str, int]:
     """Count → upper bound, of those that the tuner may change; empty where it is off."""
-    tuner = config.tuner
-    most = {
-        "predictors": tuner.max_predictors if _has_predictors(config) else 0,
-        "trainers": tuner.max_trainers,
-        "actors": tuner.max_actors,
-    }
-    tuned = tuner.counts if tuner.enabled else []
-    return {name: bound for name, bound in most.items() if bound and name in tuned}
-
-
-def _has_predictors(config: Config) -> bool:
-    return config.actors.inference == "predictor"
-
-
-def _fits(counts: Any, most: Mapping[str, int]) -> bool:
-    """Whether counts from a file have the same names and lie within the bounds."""
-    return (
-        isinstance(counts, dict)
-        and counts.keys() == most.keys()
-        and all(type(counts[name]) is int and 1 <= counts[name] <= most[name] for name in most)
-    )
+    tuned = config.tuner.counts if config.tuner.enabled else ()
+    names = [name for name in TUNED_COUNTS if name in tuned]
+    if config.actors.inference != "predictor":
+        names = [name for name in names if name != "predictors"]
+    return {name: getattr(config.tuner, f"max_{name}") for name in names}

@@ -13,10 +13,9 @@ Setting = tuple[int, ...]
 OUTLIER = 3.0
 #: Relative gain required for doubling a count: of equals the smaller is better.
 _COST_OF_DOUBLING = 0.01
-#: Windows after which a setting within the noise is tried no more.
-_ENOUGH = 3.0
-#: Windows of an estimate; beyond, its mean is exponentially weighted.
-MOST_WINDOWS = 12.0
+#: Windows of a setting before it is called the best; then a setting within the noise is tried no
+#: more; beyond the last number the mean of its rate is exponentially weighted.
+_BEST, _ENOUGH, MOST_WINDOWS = 1.5, 3.0, 12.0
 #: Prior relative standard deviation of a window, and its weight in readings.
 _PRIOR_NOISE, _PRIOR_WEIGHT = 0.05, 0.5
 #: Readings of the noise estimate, and the least noise: batches are counted whole.
@@ -30,29 +29,23 @@ class Estimate:
     mean: float = 0.0
     windows: float = 0.0
 
-    def add(self, rate: float, weight: float) -> None:
-        """Add a window's rate; `weight` is its length in full windows."""
-        self.windows = min(self.windows + weight, MOST_WINDOWS)
-        self.mean += (rate - self.mean) * min(1.0, weight / self.windows)
-
 
 class SettingStats:
     """The settings from 1 to `most` of each count, and their estimates.
 
     Attributes:
-        unreachable: settings that the roles did not apply, or under which nothing was counted.
+        unreachable: settings that the roles did not apply, or that could not be measured.
     """
 
     def __init__(self, most: Sequence[int]) -> None:
         self._most = tuple(most)
         self._variance, self._readings = _PRIOR_NOISE**2, _PRIOR_WEIGHT
-        self.unreachable: set[Setting] = set()
         self.forget()
 
     def forget(self) -> None:
         """Forget every rate and the unreachable settings, but not the noise."""
         self._estimates: dict[Setting, Estimate] = {}
-        self.unreachable.clear()
+        self.unreachable: set[Setting] = set()
         #: Last measured gain from doubling each count.
         self._slopes: list[float | None] = [None] * len(self._most)
 
@@ -61,11 +54,6 @@ class SettingStats:
         """Standard deviation of a full window, as a share of the rate."""
         return max(_LEAST_NOISE, math.sqrt(self._variance))
 
-    @property
-    def noise_is_known(self) -> bool:
-        """Whether any setting was measured again."""
-        return self._readings > _PRIOR_WEIGHT
-
     def noise_of_change(self, one: float, other: float) -> float:
         """Standard deviation of the relative change between means of so many full windows."""
         return self.noise * math.sqrt(1.0 / one + 1.0 / other)
@@ -73,6 +61,10 @@ class SettingStats:
     def of(self, setting: Setting) -> Estimate:
         """The estimate of a setting; no windows before its first measurement."""
         return self._estimates.get(setting, Estimate())
+
+    def is_known(self, setting: Setting) -> bool:
+        """Whether others can be compared with it: the noise is known, and a whole window of it."""
+        return self._readings > _PRIOR_WEIGHT and self.of(setting).windows >= 1.0
 
     def learn(self, setting: Setting, rate: float, weight: float, *, anew: bool = False) -> None:
         """Add a window's rate, of `weight` full windows; `anew` replaces the estimate.
@@ -88,9 +80,8 @@ class SettingStats:
             self._readings = min(self._readings + 1.0, _MOST_READINGS)
             limited = min(sample, (OUTLIER * self.noise) ** 2)
             self._variance += (limited - self._variance) / self._readings
-        if anew:
-            estimate.windows = 0.0
-        estimate.add(rate, weight)
+        estimate.windows = min((0.0 if anew else estimate.windows) + weight, MOST_WINDOWS)
+        estimate.mean += (rate - estimate.mean) * min(1.0, weight / estimate.windows)
 
     def learn_slope(self, kept: Setting, trial: Setting) -> None:
         """Remember by how much a trial's count raised the rate."""
@@ -108,16 +99,21 @@ class SettingStats:
         doublings = sum(math.log2(b / a) for a, b in zip(kept, other, strict=True))
         return self.compare(kept, other)[0] - _COST_OF_DOUBLING * doublings
 
-    def best(self, windows: float = 0.0) -> Setting | None:
-        """The best reachable setting with at least so many windows."""
-        reachable = {s: e for s, e in self._estimates.items() if s not in self.unreachable}
-        known = [s for s, estimate in reachable.items() if estimate.windows >= windows]
-        return max(known, key=lambda s: self.gain(known[0], s), default=None)
+    def best(self, kept: Setting) -> Setting:
+        """The best reachable setting that was measured well; the kept one if there is none."""
+        known = [s for s, e in self._estimates.items() if e.windows >= _BEST]
+        known = [s for s in known if s not in self.unreachable]
+        return max(known, key=lambda s: self.gain(known[0], s), default=kept)
 
     def is_open(self, kept: Setting, other: Setting) -> bool:
         """Whether another window could show that a measured setting is the better one."""
         hope = self.gain(kept, other) + 0.5 * self.compare(kept, other)[1]
         return hope > 0.0 and self.of(other).windows < _ENOUGH
+
+    def is_allowed(self, setting: Setting) -> bool:
+        """Whether each count is within its bounds, and the roles can run them."""
+        within = all(1 <= count <= most for count, most in zip(setting, self._most, strict=True))
+        return within and setting not in self.unreachable
 
     def worth_trying(self, kept: Setting) -> dict[Setting, float]:
         """The neighbours that may be better, and the gain that the last trials make expect.
@@ -131,7 +127,7 @@ class SettingStats:
             for way in ((count - near, count // 2), (count + near, 2 * count)):
                 for other in way:
                     setting = (*kept[:i], other, *kept[i + 1 :])
-                    if not 1 <= other <= self._most[i] or setting in self.unreachable:
+                    if not self.is_allowed(setting):
                         continue
                     if not self.of(setting).windows or self.is_open(kept, setting):
                         doublings = math.log2(other / count)

@@ -29,7 +29,7 @@ def test_a_window_is_as_exact_as_its_samples_whatever_the_batches(
         found = window.observe(now, 160 * int((now + phase) / 0.6), runs=True)
         if isinstance(found, Reading) and found.window_s >= 4.0:
             readings.append(found)
-            window.begin(settled=True)
+            window.begin(now, settled=True)
     assert len(readings) > 70
     true = 160 / 0.6
     assert max(abs(r.rate / true - 1) for r in readings) <= sample_s / 4.0 + 1e-9
@@ -62,12 +62,18 @@ def test_two_samples_of_one_moment_are_no_window() -> None:
     assert window.observe(2.0, 300, runs=True) == Reading(200.0, 1.0)
 
 
-def test_a_batch_that_never_comes_is_a_rate_of_zero_after_a_while() -> None:
-    assert _readings(_window(), [0, 100, 100, 100, 100, 100]) == [Reading(0.0, 3.0)]
+def test_a_batch_that_never_comes_breaks_the_window_after_a_while() -> None:
+    def found(window: RateWindow, counters: dict[float, int]) -> list:
+        return [window.observe(now, counter, runs=True) for now, counter in counters.items()]
+
+    assert found(_window(), {0.0: 0, 1.0: 100, 2.0: 100, 3.0: 100, 4.0: 100}) == [
+        *(None, None, None, None),
+        "nothing was counted for 2.5 s",  # since half a second after the first rise
+    ]
     # once batches are known to take 3 s, it waits for two of them
-    window = _window()
-    slow = [0, 100, 100, 100, 200, 200, 200, 300]
-    assert _readings(window, slow) == [Reading(100 / 3, 3.0)]
-    window.begin()
-    later = [window.observe(float(t), 300, runs=True) for t in range(8, 17)]
-    assert later == [None] * 8 + [Reading(0.0, 7.0)]
+    window, rises = _window(), {1.0: 100, 4.0: 200, 7.0: 300}
+    counters = {float(t): max([0, *(n for at, n in rises.items() if at <= t)]) for t in range(8)}
+    assert found(window, counters)[-1] == Reading(100 / 3, 3.0)
+    window.begin(7.0)
+    later = found(window, {float(t): 300 for t in range(8, 16)})
+    assert later == [None] * 7 + ["nothing was counted for 6.5 s"]

@@ -100,7 +100,7 @@ def test_it_adapts_to_another_user_of_the_machine_and_comes_back(seed: int) -> N
         # of the half second of a sample: 2 % of a window of 3 s
         return true_rate(counts, since <= run.now < until) * (1.0 + noise.gauss(0.0, 0.05))
 
-    run = Run(rate, every_s=3.0, settle_s=1.0, longest_gap_s=2.0, temperature=0.05, takeover_s=10.0)
+    run = Run(rate, every_s=3.0, settle_s=1.0, temperature=0.05)
     run.tuner._rng = random.Random(seed)
 
     def share_of_the_best(busy: bool) -> float:
