@@ -61,6 +61,7 @@ class EpisodeTracker:
         self._counted_returns = np.zeros(num_envs, np.float64)
         self._counted_lengths = np.zeros(num_envs, np.int64)
         self._longest = 0  # of the episodes that have ended
+        self._no_part_for = 0  # steps
         self._chains: dict[str, int] = {}
         #: Index of each running episode's chain; -1 for several.
         self._played = np.zeros(num_envs, np.int64)
@@ -125,10 +126,13 @@ class EpisodeTracker:
 
     def _count_parts(self) -> None:
         """Put the parts of episodes without end into the cohorts; a next part begins."""
-        if self._cohorts is None:
+        self._no_part_for -= 1
+        if self._cohorts is None or self._no_part_for > 0:
             return
         lengths = self._lengths - self._counted_lengths
-        long = lengths >= max(_LEAST_STEPS_OF_A_PART, _TIMES_THE_LONGEST * self._longest)
+        least = max(_LEAST_STEPS_OF_A_PART, _TIMES_THE_LONGEST * self._longest)
+        self._no_part_for = least - int(lengths.max())  # a length grows by 1 in a step
+        long = lengths >= least
         for b in np.flatnonzero(long & (self._cohort >= 0)):
             return_ = float(self._returns[b] - self._counted_returns[b])
             self._cohorts.end(int(self._cohort[b]), return_, int(lengths[b]), {})
