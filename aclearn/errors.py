@@ -1,19 +1,4 @@
-"""The errors that aclearn raises on purpose, and words for messages.
-
-AclearnError
-├── ConfigError          a configuration that cannot be used: names the key and how to mend it
-├── EnvironmentFailure   an environment that cannot be made or has failed too often
-├── WireError            a message from outside that is refused; carries a countable reason
-├── CheckpointError      a checkpoint that cannot be written or read
-├── ArgumentError        an argument of a Python function that cannot be used
-├── HiddenPackage        a module of the user's that hides a package of aclearn
-├── LearningLost         a run that ended without learning, or its last checkpoint or summary
-├── RunFolderError       a run folder that is missing, is no run folder, or cannot be written
-│   └── RunFolderTaken   a run folder that exists already, or that another process writes
-├── EndpointError        an address that cannot be bound or reached
-├── SharingError         memory that processes cannot share; they send each other messages instead
-└── RoleFailure          a role that died more often than the supervisor may restart it
-"""
+"""The errors that aclearn raises on purpose, and words for messages."""
 
 from __future__ import annotations
 

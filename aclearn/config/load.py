@@ -110,11 +110,7 @@ def _experiment_of(path: Path) -> str:
 def config_of_keys(
     keys: Mapping[str, Any], overrides: Mapping[str, Any] | Sequence[str] = ()
 ) -> Config:
-    """The configuration of these dotted keys, with `overrides`, as `load_config` makes it.
-
-    Raises:
-        ConfigError: as `load_config`.
-    """
+    """The configuration of dotted keys, with `overrides`; it and errors are as of `load_config`."""
     data: dict[str, Any] = {}
     parsed = _parse_overrides(overrides)
     for override in [*_parse_overrides(keys), *parsed]:
@@ -149,11 +145,7 @@ def _settled(config: Config, experiment: str | None = None, folders: Iterable[Pa
 
 
 def with_overrides(config: Config, overrides: Mapping[str, Any] | Sequence[str]) -> Config:
-    """A configuration with `overrides` applied and folders absolute, both as of `load_config`.
-
-    Raises:
-        ConfigError: as `load_config`.
-    """
+    """A configuration with `overrides`, which, like errors, are as of `load_config`."""
     parsed = _parse_overrides(overrides)
     # what is not set follows the overrides: another loss has other usual epochs and correctors
     data = config.model_dump(by_alias=True, exclude_unset=True)
@@ -173,11 +165,7 @@ def _place_of_run(path: Path) -> list[_Override]:
 
 
 def config_from_yaml(text: str, *, source: str = "configuration") -> Config:
-    """The configuration in a YAML text, such as `Config.to_yaml` writes; `source` is for messages.
-
-    Raises:
-        ConfigError: as `load_config`.
-    """
+    """The configuration in a YAML text, such as `Config.to_yaml` writes; errors name `source`."""
     document = _mapping(text, source)
     return _validate(document.value, _Origins(source, _places(document, source)))
 

@@ -23,7 +23,18 @@ if TYPE_CHECKING:
 
 #: Of the emulated console.
 _FRAMES_PER_S = 60.0
-#: Arguments of AtariVectorEnv that env.kwargs must not set, and why.
+#: Arguments of AtariVectorEnv that keys of env.atari set.
+_OF_ATARI = {
+    "frameskip": "frame_skip",
+    "full_action_space": "full_action_space",
+    "max_num_frames_per_episode": "max_episode_frames",
+    "maxpool": "max_pool",
+    "noop_max": "noop_max",
+    "repeat_action_probability": "repeat_action_probability",
+    "stack_num": "frame_stack",
+    "use_fire_reset": "fire_reset",
+}
+#: Arguments that env.kwargs must not set, and why.
 _RESERVED = {
     "game": "env.id names it",
     "num_envs": "actors.envs_per_group sets it",
@@ -35,20 +46,8 @@ _RESERVED = {
     "life_loss_info": "true episodes are reported; set env.life_loss_ends",
     "continuous": "Atari games are played with their discrete actions",
     "continuous_action_threshold": "Atari games are played with their discrete actions",
-    **{
-        argument: f"env.atari.{key} sets it"
-        for argument, key in {
-            "frameskip": "frame_skip",
-            "full_action_space": "full_action_space",
-            "max_num_frames_per_episode": "max_episode_frames",
-            "maxpool": "max_pool",
-            "noop_max": "noop_max",
-            "repeat_action_probability": "repeat_action_probability",
-            "stack_num": "frame_stack",
-            "use_fire_reset": "fire_reset",
-        }.items()
-    },
     "grayscale": "colour is not supported yet",
+    **{argument: f"env.atari.{key} sets it" for argument, key in _OF_ATARI.items()},
 }
 #: Arguments with the bounds of env.atari.screen_size, which sets both.
 _SIZES = ("img_height", "img_width")
@@ -201,17 +200,10 @@ def _arguments(env: EnvConfig) -> dict[str, Any]:
         "reward_clipping": False,
         "episodic_life": False,
         "life_loss_info": False,
-        "frameskip": atari.frame_skip,
-        "maxpool": atari.max_pool,
-        "img_height": atari.screen_size,
-        "img_width": atari.screen_size,
-        "stack_num": atari.frame_stack,
+        **dict.fromkeys(_SIZES, atari.screen_size),
+        **{argument: getattr(atari, key) for argument, key in _OF_ATARI.items()},
         # ale-py draws from 0 to noop_max-1 and hangs if given 0; ours is the largest draw.
         "noop_max": atari.noop_max + 1,
-        "repeat_action_probability": atari.repeat_action_probability,
-        "full_action_space": atari.full_action_space,
-        "use_fire_reset": atari.fire_reset,
-        "max_num_frames_per_episode": atari.max_episode_frames,
         **env.kwargs,
     }
 

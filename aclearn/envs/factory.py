@@ -40,10 +40,7 @@ def make_vector_env(
 
     Raises:
         EnvironmentFailure: it cannot be made or is of an unsupported kind.
-        ValueError: `num_envs` is below 1.
     """
-    if num_envs < 1:
-        raise ValueError(f"num_envs: expected at least 1, got {num_envs}")
     if env.id.startswith("ALE/"):
         from aclearn.envs.atari import AtariEnvs  # the emulator is imported only for its games
 

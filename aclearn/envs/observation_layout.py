@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ from aclearn.types import (
     ObservationPart,
     ObservationSpec,
 )
-from aclearn.types.nested import at
+from aclearn.types.nested import Path, at
 
 #: Most leaves: a message has room for 256 arrays, and an unroll up to three for each leaf.
 _MOST_LEAVES = 64
@@ -55,12 +56,12 @@ class ObservationOptions:
 
 @dataclass(frozen=True)
 class _Container:
-    """A Dict or Tuple: its parts that the policy sees, and the keys of all."""
+    """A Dict or Tuple: the keys of all its parts, and of those that the policy sees."""
 
-    name: str
+    path: Path
     is_tuple: bool
     keys: frozenset[str | int]
-    parts: Mapping[str | int, _Container | LeafLayout]
+    seen: tuple[str | int, ...]
 
     def check(self, shown: Any) -> None:
         """Raise `ContractError` unless it has all parts, and no key beside the space's."""
@@ -69,11 +70,11 @@ class _Container:
             given = range(len(shown))
         elif not self.is_tuple and isinstance(shown, Mapping):
             given = shown
-        if not self.parts.keys() <= set(given) <= self.keys:
+        if not set(self.seen) <= set(given) <= self.keys:
             raise ContractError(
                 "observation_keys",
-                f"{self.name or OBSERVATION} is {kind_of(shown)} with the keys "
-                f"{', '.join(map(str, given))}; expected {', '.join(map(str, self.parts))}",
+                f"{_name(self.path) or OBSERVATION} is {kind_of(shown)} with the keys "
+                f"{', '.join(map(str, given))}; expected {', '.join(map(str, self.seen))}",
             )
 
 
@@ -96,16 +97,16 @@ class ObservationLayout:
     ) -> None:
         self._name, self._num_envs, self._options = name, num_envs, options
         self._hidden = {*options.ignore, *([] if options.mask is None else [options.mask])}
-        self._space, self._paths = space, dict[str, tuple[str | int, ...]]()
+        self._space, self._paths = space, dict[str, Path]()
         self._parts: list[ObservationPart] = []
-        root = self._read(space, ())
+        self._leaves: list[LeafLayout] = []
+        self._containers: list[_Container] = []  # each before those inside it
+        some = self._read(space, ())
         self._check_hidden()
-        if root is None:
+        if not some:
             raise EnvironmentFailure(
                 f"environment {name}: its observations {space} have nothing for the policy"
             )
-        self._root = root
-        self._leaves = list(_leaves_of(root))
         self._check_leaves()
         self.spec = ObservationSpec({leaf.name: leaf.leaf for leaf in self._leaves})
         mask = None if options.mask is None else self._paths[options.mask]
@@ -121,15 +122,34 @@ class ObservationLayout:
         Raises:
             ContractError: it does not fit the space.
         """
-        _write(self._root, b, observation, first=False)
+        for part, leaf in self._found(observation):
+            leaf.write(b, part)
 
     def write_first(self, b: int, observation: Any) -> None:
         """Write environment b's first observation of an episode; errors as of `write`."""
-        _write(self._root, b, observation, first=True)
+        for part, leaf in self._found(observation):
+            leaf.write_first(b, part)
+
+    def _found(self, observation: Any) -> Iterator[tuple[Any, LeafLayout]]:
+        for container in self._containers:
+            container.check(at(observation, container.path))
+        for part, leaf in zip(self._parts, self._leaves, strict=True):
+            yield at(observation, part.path), leaf
 
     def errors(self, b: int, observation: Any) -> list[ContractError]:
         """Errors of all parts of environment b's observation, for a report."""
-        return list(_errors(self._root, b, observation))
+        checks = [(container.path, container.check) for container in self._containers]
+        for part, leaf in zip(self._parts, self._leaves, strict=True):
+            checks.append((part.path, partial(leaf.write_first, b)))
+        found: dict[Path, ContractError] = {}
+        for path, check in checks:
+            if any(path[: len(above)] == above for above in found):
+                continue  # inside of what has an error
+            try:
+                check(at(observation, path))
+            except ContractError as error:
+                found[path] = error
+        return list(found.values())
 
     def mask_of(self, observation: Any) -> Any:
         """The mask in an observation of the space."""
@@ -155,28 +175,32 @@ class ObservationLayout:
                 "observation_space", f"its space has become {other.spec}; it was {self.spec}"
             )
 
-    def _read(
-        self, space: Any, path: tuple[str | int, ...], *, hidden: bool = False
-    ) -> _Container | LeafLayout | None:
-        """The part at this path; None if the policy sees nothing of it.
+    def _read(self, space: Any, path: Path, *, hidden: bool = False) -> bool:
+        """Read the part at this path; whether the policy sees something of it.
 
         Hidden parts are read for their names: the mask may be inside an ignored one.
         """
-        name = ".".join(map(str, path))
+        name = _name(path)
         hidden = hidden or name in self._hidden
         if self._paths.setdefault(name, path) != path and not hidden:
             raise EnvironmentFailure(
                 f"environment {self._name}: its observations have two parts {name!r}; wrap it"
             )
         if not isinstance(space, spaces.Dict | spaces.Tuple):
-            return None if hidden else self._leaf(space, path, name)
+            if not hidden:
+                self._leaves.append(self._leaf(space, path, name))
+            return not hidden
         inner = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
-        parts = {key: self._read(part, (*path, key), hidden=hidden) for key, part in inner.items()}
-        seen = {key: part for key, part in parts.items() if part is not None}
+        place = len(self._containers)
+        seen = [k for k, part in inner.items() if self._read(part, (*path, k), hidden=hidden)]
         is_tuple = isinstance(space, spaces.Tuple)
-        return _Container(name, is_tuple, frozenset(inner), seen) if seen else None
+        if seen:
+            self._containers.insert(
+                place, _Container(path, is_tuple, frozenset(inner), tuple(seen))
+            )
+        return bool(seen)
 
-    def _leaf(self, space: Any, path: tuple[str | int, ...], where: str) -> LeafLayout:
+    def _leaf(self, space: Any, path: Path, where: str) -> LeafLayout:
         if not isinstance(space, _LEAF_SPACES):
             inside = f" (in {where}; env.ignore: [{where}] leaves it out)" if where else ""
             raise EnvironmentFailure(
@@ -229,9 +253,7 @@ class ObservationLayout:
             )
 
 
-def _part(
-    space: Any, name: str, path: tuple[str | int, ...], options: ObservationOptions
-) -> ObservationPart:
+def _part(space: Any, name: str, path: Path, options: ObservationOptions) -> ObservationPart:
     """The part of a space that becomes a leaf of this name."""
     if isinstance(space, spaces.Discrete):
         counts, starts = (int(space.n),), (int(space.start),)
@@ -251,35 +273,9 @@ def _part(
     return ObservationPart(name, path, shape, dtype, "image", channels=channels, frames=frames)
 
 
+def _name(path: Path) -> str:
+    return ".".join(map(str, path))
+
+
 def _without_bounds(spec: ObservationSpec) -> dict[str, LeafSpec]:
     return {name: replace(leaf, high=LeafSpec.high) for name, leaf in spec.items()}
-
-
-def _write(part: _Container | LeafLayout, b: int, shown: Any, *, first: bool) -> None:
-    if isinstance(part, LeafLayout):
-        (part.write_first if first else part.write)(b, shown)
-        return
-    part.check(shown)
-    for key, inner in part.parts.items():
-        _write(inner, b, shown[key], first=first)
-
-
-def _errors(part: _Container | LeafLayout, b: int, shown: Any) -> Iterator[ContractError]:
-    try:
-        if isinstance(part, LeafLayout):
-            part.write_first(b, shown)
-            return
-        part.check(shown)
-    except ContractError as error:
-        yield error
-        return
-    for key, inner in part.parts.items():
-        yield from _errors(inner, b, shown[key])
-
-
-def _leaves_of(part: _Container | LeafLayout) -> Iterator[LeafLayout]:
-    if isinstance(part, LeafLayout):
-        yield part
-        return
-    for inner in part.parts.values():
-        yield from _leaves_of(inner)

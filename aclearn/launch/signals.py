@@ -56,7 +56,10 @@ class StopFlag:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.restore()
+        """Restore the earlier handlers; main thread only."""
+        while self._previous:
+            number, handler = self._previous.popitem()
+            signal.signal(number, handler)
 
     @property
     def exit_status(self) -> int:
@@ -67,12 +70,6 @@ class StopFlag:
         """Request a stop from within the program; the first reason stays."""
         if self.reason is None:
             self.reason = reason
-
-    def restore(self) -> None:
-        """Restore the earlier handlers; main thread only."""
-        while self._previous:
-            number, handler = self._previous.popitem()
-            signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.set(signal.Signals(number).name)

@@ -12,8 +12,6 @@ class SlidingRate:
     """
 
     def __init__(self, window_s: float) -> None:
-        if window_s <= 0:
-            raise ValueError(f"window_s must be positive, got {window_s}")
         self._window_s = window_s
         self._total = 0.0
         self._samples: deque[tuple[float, float]] = deque()

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from aclearn.envs.watchdog import EXIT_HUNG, Watchdog
+from aclearn.envs.watchdog import EXIT_HUNG
 from tests.support.waiting import DEADLINE_S, run_python
 
 _WAITS_FOR_NOTHING = """
@@ -81,8 +81,3 @@ def test_a_process_that_was_stopped_itself_has_not_hung() -> None:
     finally:
         process.kill()
         process.wait(DEADLINE_S)
-
-
-def test_a_time_out_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="above 0, got 0"):
-        Watchdog(0, "a step")
