@@ -117,6 +117,10 @@ _COLOURS = spaces.Box(0, 255, (2, 2, 3), np.uint8)
                 "step: b is",
             ],
         ),
+        (
+            seeing({"a": np.zeros(3)}, observation_space=_WRONG),
+            ["reset: observation is a dict with the keys a; expected a, b", "step: "],
+        ),
         (made(step=_raises), [r"step: raises KeyError: .nothing. \[line \d+ of .*/test_env_check"]),
         (made(step=_hangs), ["step: raises StepHungError: no answer within 0.3 s"]),
     ],
