@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from aclearn.distributions.categorical import Categorical, epsilon_greedy
 from aclearn.distributions.distribution import Distribution, TorchDistribution
 from aclearn.distributions.gaussian import Gaussian
-from aclearn.distributions.mixed import Mixed
-from aclearn.distributions.multi_categorical import MultiCategorical
+from aclearn.distributions.joint import Joint
 from aclearn.types import ActionSpec
 
 if TYPE_CHECKING:
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
 #: By `ActionSpec.kind`: the class in numpy; module and class in torch.
 _DISTRIBUTIONS: dict[str, tuple[type[Distribution], str, str]] = {
     "discrete": (Categorical, "torch_categorical", "TorchCategorical"),
-    "multi_discrete": (MultiCategorical, "torch_distributions", "TorchMultiCategorical"),
+    "multi_discrete": (Joint, "torch_distributions", "TorchJoint"),
     "box": (Gaussian, "torch_distributions", "TorchGaussian"),
-    "mixed": (Mixed, "torch_distributions", "TorchMixed"),
+    "mixed": (Joint, "torch_distributions", "TorchJoint"),
 }
 
 

@@ -25,11 +25,7 @@ class Categorical:
         (self.parameter_count,) = spec.counts
 
     def mask(self, parameters: Floats, mask: NDArray[np.bool_] | None) -> Floats:
-        """Logits with `MASKED` where `mask` `[B, A]` is False; unchanged without a mask.
-
-        Raises:
-            ValueError: a mask of another shape, or one that leaves no action.
-        """
+        """Logits with `MASKED` where `mask` `[B, A]` is False; unchanged without a mask."""
         if mask is None:
             return parameters
         if mask.shape != parameters.shape or not mask.any(axis=1).all():
@@ -55,12 +51,7 @@ class Categorical:
     def sample(
         self, parameters: Floats, rng: np.random.Generator
     ) -> tuple[NDArray[np.int32], Floats]:
-        """Actions `[B]` int32, drawn by the Gumbel-max trick, and log μ(a) `[B]` float32.
-
-        Args:
-            parameters: logits `[B, A]`.
-            rng: consumed by B·A uniform numbers.
-        """
+        """Actions `[B]` int32, drawn by the Gumbel-max trick, and log μ(a) `[B]` float32."""
         # log(−log(u)) of u in [0, 1), the negative of a Gumbel number; ∞ where u = 0
         u = rng.random(parameters.shape, dtype=np.float32)
         with np.errstate(divide="ignore"):
@@ -109,12 +100,7 @@ class Categorical:
 
 
 def epsilon_greedy(parameters: Floats, epsilon: Floats) -> Floats:
-    """Logits of the best action with probability 1 − ε, and of one of all allowed ones with ε.
-
-    Args:
-        parameters: masked logits `[B, A]`.
-        epsilon: `[B]`.
-    """
+    """Masked logits `[B, A]` of the best action with 1 − ε, and of any allowed one with ε `[B]`."""
     allowed = parameters != np.float32(MASKED)
     probabilities = allowed * (epsilon / allowed.sum(axis=1))[:, None]
     probabilities[np.arange(len(parameters)), parameters.argmax(axis=1)] += 1.0 - epsilon

@@ -19,33 +19,6 @@ from aclearn.distributions.torch_categorical import TorchCategorical
 from aclearn.types import ActionSpec
 
 
-class TorchMultiCategorical:
-    """Distributions of C choices, by their concatenated logits `[…, P]`."""
-
-    def __init__(self, parameters: Tensor, spec: ActionSpec) -> None:
-        logits = torch.split(parameters, list(spec.counts), -1)
-        self._parts = [TorchCategorical(part, spec) for part in logits]
-
-    @staticmethod
-    def mask(parameters: Tensor, mask: Tensor | None) -> Tensor:
-        """Logits with `MASKED` where `mask` is False; unchanged without a mask."""
-        return TorchCategorical.mask(parameters, mask)
-
-    def log_prob(self, actions: Tensor) -> Tensor:
-        """Joint log-probabilities `[…]` of choices `[…, C]` int64."""
-        each = zip(self._parts, actions.unbind(-1), strict=True)
-        return torch.stack([part.log_prob(taken) for part, taken in each]).sum(0)
-
-    def entropy(self) -> Tensor:
-        """Joint entropies `[…]` in nats."""
-        return torch.stack([part.entropy() for part in self._parts]).sum(0)
-
-    def kl(self, other: TorchMultiCategorical) -> Tensor:
-        """Joint KL(self ‖ other) `[…]` in nats."""
-        each = zip(self._parts, other._parts, strict=True)
-        return torch.stack([mine.kl(its) for mine, its in each]).sum(0)
-
-
 class TorchGaussian:
     """Gaussians by means and log standard deviations `[…, 2n]`, in float32.
 
@@ -93,16 +66,17 @@ class TorchGaussian:
         return (0.5 * ((2 * ratio).exp() + square - 1.0) - ratio).sum(-1)
 
 
-class TorchMixed:
-    """Choices by their logits, then numbers by means and log standard deviations."""
+class TorchJoint:
+    """Independent choices by their logits, then numbers by means and log standard deviations."""
 
     def __init__(self, parameters: Tensor, spec: ActionSpec) -> None:
-        logits, rest = parameters.tensor_split([spec.mask_width], -1)
-        self._choice_count = len(spec.counts)
-        self._choices, self._numbers = (
-            TorchMultiCategorical(logits, spec),
-            TorchGaussian(rest, spec),
-        )
+        *logits, rest = torch.split(parameters, [*spec.counts, 2 * spec.numbers], -1)
+        self._parts: list[TorchCategorical | TorchGaussian] = [
+            TorchCategorical(part, spec) for part in logits
+        ]
+        self._choices = len(logits)
+        if spec.numbers:
+            self._parts.append(TorchGaussian(rest, spec))
 
     @staticmethod
     def mask(parameters: Tensor, mask: Tensor | None) -> Tensor:
@@ -114,16 +88,20 @@ class TorchMixed:
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """Joint log-probabilities `[…]` of actions `[…, C + n]`."""
-        choices, numbers = actions.tensor_split([self._choice_count], -1)
-        return self._choices.log_prob(choices.long()) + self._numbers.log_prob(numbers)
+        choices, numbers = actions.tensor_split([self._choices], -1)
+        taken = [*choices.long().unbind(-1), numbers]
+        # of choices alone there are no numbers
+        each = zip(self._parts, taken, strict=False)
+        return torch.stack([part.log_prob(of_part) for part, of_part in each]).sum(0)
 
     def entropy(self) -> Tensor:
-        """Joint entropies `[…]`."""
-        return self._choices.entropy() + self._numbers.entropy()
+        """Joint entropies `[…]` in nats."""
+        return torch.stack([part.entropy() for part in self._parts]).sum(0)
 
-    def kl(self, other: TorchMixed) -> Tensor:
-        """Joint KL(self ‖ other) `[…]`."""
-        return self._choices.kl(other._choices) + self._numbers.kl(other._numbers)
+    def kl(self, other: TorchJoint) -> Tensor:
+        """Joint KL(self ‖ other) `[…]` in nats."""
+        each = zip(self._parts, other._parts, strict=True)
+        return torch.stack([mine.kl(its) for mine, its in each]).sum(0)  # type: ignore[arg-type]
 
 
 @functools.cache

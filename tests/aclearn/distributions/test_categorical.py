@@ -42,14 +42,6 @@ def test_actions_come_as_often_as_softmax_says(row: list[float]) -> None:
     assert chi_square < _CHI_SQUARE_999[len(row) - 1]
 
 
-def test_rows_are_drawn_independently() -> None:
-    logits = np.zeros((40_000, 2), np.float32)
-    actions, _ = _PLAIN.sample(logits, np.random.default_rng(21))
-    pairs = np.bincount(actions[::2] * 2 + actions[1::2], minlength=4)
-    chi_square = float(((pairs - 5_000) ** 2 / 5_000).sum())
-    assert chi_square < _CHI_SQUARE_999[3]
-
-
 def test_the_log_probability_is_that_of_the_action_taken() -> None:
     # softmax of (ln 1, ln 2, ln 5) is (1/8, 2/8, 5/8)
     logits = np.log(np.array([[1, 2, 5]] * 30, np.float32))
@@ -58,19 +50,6 @@ def test_the_log_probability_is_that_of_the_action_taken() -> None:
     assert set(actions.tolist()) == {0, 1, 2}
     np.testing.assert_allclose(log_probs, expected, rtol=1e-6)
     assert (actions.dtype, log_probs.dtype) == (np.int32, np.float32)
-
-
-def test_log_softmax_of_two_logits_is_the_logistic_function() -> None:
-    result = log_softmax(np.array([[0.0, 3.0]], np.float32))
-    expected = [[-math.log1p(math.exp(3)), -math.log1p(math.exp(-3))]]
-    np.testing.assert_allclose(result, expected, rtol=1e-6)
-
-
-@settings(max_examples=60, deadline=None)
-@given(_logits)
-def test_probabilities_add_up_to_one(logits: np.ndarray) -> None:
-    total = np.exp(log_softmax(logits).astype(np.float64)).sum(axis=1)
-    np.testing.assert_allclose(total, 1.0, rtol=1e-5)
 
 
 @settings(max_examples=60, deadline=None)
@@ -115,12 +94,6 @@ def test_a_uniform_number_of_zero_is_survived() -> None:
     actions, log_probs = _PLAIN.sample(np.zeros((2, 3), np.float32), zeros)
     assert actions.tolist() == [0, 0]
     np.testing.assert_allclose(log_probs, -math.log(3), rtol=1e-6)
-
-
-def test_one_seed_gives_the_same_actions() -> None:
-    logits = np.random.default_rng(23).normal(size=(50, 4)).astype(np.float32)
-    first, again = (_PLAIN.sample(logits, np.random.default_rng(24))[0] for _ in range(2))
-    np.testing.assert_array_equal(first, again)
 
 
 def test_the_mode_is_the_most_probable_action() -> None:
@@ -225,7 +198,3 @@ def test_a_mask_that_does_not_fit_or_leaves_nothing_is_refused() -> None:
     for mask in (np.ones((2, 4), np.bool_), np.array([[True] * 3, [False] * 3])):
         with pytest.raises(ValueError, match=r"mask: expected \[2, 3\], with a possible action"):
             _PLAIN.mask(logits, mask)
-
-
-def test_there_is_a_parameter_for_each_action() -> None:
-    assert distribution_of(ActionSpec.discrete(7)).parameter_count == 7
