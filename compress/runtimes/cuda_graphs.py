@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,12 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aclearn.policies.cuda_stream import CudaStream
+from aclearn.policies.cuda_stream import CudaStream, captured
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.policy_graph import PolicyGraph
 from compress.runtimes.torch_runtime import channels_last
-
-_LOGGER = logging.getLogger(__name__)
 
 #: Most threads that compute at a time. torch has 32 streams per device; beyond, runners would share
 #: streams and capture each other's operations.
@@ -50,38 +47,6 @@ def padded_size(count: int, sizes: tuple[int, ...]) -> int | None:
     return next((size for size in sizes if size >= count), None)
 
 
-class Captures:
-    """Whether the runners of a policy capture steps.
-
-    After the first failure, of any runner, all steps run operation by operation; it is logged once.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.work = True
-
-    def attempt(
-        self, stream: CudaStream, step: Callable[[], None], *, size: int
-    ) -> Callable[[], object]:
-        """The captured `step`, or `step` itself."""
-        if not self.work:
-            return step
-        try:
-            return stream.capture(step)
-        except RuntimeError as error:
-            with self._lock:
-                first, self.work = self.work, False
-            if first:
-                _LOGGER.warning(
-                    "event=capture_failed device=%s batch=%d reason=%r what='inference runs "
-                    "operation by operation from now on, slower'",
-                    stream.device,
-                    size,
-                    str(error),
-                )
-            return step
-
-
 @dataclass(frozen=True, eq=False)
 class _Step:
     """Memory of one batch size, leaf → `[size, *shape]` in, `[size, P]` out; its computation."""
@@ -98,9 +63,9 @@ class CudaGraphRunner:
 
     Args:
         graph: fp32.
-        stream: where it computes.
         sizes: ascending batch sizes that are captured; larger batches are not captured.
-        captures: shared by the runners of a policy.
+        uncapturable: set after the first failure of any runner of the policy; from then on steps
+            run operation by operation.
         amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
     """
 
@@ -110,11 +75,11 @@ class CudaGraphRunner:
         stream: CudaStream,
         *,
         sizes: tuple[int, ...],
-        captures: Captures,
+        uncapturable: threading.Event,
         amp_dtype: torch.dtype | None,
     ) -> None:
         self._architecture, self._stream = graph.architecture, stream
-        self._sizes, self._captures, self._amp_dtype = sizes, captures, amp_dtype
+        self._sizes, self._uncapturable, self._amp_dtype = sizes, uncapturable, amp_dtype
         self._steps: dict[int, _Step] = {}
         with stream.scope():
             self._network = GraphNetwork(graph, with_value=False).eval().to(stream.device)
@@ -166,10 +131,10 @@ class CudaGraphRunner:
 
     def _captured_step(self, size: int) -> _Step:
         if size not in self._steps:
-            self._steps[size] = self._make_step(size, captured=True)
+            self._steps[size] = self._make_step(size, replayed=True)
         return self._steps[size]
 
-    def _make_step(self, size: int, *, captured: bool = False) -> _Step:
+    def _make_step(self, size: int, *, replayed: bool = False) -> _Step:
         device, count = self._stream.device, self._architecture.parameter_count
         leaves = {
             name: ((size, *leaf.shape), getattr(torch, leaf.dtype))
@@ -189,8 +154,16 @@ class CudaGraphRunner:
             device_in,
             device_out,
             self._stream.host_memory((size, count), torch.float32),
-            self._captures.attempt(self._stream, run, size=size) if captured else run,
+            self._captured(run, size) if replayed else run,
         )
+
+    def _captured(self, run: Callable[[], None], size: int) -> Callable[[], object]:
+        if self._uncapturable.is_set():
+            return run
+        step = captured(self._stream, run, what=f"inference of {size} rows")
+        if step is run:
+            self._uncapturable.set()
+        return step
 
     def _forward(self, *observations: Tensor) -> Tensor:
         if self._architecture.convolves:
@@ -210,7 +183,6 @@ class CudaGraphRunnerPool:
     """A policy's runners, made when needed: one for each thread that computes at the same time.
 
     Args:
-        make: makes a runner.
         most: bound of their number; when all are busy, a thread waits for one.
     """
 

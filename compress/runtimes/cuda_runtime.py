@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,6 @@ from aclearn.types import PolicyOutput, State
 from compress.errors import RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
 from compress.runtimes.cuda_graphs import (
-    Captures,
     CudaGraphRunner,
     CudaGraphRunnerPool,
     DeviceWeights,
@@ -48,13 +48,8 @@ class CudaGraphRuntime:
     captured step of the batch size. An executable thus stays valid when the next version comes.
 
     Args:
-        architecture: fixes the shapes of weights and captured steps.
-        make_stream: makes the stream of a runner.
         max_batch: largest batch that is captured.
         amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
-
-    Attributes:
-        device: where it computes.
     """
 
     def __init__(
@@ -67,10 +62,14 @@ class CudaGraphRuntime:
         amp_dtype: torch.dtype | None = None,
     ) -> None:
         self._graph, self.device = PolicyGraph(architecture), device
-        sizes, captures = batch_sizes(max_batch), Captures()
+        sizes, uncapturable = batch_sizes(max_batch), threading.Event()
         self._runners = CudaGraphRunnerPool(
             lambda: CudaGraphRunner(
-                self._graph, make_stream(), sizes=sizes, captures=captures, amp_dtype=amp_dtype
+                self._graph,
+                make_stream(),
+                sizes=sizes,
+                uncapturable=uncapturable,
+                amp_dtype=amp_dtype,
             )
         )
 
