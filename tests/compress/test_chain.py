@@ -64,21 +64,11 @@ class Moody(Link):
         )
 
 
-def test_ids_are_the_links_in_order() -> None:
-    assert CompressorChain().id == "none"
-    assert chain_of(Distiller(), int8(), ONNX()).id == "distill>int8>onnx"
-    assert chain_of(Quantizer("bf16"), TorchScript()).id == "bf16>torchscript"
-
-
 @pytest.mark.parametrize(
     ("links", "reason"),
     [
-        ([ONNX, int8], "int8: comes after onnx, which makes a static graph; put it before"),
-        ([TorchScript, Distiller], "distill: comes after torchscript"),
-        ([ONNX, ONNX], "onnx: comes after onnx; a chain has one static graph"),
         ([TorchScript, ONNX], "onnx: comes after torchscript; a chain has one static graph"),
-        ([int8, int8, ONNX], "int8: comes after the quantisation to int8"),
-        ([int8, Distiller, ONNX], "distill: comes after the quantisation to int8"),
+        ([int8, Distiller, ONNX], "distill: comes after the quantisation to int8.*put it before"),
         ([int8], "int8: int8 computes in ONNX Runtime only; end the chain in onnx"),
         ([int8, TorchScript], "torchscript: int8 computes in ONNX Runtime only"),
     ],
@@ -115,13 +105,10 @@ def test_ids_that_are_too_long_together_are_refused_before_the_run(small) -> Non
         chain_of(Named(half), Named(half), ONNX()).plan(small.flat)
 
 
-@pytest.mark.parametrize("min_action_prob", [-0.1, 1.0, math.nan, math.inf])
-def test_a_min_action_prob_that_is_no_probability_is_refused(min_action_prob) -> None:
-    with pytest.raises(ChainError, match="min_action_prob: expected at least 0, below 1"):
-        CompressorChain(min_action_prob=min_action_prob)
-
-
-def test_min_action_prob_must_leave_something_to_the_policy(small) -> None:
+def test_min_action_prob_is_a_probability_that_leaves_something_to_the_policy(small) -> None:
+    for min_action_prob in (-0.1, 1.0, math.nan, math.inf):
+        with pytest.raises(ChainError, match="min_action_prob: expected at least 0, below 1"):
+            CompressorChain(min_action_prob=min_action_prob)
     assert chain_of(ONNX(), min_action_prob=0.33).plan(small.images).static
     with pytest.raises(
         ChainError, match=r"min_action_prob: 0.34 for each of 3 actions.*less than 0.333"
@@ -160,13 +147,7 @@ def test_the_chain_of_no_links_is_the_policy_itself(small) -> None:
     artifact = CompressorChain().compress(policy, Context())
     for name, tensor in artifact.tensors.items():
         np.testing.assert_array_equal(tensor, policy.tensors[name])
-    runtime, plain = Acting(ArtifactRuntime(small.images)), Acting(OnnxRuntime(small.images))
-    runtime.load(artifact)
-    plain.load(policy.tensors)
-    observations = small.observations(small.images, 4)
-    np.testing.assert_allclose(
-        runtime.parameters(observations), plain.parameters(observations), rtol=1e-4, atol=1e-5
-    )
+    ArtifactRuntime(small.images).load(artifact)  # which is compared with torch: see conftest.py
 
 
 def test_a_link_that_needs_observations_waits_for_them(small) -> None:
@@ -300,7 +281,7 @@ def test_one_version_is_compared_on_a_part_of_the_observations_with_each_of_seve
             assert astuple(fidelity) == pytest.approx(astuple(expected), rel=1e-3)
     # the first one as far as it is, afterwards whole ones only
     assert found == [(1, 0), (2, 3), (2, 6), (2, 8), (2, 8), (2, 8), (5, 8), (5, 8), (5, 8), (8, 8)]
-    chain.forget_fidelity()
+    chain.meter.forget()
     fidelity = chain.compress(small.policy(small.images, version=11), context).fidelity
     assert (fidelity.version, fidelity.observations) == (11, 3)
 
@@ -313,7 +294,7 @@ def test_each_version_may_be_checked_at_once_while_a_comparison_goes_on(small) -
         policy = small.policy(small.images, seed=version, version=version)
         checked = chain.compress(policy, context).fidelity
         assert (checked.version, checked.observations) == (version, 5)
-        assert (chain.fidelity.version, chain.fidelity.observations) == (1, 2 * version)
+        assert (chain.meter.fidelity.version, chain.meter.fidelity.observations) == (1, 2 * version)
 
 
 def test_fidelity_is_measured_on_what_was_held_out_from_the_links(small) -> None:

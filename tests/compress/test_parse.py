@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pkgutil
 import sys
 import types
 from pathlib import Path
@@ -38,12 +37,6 @@ def test_items_become_links_in_their_order(items, name) -> None:
     assert parse_chain(items).id == name
 
 
-def test_every_name_makes_a_link() -> None:
-    links = [parse_chain([name]).links[0] for name in LINKS]
-    assert all(isinstance(link, Link) for link in links)
-    assert len({type(link) for link in links}) == len(LINKS)
-
-
 def test_settings_reach_their_link() -> None:
     link = parse_chain([{"int8": {"calibrate_every": 7, "calibration_observations": 9}}]).links[0]
     assert (link.settings.calibrate_every, link.settings.calibration_observations) == (7, 9)
@@ -71,19 +64,9 @@ def test_options_reach_the_chain(small) -> None:
         ([{}], "expected a name or one 'name: setting' per item"),
         ([{7: 8}], "the link '7' is unknown"),
         ([""], "the link '' is unknown"),
-        (
-            [{"distill": {"step": 4}}],
-            "distill.step is not a known key; did you mean distill.steps",
-        ),
-        ([{"distill": {"steps": "four"}}], "distill.steps: expected whole number ≥ 1, got 'four'"),
-        (
-            [{"distill": "accerl-nett1"}],
-            "student: expected one of nature, .*mean accerl-net1",
-        ),
-        (
-            [{"quantize": "int3"}],
-            "precision: expected one of int8, fp16, bf16, got 'int3'",
-        ),
+        ([{"distill": {"step": 4}}], "distill.step is not a known key; did you mean distill.steps"),
+        ([{"distill": "accerl-nett1"}], "student: expected one of nature, .*mean accerl-net1"),
+        ([{"distill": "lstm-64"}], "'lstm-64' is recurrent, .* no layer keeps a state"),
         ([{"int8": 4}], "quantize: too many settings without a name; the main one is precision"),
         ([{"int8": {"precision": "fp16"}}], "quantize: too many settings without a name"),
         ([{"onnx": 17}], "onnx: expected no settings, got .17."),
@@ -120,8 +103,7 @@ class Mine(Link):
 
 
 def test_a_link_of_ones_own_is_named_by_its_module_and_class(monkeypatch) -> None:
-    module = types.ModuleType("somebodys_links")
-    module.Mine = Mine
+    module = types.SimpleNamespace(Mine=Mine)
     monkeypatch.setitem(sys.modules, "somebodys_links", module)
     chain = parse_chain(
         [
@@ -154,8 +136,7 @@ def test_what_a_link_of_ones_own_raises_when_it_is_made_is_a_refusal(
         def __init__(self) -> None:
             raise error
 
-    module = types.ModuleType("somebodys_links")
-    module.Picky = Picky
+    module = types.SimpleNamespace(Picky=Picky)
     monkeypatch.setitem(sys.modules, "somebodys_links", module)
     with pytest.raises(ChainError, match=reason):
         parse_chain(["somebodys_links:Picky"])
@@ -231,9 +212,3 @@ def test_a_comma_without_a_link_beside_it_is_refused(text):
 def test_the_page_of_links_is_current() -> None:
     page = (Path(__file__).parents[2] / "docs" / "links.md").read_text(encoding="utf-8")
     assert page == links_page(LINKS), "docs/links.md is out of date; run `make docs`"
-
-
-def test_every_setting_of_a_link_says_what_it_means() -> None:
-    for name, address in LINKS.items():
-        for key, field in pkgutil.resolve_name(address).model.model_fields.items():
-            assert field.description, f"{name}: {key}"

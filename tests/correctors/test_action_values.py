@@ -147,54 +147,6 @@ def test_the_reset_step_after_an_end_affects_no_other_step(
     assert result[4].isnan().all()
 
 
-@each_function
-@pytest.mark.parametrize("discount_of_the_end", [0.0, 0.95], ids=["terminated", "truncated"])
-def test_each_of_two_episodes_is_corrected_as_if_alone(
-    random_steps, name, discount_of_the_end
-) -> None:
-    steps = random_steps(11, 3)
-    steps["done"][4] = True
-    steps["discounts"][4] = discount_of_the_end
-    parts = [
-        targets_of(name, {key: tensor[rows] for key, tensor in steps.items()}, 0.9)
-        for rows in (slice(0, 5), slice(5, 11))
-    ]
-    assert_same(targets_of(name, steps, 0.9), torch.cat(parts))
-
-
-@each_function
-def test_environments_do_not_see_each_other(random_steps, name) -> None:
-    steps = random_steps(6, 5)
-    order = torch.tensor([3, 0, 4, 1, 2])
-    permuted = {key: tensor[:, order] for key, tensor in steps.items()}
-    assert_same(targets_of(name, permuted, 0.9), targets_of(name, steps, 0.9)[:, order])
-
-
-def test_with_lambda_zero_all_targets_are_expected_one_step_returns(random_steps) -> None:
-    steps = random_steps(7, 4)
-    expected = (steps["next_target_probs"] * steps["q_next"]).sum(2)
-    one_step = steps["rewards"] + steps["discounts"] * expected
-    for name in FUNCTIONS:
-        np.testing.assert_allclose(targets_of(name, steps, 0.0), one_step, rtol=1e-5, atol=1e-6)
-
-
-def test_on_policy_all_targets_but_tree_backups_are_equal(random_steps) -> None:
-    steps = random_steps(7, 4, log_rho_scale=0.0)
-    same = targets_of("q_lambda", steps, 0.9)
-    assert_same(targets_of("retrace", steps, 0.9), same)
-    assert_same(targets_of("is", steps, 0.9), same)
-    assert not torch.allclose(targets_of("tree_backup", steps, 0.9), same)
-
-
-def test_above_the_clip_importance_sampling_differs_and_below_it_does_not(random_steps) -> None:
-    steps = random_steps(7, 4)
-    below = steps | {"next_log_rhos": -steps["next_log_rhos"].abs()}
-    above = steps | {"next_log_rhos": steps["next_log_rhos"].abs()}
-    assert_same(targets_of("retrace", below, 0.9), targets_of("is", below, 0.9))
-    assert_same(targets_of("retrace", above, 0.9), targets_of("q_lambda", above, 0.9))
-    assert not torch.allclose(targets_of("is", above, 0.9), targets_of("q_lambda", above, 0.9))
-
-
 PI, MU, REWARD, GAMMA = np.array([0.8, 0.2]), np.array([0.3, 0.7]), np.array([1.0, -1.0]), 0.9
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 from correctors import (
+    Correction,
     EpsilonCorrection,
     ImportanceSampling,
     KLFilter,
@@ -48,40 +50,14 @@ def test_correctors_that_keep_the_contract_pass(corrector) -> None:
 
 @dataclass(frozen=True)
 class Own:
-    needs = frozenset({"log_rhos"})
+    """Changes a correction by a function of the batch and the correction."""
+
+    change: Callable[..., Correction]
+    needs: frozenset[str] = frozenset({"log_rhos"})
 
     def correct(self, batch, correction):
         with torch.no_grad():
-            return self.changed(batch, correction)
-
-    def changed(self, batch, correction):
-        return correction
-
-
-class NeedsMore(Own):
-    needs = frozenset({"log_rhos", "advantage"})
-
-
-class ReadsMore(Own):
-    def changed(self, batch, correction):
-        return replace(correction, weights=correction.weights * batch.log_pi.exp())
-
-
-class OfAnotherShape(Own):
-    def changed(self, batch, correction):
-        return replace(correction, targets=correction.targets[0])
-
-
-class ChangesItsInput(Own):
-    def changed(self, batch, correction):
-        batch.rewards.add_(1.0)
-        return correction
-
-
-class ChangesWhatItWasGiven(Own):
-    def changed(self, batch, correction):
-        correction.weights.mul_(1.0 - 0.5 * (batch.log_rhos < 0))
-        return correction
+            return self.change(batch, correction)
 
 
 class CarriesGradient(Own):
@@ -89,70 +65,84 @@ class CarriesGradient(Own):
         return replace(correction, weights=correction.weights * batch.log_rhos.clamp(max=0).exp())
 
 
-class Random(Own):
-    def changed(self, batch, correction):
-        return replace(correction, targets=torch.rand_like(batch.rewards))
+def times(of_batch):
+    return Own(lambda batch, given: replace(given, weights=given.weights * of_batch(batch)))
 
 
-class ForgetsMetrics(Own):
-    def changed(self, batch, correction):
-        return replace(correction, metrics={"mine": torch.zeros_like(batch.rewards)})
+def with_targets(targets_of):
+    return Own(lambda batch, given: replace(given, targets=targets_of(batch, given)))
 
 
-class MeanAsMetric(Own):
-    def changed(self, batch, correction):
-        return replace(correction, metrics={**correction.metrics, "mine": batch.rewards.mean()})
+def with_metrics(metrics_of):
+    return Own(lambda batch, given: replace(given, metrics=metrics_of(batch, given)))
 
 
-class ReplacesWeights(Own):
-    def changed(self, batch, correction):
-        return replace(correction, weights=batch.log_rhos.clamp(max=0.0).exp())
+def changes_its_input(batch, correction):
+    batch.rewards.add_(1.0)
+    return correction
 
 
-class NormalisesOverEnvironments(Own):
-    def changed(self, batch, correction):
-        advantages = correction.advantages
-        return replace(correction, advantages=advantages - advantages.mean())
+def changes_what_it_was_given(batch, correction):
+    correction.weights.mul_(1.0 - 0.5 * (batch.log_rhos < 0))
+    return correction
 
 
-class MultipliesByZero(Own):
-    def changed(self, batch, correction):
-        targets = batch.rewards + batch.discounts * batch.next_values
-        return replace(correction, targets=targets)
+def normalises_over_environments(batch, correction):
+    advantages = correction.advantages
+    return replace(correction, advantages=advantages - advantages.mean())
 
 
-class RunsOverEnds(Own):
-    def changed(self, batch, correction):
-        targets = correction.targets.clone()
-        targets[:-1] += 0.5 * correction.targets[1:]
-        return replace(correction, targets=targets)
+def runs_over_ends(batch, correction):
+    targets = correction.targets.clone()
+    targets[:-1] += 0.5 * correction.targets[1:]
+    return targets
 
 
-class Overflows(Own):
-    def changed(self, batch, correction):
-        return replace(correction, weights=correction.weights * batch.log_rhos.exp())
+def same(batch, correction):
+    return correction
 
 
 @pytest.mark.parametrize(
     ("corrector", "breach"),
     [
         (object(), "object: expected `needs` and `correct`"),
-        (NeedsMore(), r"NeedsMore: expected needs among .* got \['advantage'\]"),
-        (ReadsMore(), "ReadsMore: correct raised AttributeError.*may be None"),
-        (OfAnotherShape(), r"OfAnotherShape: correct raised ValueError.*targets: expected float32"),
-        (ChangesItsInput(), "correct changed rewards of its input in place"),
-        (ChangesWhatItWasGiven(), "correct changed weights of the correction that it was given"),
-        (CarriesGradient(), "weights carries gradient; use torch.no_grad"),
-        (Random(), "two calls with one input gave different targets"),
-        (ForgetsMetrics(), "correct dropped the metrics of correctors before it"),
-        (MeanAsMetric(), r"metrics\['mine'\]: expected a tensor of shape \(7, 4\)"),
-        (ReplacesWeights(), "weights: expected those it was given times its own"),
-        (NormalisesOverEnvironments(), "advantages of an environment depend on other environments"),
-        (MultipliesByZero(), "targets depend on the next observation of a terminated step"),
-        (RunsOverEnds(), "targets depend on the step behind a done one"),
-        (Overflows(), "weights: not finite where log_rhos is 10000.0"),
+        (Own(same, frozenset({"log_rhos", "advantage"})), r"expected needs .* got \['advantage'\]"),
+        (times(lambda batch: batch.log_pi.exp()), "Own: correct raised Attribute.*may be None"),
+        (
+            with_targets(lambda batch, given: given.targets[0]),
+            r"Own: correct raised ValueError.*targets: expected float32",
+        ),
+        (Own(changes_its_input), "correct changed rewards of its input in place"),
+        (Own(changes_what_it_was_given), "correct changed weights of the correction that it was"),
+        (CarriesGradient(same), "weights carries gradient; use torch.no_grad"),
+        (
+            with_targets(lambda batch, given: torch.rand_like(batch.rewards)),
+            "two calls with one input gave different targets",
+        ),
+        (
+            with_metrics(lambda batch, given: {"mine": torch.zeros_like(batch.rewards)}),
+            "correct dropped the metrics of correctors before it",
+        ),
+        (
+            with_metrics(lambda batch, given: {**given.metrics, "mine": batch.rewards.mean()}),
+            r"metrics\['mine'\]: expected a tensor of shape \(7, 4\)",
+        ),
+        (
+            Own(lambda batch, given: replace(given, weights=batch.log_rhos.clamp(max=0.0).exp())),
+            "weights: expected those it was given times its own",
+        ),
+        (Own(normalises_over_environments), "advantages of an environment depend on other"),
+        (
+            with_targets(lambda batch, given: batch.rewards + batch.discounts * batch.next_values),
+            "targets depend on the next observation of a terminated step",
+        ),
+        (with_targets(runs_over_ends), "targets depend on the step behind a done one"),
+        (
+            times(lambda batch: batch.log_rhos.exp()),
+            "weights: not finite where log_rhos is 10000.0",
+        ),
     ],
-    ids=lambda value: type(value).__name__,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_broken_contract_is_named(corrector, breach) -> None:
     with pytest.raises(AssertionError, match=breach):

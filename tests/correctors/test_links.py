@@ -76,48 +76,24 @@ def test_without_correction_the_errors_are_generalised_advantages(random_trace) 
     np.testing.assert_allclose(targets - trace["values"], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_values_settle_at_those_of_the_behaviour_policy_without_correction() -> None:
-    """One state, two actions with rewards 1 and −1: V^μ = (0.3 − 0.7) / 0.1 = −4."""
-    sequences = np.array(list(itertools.product((0, 1), repeat=3))).T  # [T=3, B=8]
-    probability = torch.tensor([0.3, 0.7])[torch.from_numpy(sequences)].prod(dim=0)
-    estimate = torch.zeros(())
-    for _ in range(100):
-        values = estimate.expand(3, 8)
-        correction = corrected(
-            [NoCorrection()],
-            {
-                "values": values,
-                "next_values": values,
-                "rewards": torch.tensor([1.0, -1.0])[torch.from_numpy(sequences)],
-                "discounts": torch.full((3, 8), 0.9),
-                "done": torch.zeros(3, 8, dtype=torch.bool),
-            },
-        )
-        estimate = (probability * correction.targets[0]).sum()
-    assert estimate.item() == pytest.approx(-4.0, abs=1e-4)
-
-
-def test_epsilon_gives_the_gradient_of_log_pi_plus_epsilon(random_trace) -> None:
+@pytest.mark.parametrize(
+    ("form", "epsilon", "objective"),
+    [
+        ("add", 0.02, lambda p: (p + 0.02).log()),
+        ("max", 1e-3, lambda p: p.clamp(min=1e-3).log()),  # one is above it and one below
+    ],
+)
+def test_epsilon_gives_the_gradient_of_its_logarithm(
+    random_trace, form, epsilon, objective
+) -> None:
     logits = torch.tensor([[[2.0, -3.0]], [[-1.0, -9.0]]], requires_grad=True)
     log_pi = logits.log_softmax(2)[:, :, 1]
-    (wanted,) = torch.autograd.grad((log_pi.exp() + 0.02).log().sum(), logits, retain_graph=True)
+    (wanted,) = torch.autograd.grad(objective(log_pi.exp()).sum(), logits, retain_graph=True)
 
     trace = random_trace(2, 1) | {"log_pi": log_pi}
-    weights = corrected([EpsilonCorrection(0.02)], trace).weights
+    weights = corrected([EpsilonCorrection(epsilon, form)], trace).weights
 
     assert not weights.requires_grad
-    (gradient,) = torch.autograd.grad((weights * log_pi).sum(), logits)
-    np.testing.assert_allclose(gradient, wanted, rtol=1e-5)
-
-
-def test_in_its_other_form_epsilon_gives_the_gradient_of_log_of_the_larger(random_trace) -> None:
-    logits = torch.tensor([[[2.0, -3.0]], [[-1.0, -9.0]]], requires_grad=True)
-    log_pi = logits.log_softmax(2)[:, :, 1]  # one above 1e-3 and one below
-    larger = log_pi.exp().clamp(min=1e-3)
-    (wanted,) = torch.autograd.grad(larger.log().sum(), logits, retain_graph=True)
-    trace = random_trace(2, 1) | {"log_pi": log_pi}
-    weights = corrected([EpsilonCorrection(1e-3, "max")], trace).weights
-    assert weights.tolist() == [[1.0], [0.0]]
     (gradient,) = torch.autograd.grad((weights * log_pi).sum(), logits)
     np.testing.assert_allclose(gradient, wanted, rtol=1e-5)
 
@@ -223,6 +199,10 @@ def test_with_a_q_critic_the_target_is_the_return_of_the_action_taken(
         (lambda: KLFilter(-0.5), r"bound: expected a positive number, got -0.5"),
         (lambda: NoCorrection(1.5), r"lambda_: .*got 1.5"),
         (lambda: Retrace(lambda_=-0.1), r"lambda_: .*got -0.1"),
+        (lambda: VTrace(rho_bar=0.0), r"rho_bar: .*got 0.0"),
+        (lambda: VTrace(c_bar=-2.0), r"c_bar: .*got -2.0"),
+        (lambda: VTrace(lambda_=-0.1), r"lambda_: .*got -0.1"),
+        (lambda: ImportanceSampling(rho_bar=0.0), r"rho_bar: .*got 0.0"),
     ],
 )
 def test_bad_parameters_are_refused(make, message) -> None:

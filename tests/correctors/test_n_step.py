@@ -78,15 +78,6 @@ def test_three_states_by_arithmetic() -> None:
     assert n_step(trace, 2).targets.flatten().tolist() == [12.0, 5.75, 7.5]
 
 
-def test_what_lies_behind_an_end_is_not_read(random_trace) -> None:
-    trace = random_trace(9, 4)
-    del trace["log_rhos"]
-    trace["done"][4] = True
-    before = n_step(trace, 5).targets[:5]
-    trace["rewards"][5:] = float("nan")
-    assert torch.equal(n_step(trace, 5).targets[:5], before)
-
-
 def test_no_steps_are_refused() -> None:
     with pytest.raises(ValueError, match="steps: expected at least 1, got 0"):
         NStep(0)

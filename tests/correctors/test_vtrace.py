@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -73,7 +72,7 @@ bars = st.sampled_from([None, 0.5, 1.0, 2.2, 3.7])
 
 @settings(max_examples=60, deadline=None)
 @given(
-    time=st.integers(1, 12),
+    time=st.sampled_from([*range(1, 13), 100]),
     batch=st.integers(1, 5),
     seed=st.integers(0, 2**32 - 1),
     rho_bar=bars,
@@ -101,18 +100,6 @@ def test_vtrace_equals_the_papers_double_sum_with_any_ends(
     )
 
 
-def test_float32_follows_the_float64_oracle_over_a_hundred_steps(random_trace: Callable) -> None:
-    assert_equals_oracle(
-        random_trace(100, 6, discount=0.997), rho_bar=1.0, c_bar=1.0, pg_rho_bar=1.0, lambda_=1.0
-    )
-
-
-def log_probs(logits, actions):
-    logits = np.asarray(logits, dtype=np.float64)
-    normalised = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    return np.take_along_axis(normalised, np.asarray(actions)[..., None], -1)[..., 0]
-
-
 def test_vtrace_equals_rlax(golden) -> None:
     names = ("values", "next_values", "rewards", "discounts", "log_rhos")
     options = ("rho_bar", "c_bar", "pg_rho_bar", "lambda_")
@@ -125,50 +112,6 @@ def test_vtrace_equals_rlax(golden) -> None:
 
     for result, name in ((targets, "vtrace_vs"), (advantages, "vtrace_pg_advantages")):
         np.testing.assert_allclose(result.numpy(), golden[name], rtol=1e-5, atol=1e-5)
-
-
-# Two sequences of four steps from rlax's own test (sequences are rows here, columns in vtrace).
-ACTIONS = [[0, 1, 0, 0], [1, 0, 0, 1]]
-BEHAVIOUR_LOGITS = [
-    [[8.9, 0.7], [5, 1], [0.6, 0.1], [-0.9, -0.1]],
-    [[0.3, -5], [1, -8], [0.3, 1.7], [4.7, 3.3]],
-]
-TARGET_LOGITS = [
-    [[0.4, 0.5], [9.2, 8.8], [0.7, 4.4], [7.9, 1.4]],
-    [[1, 0.9], [1, -1], [-4.3, 8.7], [0.8, 0.3]],
-]
-REWARDS = [[-1.3, -1.3, 2.3, 42], [1.3, 5.3, -3.3, -5]]
-DISCOUNTS = [[0, 0.89, 0.85, 0.99], [0.88, 1, 0.83, 0.95]]
-VALUES = [[2.1, 1.1, -3.1, 0], [3.1, 0.1, -1.1, 7.4]]
-NEXT_VALUES = [[1.1, -3.1, 0, 8.4], [0.1, -1.1, 7.4, -1.2]]
-ERRORS = [[-1.6155144, -3.4973224, 1.8670535, 50.316], [1.4662434, 3.6116403, -8.33692e-05, -13.54]]
-ADVANTAGES_CLIPPED_AT_5 = [
-    [-1.6155144, -17.486612, 1.8670535, 162.052681],
-    [7.3312171, 3.6116403, -8.33692e-05, -25.84168],
-]
-
-
-@pytest.mark.parametrize(
-    ("pg_rho_bar", "expected_advantages"), [(1.0, ERRORS), (5.0, ADVANTAGES_CLIPPED_AT_5)]
-)
-def test_both_clips_of_the_policy_gradient_give_the_numbers_worked_out_by_hand(
-    pg_rho_bar: float, expected_advantages: list
-) -> None:
-    log_rhos = log_probs(TARGET_LOGITS, ACTIONS) - log_probs(BEHAVIOUR_LOGITS, ACTIONS)
-
-    targets, advantages = vtrace(
-        values=tensor(np.transpose(VALUES)),
-        next_values=tensor(np.transpose(NEXT_VALUES)),
-        rewards=tensor(np.transpose(REWARDS)),
-        discounts=tensor(np.transpose(DISCOUNTS)),
-        done=tensor(np.transpose(DISCOUNTS) == 0, torch.bool),
-        log_rhos=tensor(log_rhos.T),
-        pg_rho_bar=pg_rho_bar,
-    )
-
-    errors = targets.numpy().T - np.asarray(VALUES)
-    np.testing.assert_allclose(errors, ERRORS, rtol=1e-5, atol=2e-6)
-    np.testing.assert_allclose(advantages.numpy().T, expected_advantages, rtol=1e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -197,19 +140,3 @@ def test_a_truncated_step_bootstraps_from_the_observation_it_really_reached(
 
     np.testing.assert_allclose(targets[:, 0].numpy(), expected_targets, rtol=1e-6)
     np.testing.assert_allclose(advantages[:, 0].numpy(), expected_advantages, rtol=1e-6)
-
-
-def test_an_action_that_the_target_policy_prefers_twofold_weighs_two_and_not_a_half() -> None:
-    one = torch.ones(1, 2)
-    targets, advantages = vtrace(
-        values=0 * one,
-        next_values=0 * one,
-        rewards=3 * one,
-        discounts=0.9 * one,
-        done=torch.zeros(1, 2, dtype=torch.bool),
-        log_rhos=math.log(2.0) * one,
-        rho_bar=None,
-        pg_rho_bar=None,
-    )
-    np.testing.assert_allclose(targets.numpy(), [[6.0, 6.0]], rtol=1e-6)
-    np.testing.assert_allclose(advantages.numpy(), [[6.0, 6.0]], rtol=1e-6)

@@ -19,61 +19,8 @@ def assert_same(results, expected) -> None:
         np.testing.assert_array_equal(result.numpy(), wanted.numpy())
 
 
-def columns(trace, index):
-    return {name: tensor[:, index] for name, tensor in trace.items()}
-
-
 def rows(trace, start, stop):
     return {name: tensor[start:stop] for name, tensor in trace.items()}
-
-
-def test_on_policy_targets_are_n_step_returns(random_trace) -> None:
-    trace = random_trace(9, 4, log_rho_scale=0.0)
-    expected = np.zeros((9, 4))
-    for t in reversed(range(9)):
-        for b in range(4):
-            follows = t < 8 and not trace["done"][t, b]
-            rest = expected[t + 1, b] if follows else float(trace["next_values"][t, b])
-            expected[t, b] = float(trace["rewards"][t, b]) + float(trace["discounts"][t, b]) * rest
-
-    targets, advantages = vtrace(**trace)
-
-    np.testing.assert_allclose(targets.numpy(), expected, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(
-        advantages.numpy(), expected - trace["values"].numpy(), rtol=1e-5, atol=1e-5
-    )
-
-
-def test_lambda_zero_is_the_clipped_one_step_temporal_difference(random_trace) -> None:
-    trace = random_trace(7, 5)
-    one_step = trace["rewards"] + trace["discounts"] * trace["next_values"] - trace["values"]
-    rhos = trace["log_rhos"].exp()
-
-    targets, advantages = vtrace(**trace, rho_bar=1.3, pg_rho_bar=2.0, lambda_=0.0)
-
-    np.testing.assert_allclose(
-        targets.numpy(), trace["values"] + rhos.clamp(max=1.3) * one_step, rtol=1e-5, atol=1e-6
-    )
-    np.testing.assert_allclose(
-        advantages.numpy(), rhos.clamp(max=2.0) * one_step, rtol=1e-5, atol=1e-6
-    )
-
-
-def test_an_error_is_the_clipped_ratio_times_the_advantage_of_the_action(random_trace) -> None:
-    """v_s = V + min(c̄, ρ) (r + γ v_s+1 − V), where both bars are the same and λ is 1."""
-    trace = random_trace(8, 3)
-    targets, advantages = vtrace(**trace, rho_bar=1.3, c_bar=1.3, pg_rho_bar=1.3)
-    np.testing.assert_allclose(targets, trace["values"] + advantages, rtol=1e-5, atol=1e-5)
-
-
-def test_trace_of_one_step_is_the_one_step_temporal_difference(random_trace) -> None:
-    trace = random_trace(1, 6, log_rho_scale=0.0)
-    expected = trace["rewards"] + trace["discounts"] * trace["next_values"]
-
-    targets, advantages = vtrace(**trace)
-
-    np.testing.assert_allclose(targets.numpy(), expected, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(advantages.numpy(), expected - trace["values"], atol=1e-6)
 
 
 @pytest.mark.parametrize("discount_of_the_end", [0.0, 0.95], ids=["terminated", "truncated"])
@@ -90,43 +37,6 @@ def test_each_of_two_episodes_is_corrected_as_if_alone(
     second = vtrace(**rows(trace, 5, 11), lambda_=lambda_)
 
     assert_same(together, [torch.cat(parts) for parts in zip(first, second, strict=True)])
-
-
-def test_environments_do_not_see_each_other(random_trace) -> None:
-    trace = random_trace(6, 5)
-    order = torch.tensor([3, 0, 4, 1, 2])
-
-    permuted = vtrace(**columns(trace, order))
-
-    assert_same(permuted, [result[:, order] for result in vtrace(**trace)])
-
-
-def test_scaled_rewards_and_values_scale_what_comes_out(random_trace) -> None:
-    trace = random_trace(8, 3)
-    scaled = trace | {name: 4 * trace[name] for name in ("values", "next_values", "rewards")}
-
-    assert_same(vtrace(**scaled), [4 * result for result in vtrace(**trace)])
-
-
-def test_bars_of_none_are_bars_of_infinity(random_trace) -> None:
-    trace = random_trace(5, 4, log_rho_scale=2.0)
-
-    unclipped = vtrace(**trace, rho_bar=None, c_bar=None, pg_rho_bar=None)
-
-    infinite = vtrace(**trace, rho_bar=math.inf, c_bar=math.inf, pg_rho_bar=math.inf)
-    assert_same(unclipped, infinite)
-    assert not torch.allclose(unclipped.targets, vtrace(**trace).targets)
-
-
-def test_without_a_leak_it_is_vtrace_and_with_a_full_one_importance_sampling(random_trace) -> None:
-    trace = random_trace(6, 4)
-
-    assert_same(vtrace(**trace, alpha=1.0, c_bar=0.7), vtrace(**trace, c_bar=0.7))
-    leaked = vtrace(**trace, alpha=0.0, c_bar=0.7)
-    unclipped = vtrace(**trace, rho_bar=None, c_bar=None)
-    for result, wanted in zip(leaked, unclipped, strict=True):
-        np.testing.assert_allclose(result.numpy(), wanted.numpy(), rtol=1e-6)
-    assert not torch.allclose(leaked.targets, vtrace(**trace).targets)
 
 
 PI, MU, REWARD, GAMMA = (0.8, 0.2), (0.3, 0.7), (1.0, -1.0), 0.9
@@ -170,18 +80,10 @@ def test_no_gradient_flows_through_targets_or_advantages(random_trace) -> None:
 
     assert not targets.requires_grad
     assert not advantages.requires_grad
+    assert_same([inputs[name].detach() for name in trace], trace.values())  # as they were
     assert_same([inputs["values"].grad], [-2 * (targets - trace["values"])])
     assert_same([inputs["log_rhos"].grad], [advantages])
     assert inputs["next_values"].grad is None
-
-
-def test_inputs_stay_as_they_were(random_trace) -> None:
-    trace = random_trace(6, 4)
-    before = {name: tensor.clone() for name, tensor in trace.items()}
-
-    vtrace(**trace, lambda_=0.5)
-
-    assert_same(trace.values(), before.values())
 
 
 @pytest.mark.parametrize("unread", [NAN, math.inf, 1e30])

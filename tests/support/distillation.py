@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
 
 from aclearn.policies import Convolution
-from aclearn.policies.network import PolicyNetwork, load_tensors
 from compress import PolicyGraph
 from tests.support.architectures import altered
 
@@ -20,15 +18,6 @@ def smaller(architecture):
     return altered(architecture, convolutions=(Convolution(4, 4, 2),), hidden=(12,), sections=())
 
 
-def outputs(architecture, tensors, observations):
-    """Logits and values in float64 from the trainer's module."""
-    network = PolicyNetwork(architecture, seed=0)
-    load_tensors(network, tensors)
-    with torch.no_grad():
-        logits, values = network.double()(torch.from_numpy(observations))
-    return logits.numpy(), values.numpy()
-
-
 def kl_by_loops(teacher_logits, logits):
     """Mean KL(teacher ‖ student), state by state, action by action."""
     total = 0.0
@@ -38,11 +27,6 @@ def kl_by_loops(teacher_logits, logits):
         for a, b in zip(p, q, strict=True):
             total += a / sum(p) * math.log((a / sum(p)) / (b / sum(q)))
     return total / len(logits)
-
-
-def compress(distiller, policy, context):
-    context.begin(policy)
-    return distiller.compress(policy, context)
 
 
 def distance(a, b):

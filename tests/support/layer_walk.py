@@ -41,12 +41,18 @@ def by_unit(numbers, x):
     return np.reshape(numbers, (1, -1, *(1,) * (x.ndim - 2)))
 
 
-def outputs(graph, tensors, observations):
-    """Logits, values and each layer's output of an fp32 graph."""
+def outputs(graph, tensors, observations, silent=None):
+    """Logits, values and each layer's output of an fp32 graph.
+
+    `silent` is layer → units that give 0.
+    """
+    silent = silent or {}
 
     def product(layer, x):
         x = multiplied(layer, x, tensors[f"{layer.name}.weight"].astype(np.float64))
-        return x + by_unit(tensors[f"{layer.name}.bias"], x) if layer.bias else x
+        x = x + by_unit(tensors[f"{layer.name}.bias"], x) if layer.bias else x
+        x[:, list(silent.get(layer.name, ()))] = 0.0
+        return x
 
     values = walk(graph.layers(with_value=True), observations, product, tensors)
     value = values["value"][:, 0] if "value" in values else None

@@ -1,16 +1,16 @@
-"""Small architectures and a slow forward pass with fixed units, as an oracle for pruning."""
+"""Small architectures, and oracles for pruning: the policy with silent units, and the fit."""
 
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from aclearn.policies import Convolution, ResidualSection, build_architecture
-from aclearn.types import ObservationSpec
-from compress import Policy
-from compress.graphs.graph_network import GraphNetwork
-from compress.graphs.units import keep_units, sources
+from aclearn.types import ACTIVATIONS, ObservationSpec
+from compress import PolicyGraph
+from compress.graphs.units import keep_units, sources, unit_counts
 from tests.support.architectures import altered, parts_of
+from tests.support.layer_walk import outputs, windows
+from tests.support.random_policies import graph_outputs, some_observations
 
 IMAGES = build_architecture(
     "images",
@@ -39,97 +39,19 @@ ARCHITECTURES = {
 }
 
 
-def slow_forward(architecture, tensors, observations, fixed=None):
-    """Logits, values and every layer's activations by plain loops in float64.
-
-    `fixed` is layer → unit → its replaced output: a number, or one for each position.
-    """
-    parts = parts_of(architecture)
-    fixed, given = fixed or {}, {}
-    activate = np.tanh if parts.activation == "tanh" else lambda x: np.maximum(x, 0.0)
-    x = observations.astype(np.float64)
-    if architecture.observation.sole.dtype == "uint8":
-        x = x / 255.0
-
-    def weights(name):
-        return (tensors[f"{name}.{kind}"].astype(np.float64) for kind in ("weight", "bias"))
-
-    def hold(name, x):
-        given[name] = x.copy()
-        for unit, value in fixed.get(name, {}).items():
-            x[:, unit] = value
-        return x
-
-    def convolve(name, x, stride, padding=0, source=None):
-        weight, bias = weights(name)
-        x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
-        for unit, value in fixed.get(source, {}).items():
-            x[:, unit] = np.where(x[:, unit] == 0.0, value, x[:, unit])  # to the edge and beyond
-        kernel = weight.shape[2]
-        size = (x.shape[2] - kernel) // stride + 1
-        out = np.zeros((len(x), len(weight), size, size))
-        for row in range(size):
-            for column in range(size):
-                top, left = row * stride, column * stride
-                patch = x[:, :, top : top + kernel, left : left + kernel]
-                for unit in range(len(weight)):
-                    out[:, unit, row, column] = (patch * weight[unit]).sum((1, 2, 3)) + bias[unit]
-        return out
-
-    def pool(x):
-        size = (x.shape[2] + 1) // 2
-        out = np.zeros((*x.shape[:2], size, size))
-        for row in range(size):
-            for column in range(size):
-                top, left = max(0, 2 * row - 1), max(0, 2 * column - 1)
-                seen = x[:, :, top : 2 * row + 2, left : 2 * column + 2]
-                out[:, :, row, column] = seen.max((2, 3))
-        return out
-
-    def dense(name, x):
-        weight, bias = weights(name)
-        out = np.zeros((len(x), len(weight)))
-        for unit in range(len(weight)):
-            out[:, unit] = (x * weight[unit]).sum(axis=1) + bias[unit]
-        return out
-
-    for i, conv in enumerate(parts.convolutions):
-        x = hold(f"convolutions.{i}", activate(convolve(f"convolutions.{i}", x, conv.stride)))
-    for i, section in enumerate(parts.sections):
-        x = pool(convolve(f"sections.{i}.convolution", x, 1, 1))
-        for j in range(len(section.blocks)):
-            first, second = (f"sections.{i}.blocks.{j}.{end}" for end in ("first", "second"))
-            inner = hold(first, activate(convolve(first, activate(x), 1, 1)))
-            x = x + convolve(second, inner, 1, 1, source=first)
-    x = activate(x) if parts.sections else x
-    flat = x.reshape(len(x), -1)
-
-    def tower(name):
-        x = flat
-        for i in range(len(parts.hidden)):
-            x = hold(f"{name}.{i}", activate(dense(f"{name}.{i}", x)))
-        return x
-
-    policy = tower("hidden")
-    value = tower("value_hidden") if parts.separate_value else policy
-    return dense("policy", policy), dense("value", value)[:, 0], given
+def slow_forward(architecture, tensors, observations, silent=None):
+    """Logits, values and each layer's activations in float64; `silent` is layer → units at 0."""
+    logits, values, given = outputs(PolicyGraph(architecture), tensors, observations, silent)
+    activations = (layer for layer in architecture.layers if layer.kind in ACTIVATIONS)
+    return logits, values, {layer.reads[0]: given[layer.name] for layer in activations}
 
 
-def graph_outputs(policy, observations):
-    with torch.inference_mode():
-        outputs = GraphNetwork(policy.graph).load(policy.tensors)(torch.from_numpy(observations))
-    return tuple(output.numpy() for output in outputs)
-
-
-def layers_of(architecture):
-    parts = parts_of(architecture)
-    names = {f"convolutions.{i}": c.filters for i, c in enumerate(parts.convolutions)}
-    for i, section in enumerate(parts.sections):
-        names |= {f"sections.{i}.blocks.{j}.first": n for j, n in enumerate(section.blocks)}
-    names |= {f"hidden.{i}": width for i, width in enumerate(parts.hidden)}
-    if parts.separate_value:
-        names |= {f"value_hidden.{i}": width for i, width in enumerate(parts.hidden)}
-    return names
+def assert_silences(pruned, architecture, tensors, silent, rtol=1e-4):
+    """The pruned policy answers as the whole one in which the units `silent` give 0."""
+    observations = some_observations(architecture, 6, seed=9)
+    expected = slow_forward(architecture, tensors, observations, silent)[:2]
+    for answer, wanted in zip(graph_outputs(pruned, observations), expected, strict=True):
+        np.testing.assert_allclose(answer, wanted, rtol=rtol, atol=rtol / 10)
 
 
 def widths_of(architecture):
@@ -153,37 +75,21 @@ def norms(tensors, layer):
 
 def least_important(architecture, small, tensors):
     """Layer → the units that pruning by magnitude must remove for that size."""
-    before, after = layers_of(architecture), layers_of(small)
+    after = unit_counts(small.layers)
     return {
-        name: smallest(norms(tensors, name), before[name] - after[name])
-        for name in before
-        if after[name] < before[name]
+        name: smallest(norms(tensors, name), count - after[name])
+        for name, count in unit_counts(architecture.layers).items()
+        if after[name] < count
     }
 
 
-def mean_of(architecture, given, layer, unit):
-    """A unit's mean activation; for each position if a dense layer reads them one by one."""
-    last = f"convolutions.{len(parts_of(architecture).convolutions) - 1}"
-    axis = 0 if layer == last else None
-    return given[layer][:, unit].mean(axis=axis)
-
-
-def compress(link, architecture, tensors, context):
-    policy = Policy.of(architecture, tensors)
-    context.begin(policy)
-    return link.compress(policy, context)
-
-
-def patches_of(x, kernel, stride, padding):
-    """The inputs of a convolution: `[N · positions, channels · kernel²]`, position by position."""
-    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
-    size = (x.shape[2] - kernel) // stride + 1
-    rows = []
-    for row in range(size):
-        for column in range(size):
-            top, left = row * stride, column * stride
-            rows.append(x[:, :, top : top + kernel, left : left + kernel].reshape(len(x), -1))
-    return np.concatenate(rows)
+def without(architecture, tensors, removed):
+    """Architecture and tensors of the remaining units, uncorrected."""
+    kept = {
+        layer: np.array([unit for unit in range(count) if unit not in removed.get(layer, ())])
+        for layer, count in unit_counts(architecture.layers).items()
+    }
+    return kept, *keep_units(architecture, tensors, kept)
 
 
 def reconstructed(architecture, tensors, removed, visited, ridge=0.03):
@@ -192,28 +98,22 @@ def reconstructed(architecture, tensors, removed, visited, ridge=0.03):
     Args:
         removed: layer → the removed units.
     """
-    kept = {
-        layer: np.array([unit for unit in range(width) if unit not in removed.get(layer, ())])
-        for layer, width in layers_of(architecture).items()
-    }
-    small, narrow = keep_units(architecture, tensors, kept)
+    kept, small, narrow = without(architecture, tensors, removed)
+    layers = {layer.name: layer for layer in architecture.layers}
     _, _, whole = slow_forward(architecture, tensors, visited)
-    for layer, source in sources(architecture.layers).items():
+    for name, source in sources(architecture.layers).items():
         if not removed.get(source):
             continue
-        weight = tensors[f"{layer}.weight"].astype(np.float64)
+        weight = tensors[f"{name}.weight"].astype(np.float64)
         reads = [whole[source], slow_forward(small, narrow, visited)[2][source]]
-        if weight.ndim == 4:
-            inner = layer.startswith("sections")
-            stride = (
-                1 if inner else parts_of(architecture).convolutions[int(layer.split(".")[1])].stride
-            )
-            reads = [patches_of(x, weight.shape[2], stride, int(inner)) for x in reads]
-        given, read = (x.reshape(len(x), -1) for x in reads)
-        units = kept.get(layer, slice(None))
-        wanted = (given @ weight.reshape(len(weight), -1).T + tensors[f"{layer}.bias"])[:, units]
-        now = narrow[f"{layer}.weight"].astype(np.float64)
-        missing = wanted - read @ now.reshape(len(now), -1).T - narrow[f"{layer}.bias"]
+        if weight.ndim == 4:  # position by position: the channels of a window side by side
+            reads = [windows(layers[name], x, 0).transpose(0, 2, 3, 1, 4, 5) for x in reads]
+        rows = len(reads[0]) * (reads[0].shape[1] * reads[0].shape[2] if weight.ndim == 4 else 1)
+        given, read = (x.reshape(rows, -1) for x in reads)
+        units = kept.get(name, slice(None))
+        wanted = (given @ weight.reshape(len(weight), -1).T + tensors[f"{name}.bias"])[:, units]
+        now = narrow[f"{name}.weight"].astype(np.float64)
+        missing = wanted - read @ now.reshape(len(now), -1).T - narrow[f"{name}.bias"]
         mean = read.mean(0)
         centred = read - mean
         penalty = ridge * (centred**2).sum() / min(read.shape)
@@ -222,10 +122,9 @@ def reconstructed(architecture, tensors, removed, visited, ridge=0.03):
             np.concatenate([missing - missing.mean(0), np.zeros((read.shape[1], len(now)))]),
             rcond=None,
         )[0].T
-        narrow[f"{layer}.weight"] = (now + change.reshape(now.shape)).astype(np.float32)
-        narrow[f"{layer}.bias"] = (
-            narrow[f"{layer}.bias"] + missing.mean(0) - change @ mean
-        ).astype(np.float32)
+        moved = missing.mean(0) - change @ mean
+        narrow[f"{name}.weight"] = (now + change.reshape(now.shape)).astype(np.float32)
+        narrow[f"{name}.bias"] = (narrow[f"{name}.bias"] + moved).astype(np.float32)
     return narrow
 
 

@@ -1,13 +1,18 @@
-"""Random weights and observations of any architecture, and torch's output in float64."""
+"""Random weights and observations of any architecture, and what links and torch make of them."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import OBSERVATION
+from compress import Context, Policy
+from compress.graphs.graph_network import GraphNetwork
 from compress.policy import random_observations
+from compress.runtimes.graph_cache import GraphCache
 
 
 def some_tensors(architecture, seed):
@@ -27,10 +32,38 @@ def some_observations(architecture, count, seed=0):
     return found.get(OBSERVATION, found)
 
 
-def reference_parameters(architecture, tensors, observations):
-    """The torch network's output in float64, independent of kernels and memory layouts."""
+def apply(link, policy, context):
+    """The link's result for this policy as the next version."""
+    context.begin(policy)
+    return link.compress(policy, context)
+
+
+def compress(link, architecture, tensors, context=None):
+    """The link's result for these weights as the next version, or as the first of a new context."""
+    return apply(link, Policy.of(architecture, tensors), context or Context())
+
+
+def reference(architecture, tensors, observations):
+    """The torch network's parameters and values in float64, without kernels of another layout."""
     network = PolicyNetwork(architecture, seed=0)
     load_tensors(network, tensors)
-    network = network.double()
     with torch.no_grad():
-        return network(torch.from_numpy(observations))[0].numpy()
+        parameters, values = network.double()(torch.from_numpy(observations))
+    return parameters.numpy(), values.numpy()
+
+
+def reference_parameters(architecture, tensors, observations):
+    return reference(architecture, tensors, observations)[0]
+
+
+def graph_outputs(policy, observations):
+    """Parameters and values of a compressed policy's graph in torch."""
+    with torch.inference_mode():
+        outputs = GraphNetwork(policy.graph).load(policy.tensors)(torch.from_numpy(observations))
+    return tuple(output.numpy() for output in outputs)
+
+
+def in_onnx(policy):
+    """A quantised policy in ONNX Runtime, as in an actor."""
+    graph = replace(policy.graph, runtime="onnx", static=True)
+    return GraphCache().executable(graph, policy.tensors)

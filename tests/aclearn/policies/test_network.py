@@ -15,8 +15,9 @@ from aclearn.policies import (
     describe_architecture,
 )
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
-from aclearn.types import ARCHITECTURES, ActionSpec, ObservationSpec
+from aclearn.types import ActionSpec, ObservationSpec
 from aclearn.types.action_spec import ActionPart
+from tests.support.runtimes import preset
 
 _BOX = ActionSpec.of((ActionPart((), (2,), "float32", low=(-1.0, -1.0), high=(1.0, 1.0)),))
 
@@ -41,16 +42,6 @@ _RESIDUAL = build_architecture(
 )
 
 
-def _preset(name: str) -> Architecture:
-    if name == "mlp":
-        return describe_architecture(
-            name, observation=ObservationSpec.plain((4,), "float32"), actions=2
-        )
-    return describe_architecture(
-        name, observation=ObservationSpec.plain((4, 84, 84), "uint8"), actions=6
-    )
-
-
 def _some_tensors(architecture: Architecture, seed: int) -> dict[str, NDArray[np.float32]]:
     rng = np.random.default_rng(seed)
     return {
@@ -59,56 +50,8 @@ def _some_tensors(architecture: Architecture, seed: int) -> dict[str, NDArray[np
     }
 
 
-def _convolve(
-    image: NDArray[np.float64], weight: NDArray[np.float64], bias: NDArray[np.float64], stride: int
-) -> NDArray[np.float64]:
-    """One image `[C, H, W]`, every output number by its own sum."""
-    filters, _, kernel, _ = weight.shape
-    height = (image.shape[1] - kernel) // stride + 1
-    width = (image.shape[2] - kernel) // stride + 1
-    result = np.empty((filters, height, width))
-    for f in range(filters):
-        for y in range(height):
-            for x in range(width):
-                top, left = y * stride, x * stride
-                seen = image[:, top : top + kernel, left : left + kernel]
-                result[f, y, x] = (seen * weight[f]).sum() + bias[f]
-    return result
-
-
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_the_parameters_bear_the_names_and_shapes_of_the_description(name: str) -> None:
-    architecture = _preset(name)
-    network = PolicyNetwork(architecture, seed=0)
-    parameters = {key: tuple(value.shape) for key, value in network.named_parameters()}
-    assert parameters == architecture.tensor_shapes()
-    assert sum(p.numel() for p in network.parameters()) == architecture.parameters
-
-
-def test_images_give_what_a_convolution_in_numpy_gives() -> None:
-    tensors = _some_tensors(_TINY, 1)
-    network = PolicyNetwork(_TINY, seed=0)
-    load_tensors(network, tensors)
-    observations = np.random.default_rng(2).integers(0, 256, (3, 2, 7, 6), np.uint8)
-
-    with torch.no_grad():
-        logits, values = network(torch.from_numpy(observations))
-
-    wide = {name: tensor.astype(np.float64) for name, tensor in tensors.items()}
-    for i, observation in enumerate(observations):
-        x = observation / 255.0
-        for layer, stride in ((0, 2), (1, 1)):
-            name = f"convolutions.{layer}"
-            x = np.maximum(_convolve(x, wide[f"{name}.weight"], wide[f"{name}.bias"], stride), 0)
-        x = np.maximum(wide["hidden.0.weight"] @ x.reshape(-1) + wide["hidden.0.bias"], 0)
-        expected = wide["policy.weight"] @ x + wide["policy.bias"]
-        value = (wide["value.weight"] @ x + wide["value.bias"])[0]
-        np.testing.assert_allclose(logits[i].numpy(), expected, rtol=1e-4, atol=1e-5)
-        assert float(values[i]) == pytest.approx(value, rel=1e-4, abs=1e-5)
-
-
 @pytest.mark.parametrize(
-    "architecture", [_RESIDUAL, _preset("impala-resnet")], ids=["tiny", "whole"]
+    "architecture", [_RESIDUAL, preset("impala-resnet")], ids=["tiny", "whole"]
 )
 def test_residual_sections_give_what_the_paper_says(architecture, reference_resnet) -> None:
     tensors = {
@@ -126,25 +69,6 @@ def test_residual_sections_give_what_the_paper_says(architecture, reference_resn
     np.testing.assert_allclose(values.numpy(), expected_values, rtol=1e-4, atol=1e-5)
 
 
-def test_flat_observations_take_a_tower_for_the_policy_and_one_for_the_value() -> None:
-    tensors = _some_tensors(_FLAT, 3)
-    network = PolicyNetwork(_FLAT, seed=0)
-    load_tensors(network, tensors)
-    observations = np.random.default_rng(4).normal(0, 2, (5, 3)).astype(np.float32)
-
-    with torch.no_grad():
-        logits, values = network(torch.from_numpy(observations))
-
-    x = v = observations.astype(np.float64)
-    for i in range(2):
-        x = np.tanh(x @ tensors[f"hidden.{i}.weight"].T + tensors[f"hidden.{i}.bias"])
-        v = np.tanh(v @ tensors[f"value_hidden.{i}.weight"].T + tensors[f"value_hidden.{i}.bias"])
-    expected = x @ tensors["policy.weight"].T + tensors["policy.bias"]
-    expected_values = (v @ tensors["value.weight"].T + tensors["value.bias"])[:, 0]
-    np.testing.assert_allclose(logits.numpy(), expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(values.numpy(), expected_values, rtol=1e-4, atol=1e-5)
-
-
 def test_the_network_does_not_write_into_its_observations() -> None:
     observations = torch.full((2, 2, 7, 6), 200, dtype=torch.uint8)
     PolicyNetwork(_TINY, seed=0)(observations)
@@ -153,7 +77,7 @@ def test_the_network_does_not_write_into_its_observations() -> None:
 
 @pytest.mark.parametrize("name", ["nature", "impala-resnet"])
 def test_the_first_policy_is_near_uniform_and_its_values_are_small(name) -> None:
-    network = PolicyNetwork(_preset(name), seed=5)
+    network = PolicyNetwork(preset(name), seed=5)
     observations = torch.from_numpy(
         np.random.default_rng(6).integers(0, 256, (4, 4, 84, 84), np.uint8)
     )

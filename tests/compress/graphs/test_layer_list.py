@@ -10,37 +10,42 @@ import torch
 from torch import nn
 
 from aclearn.errors import ConfigError
-from aclearn.policies import Layer, describe_architecture, network
+from aclearn.policies import Layer, network
 from aclearn.policies.network import PolicyNetwork, load_tensors
-from aclearn.types import ARCHITECTURES, ObservationSpec
+from aclearn.types import ARCHITECTURES
 from compress import ONNX, ChainError, CompressorChain, OnnxRuntime, PolicyGraph, build_onnx
 from compress.graphs.onnx_graph import KINDS
 from compress.graphs.units import unit_counts
+from compress.runtimes.torch_runtime import TorchRuntime
 from tests.support.acting import Acting
 from tests.support.layer_walk import outputs
 from tests.support.random_policies import some_observations
-
-
-def preset(name):
-    shape, dtype = ((4,), "float32") if name == "mlp" else ((4, 84, 84), "uint8")
-    return describe_architecture(name, observation=ObservationSpec.plain(shape, dtype), actions=6)
+from tests.support.runtimes import preset
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_torch_onnx_and_numpy_compute_the_same_of_every_preset(name, small) -> None:
+def test_torch_onnx_and_numpy_compute_the_same_of_every_preset_and_version(name, small) -> None:
     architecture = preset(name)
-    tensors = small.tensors(architecture, 3)
     observations = some_observations(architecture, 2)
-    logits, values, _ = outputs(PolicyGraph(architecture), tensors, observations)
-    module, runtime = PolicyNetwork(architecture, seed=0), Acting(OnnxRuntime(architecture))
-    load_tensors(module, tensors)
-    runtime.load(tensors)
-    with torch.no_grad():
-        torch_parameters, torch_values = module(torch.from_numpy(observations))
-    scale = np.abs(logits).max()
-    np.testing.assert_allclose(torch_parameters.numpy(), logits, rtol=0, atol=1e-5 * scale)
-    np.testing.assert_allclose(torch_values.numpy(), values, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(runtime.parameters(observations), logits, rtol=0, atol=1e-5 * scale)
+    module = PolicyNetwork(architecture, seed=0)
+    runtimes = [Acting(kind(architecture)) for kind in (OnnxRuntime, TorchRuntime)]
+    answers = []
+    for seed in (1, 2):
+        tensors = small.tensors(architecture, seed)
+        logits, values, _ = outputs(PolicyGraph(architecture), tensors, observations)
+        load_tensors(module, tensors)
+        with torch.no_grad():
+            found, torch_values = module(torch.from_numpy(observations))
+        np.testing.assert_allclose(torch_values.numpy(), values, rtol=1e-4, atol=1e-4)
+        within = {"rtol": 0, "atol": 1e-5 * np.abs(logits).max()}
+        np.testing.assert_allclose(found.numpy(), logits, **within)
+        for runtime in runtimes:
+            runtime.load(tensors)
+            answers.append(runtime.parameters(observations))
+            assert answers[-1].dtype == np.float32
+            np.testing.assert_allclose(answers[-1], logits, **within)
+    # much further apart than the tolerance: outputs of the old weights would fail
+    assert np.abs(answers[0] - answers[-1]).max() > 0.05
 
 
 def with_leaky_relu(architecture):

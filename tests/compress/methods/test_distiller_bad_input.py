@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -20,9 +19,8 @@ from compress.errors import DeadStudent, DivergedTraining
 from compress.methods.distiller import Distiller
 from tests.support.architectures import altered
 from tests.support.contexts import context_of
-from tests.support.distillation import compress, distance, silenced, smaller
-
-_WIDTHS = "expected list of whole numbers ≥ 1 or null"
+from tests.support.distillation import distance, silenced, smaller
+from tests.support.random_policies import apply
 
 
 def overflowing(policy):
@@ -66,8 +64,8 @@ def test_when_the_first_training_diverges_the_next_one_begins_from_the_start(sma
     distiller = Distiller(smaller(small.images), first_steps=20, steps=2)
     good = small.policy(small.images)
     with pytest.raises(DivergedTraining):
-        compress(distiller, overflowing(good), context)
-    result = compress(distiller, good, context)
+        apply(distiller, overflowing(good), context)
+    result = apply(distiller, good, context)
     assert context.memory(distiller.state_key)["steps"] == 20
     assert all(np.isfinite(tensor).all() for tensor in result.tensors.values())
 
@@ -76,7 +74,7 @@ def test_a_nan_that_an_actor_saw_is_not_published(small) -> None:
     observations = small.observations(small.flat, 8)
     observations[3, 2] = np.nan
     with pytest.raises(DivergedTraining, match="not finite"):
-        compress(Distiller(smaller(small.flat)), small.policy(small.flat), context_of(observations))
+        apply(Distiller(smaller(small.flat)), small.policy(small.flat), context_of(observations))
 
 
 def test_a_student_that_died_is_reported_and_another_one_begins(small) -> None:
@@ -85,69 +83,25 @@ def test_a_student_that_died_is_reported_and_another_one_begins(small) -> None:
     context = context_of(small.observations(images, 64), seed=3)
     distiller = Distiller(student, first_steps=3, steps=2)
     policy = small.policy(images)
-    first = compress(distiller, policy, context)
+    first = apply(distiller, policy, context)
     memory = context.memory(distiller.state_key)
     memory["student"].network.load(silenced(first.tensors))
     with pytest.raises(DeadStudent, match=r"silent in all states after 5 steps; a new one begins"):
-        compress(distiller, policy, context)
+        apply(distiller, policy, context)
     assert distiller.gauges(memory)["deaths"] == 1.0
-    again = compress(distiller, policy, context)
+    again = apply(distiller, policy, context)
     assert memory["steps"] == 3
     # a different student: the same one might die again
     assert distance(again.tensors, first.tensors) > 0.05
-    compress(distiller, policy, context)
+    apply(distiller, policy, context)
     assert (memory["steps"], memory["deaths"]) == (5, 1)
 
 
 def test_without_observations_there_is_nothing_to_learn_from(small) -> None:
     for observations in (None, small.observations(small.flat, 0)):
         with pytest.raises(NeedsObservations, match="distill needs observations"):
-            compress(Distiller(), small.policy(small.flat), context_of(observations))
+            apply(Distiller(), small.policy(small.flat), context_of(observations))
     assert Distiller().needs_observations
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (
-            {"student": "accerl-nett1"},
-            "student: expected one of nature, .*got 'accerl-nett1'; did you mean accerl-net1",
-        ),
-        ({"student": "resnet"}, "student: expected one of nature, .*got 'resnet'"),
-        ({"student": "lstm-64"}, "student: 'lstm-64' is recurrent, .* no layer keeps a state"),
-        ({"student": 4}, "student: expected one of nature, .*Architecture or null, got 4"),
-        ({"steps": 0}, "steps: expected whole number ≥ 1, got 0"),
-        ({"steps": 2.5}, r"steps: expected whole number ≥ 1, got 2\.5"),
-        ({"steps": "four"}, "steps: expected whole number ≥ 1, got 'four'"),
-        ({"batch": True}, "batch: expected whole number ≥ 1, got true"),
-        ({"observations": 0}, "observations: expected whole number ≥ 1, got 0"),
-        ({"renew_every": -1}, "renew_every: expected whole number ≥ 1"),
-        ({"first_steps": 0}, "first_steps: expected whole number ≥ 1"),
-        ({"learning_rate": 0.0}, "learning_rate: expected number > 0"),
-        ({"learning_rate": math.nan}, "learning_rate: expected number > 0, got nan"),
-        ({"time_limit_s": -1.0}, "time_limit_s: expected number > 0"),
-        ({"max_grad_norm": math.inf}, "max_grad_norm: expected number > 0"),
-        ({"value_cost": -0.5}, "value_cost: expected number ≥ 0"),
-        ({"entropy_cost": "some"}, "entropy_cost: expected number ≥ 0"),
-        ({"amp": "fp16"}, "amp: expected one of auto, bf16, off, got 'fp16'"),
-        ({"hidden": [16]}, "hidden: replaces widths of a preset; name a student"),
-        (
-            {"student": "nature", "hidden": [0]},
-            r"hidden\[0\]: expected list of whole numbers ≥ 1 or null, got 0",
-        ),
-        (
-            {"student": "nature", "hidden": 16},
-            "hidden: expected list of whole numbers ≥ 1 or null, got 16",
-        ),
-        (
-            {"student": "nature", "hidden": "16"},
-            "hidden: expected list of whole numbers ≥ 1 or null, got '16'",
-        ),
-    ],
-)
-def test_wrong_settings_are_refused_with_what_was_expected(arguments, reason) -> None:
-    with pytest.raises(ChainError, match=f"distill.{reason}"):
-        Distiller(**arguments)
 
 
 def test_a_student_that_does_not_fit_the_policy_is_refused(small) -> None:
@@ -162,14 +116,3 @@ def test_a_student_that_does_not_fit_the_policy_is_refused(small) -> None:
             Distiller(student).plan(graph)
     with pytest.raises(ChainError, match="needs images"):
         Distiller("nature").plan(PolicyGraph(small.flat))
-
-
-def test_its_place_is_before_what_makes_weights_coarse_or_graphs_static(small) -> None:
-    graph = PolicyGraph(small.images)
-    for wrong, reason in (
-        (replace(graph, precision="int8"), "comes after the quantisation to int8"),
-        (replace(graph, runtime="onnx", static=True), "comes after onnx"),
-        (replace(graph, scale_folded=True), "comes after fuse"),
-    ):
-        with pytest.raises(ChainError, match=f"distill: {reason}.* put it before"):
-            Distiller().plan(wrong)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from compress import ONNX, ArtifactRuntime, CompressorChain, Context, TorchScript
+from compress import ArtifactRuntime, CompressorChain, TorchScript
 from compress.graphs.policy_graph import stored_as_float32
 from compress.methods.quantizer import Quantizer, to_bfloat16, to_float16
 from compress.runtimes import torch_runtime
@@ -55,23 +55,6 @@ def test_float16_is_torchs_within_its_range_and_its_largest_number_beyond() -> N
     np.testing.assert_array_equal(result[in_range], as_torch[in_range])
     beyond = numbers[~in_range]
     np.testing.assert_array_equal(result[~in_range], np.sign(beyond) * np.float16(65504))
-
-
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_halves_act_as_the_rounded_weights_do(small, architecture, precision) -> None:
-    policy = small.policy(architecture)
-    chain = CompressorChain().add(Quantizer(precision)).add(ONNX())
-    artifact = chain.compress(policy, Context())
-    assert artifact.bytes == sum(
-        2 * t.size for name, t in policy.tensors.items() if not name.startswith("value")
-    )
-    dtype = torch.float16 if precision == "fp16" else torch.bfloat16
-    rounded = {n: torch.tensor(t).to(dtype).float().numpy() for n, t in policy.tensors.items()}
-    observations = small.observations(architecture, 16)
-    runtime = Acting(ArtifactRuntime(architecture))
-    runtime.load(artifact)
-    expected = reference_parameters(architecture, rounded, observations)
-    np.testing.assert_allclose(runtime.parameters(observations), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("hardware", [True, False])

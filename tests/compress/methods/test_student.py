@@ -24,7 +24,8 @@ from compress.methods.student import (
 )
 from tests.support.architectures import altered
 from tests.support.contexts import seen
-from tests.support.distillation import kl_by_loops, outputs, silenced
+from tests.support.distillation import kl_by_loops, silenced
+from tests.support.random_policies import reference
 
 
 def all_of(observations, teacher, amp_dtype=None):
@@ -32,6 +33,14 @@ def all_of(observations, teacher, amp_dtype=None):
     return DistillationData(seen(observations), teacher, amp_dtype).part(
         np.arange(len(observations))
     )
+
+
+def student_of(graph, tensors, **changes):
+    settings = {
+        "learning_rate": 1e-3, "value_cost": 0.5, "entropy_cost": 0.0, "max_grad_norm": 1.0,
+        "amp_dtype": None,
+    }  # fmt: skip
+    return Student(graph, tensors, **settings | changes)
 
 
 def test_the_loss_is_equation_1_summed_up_by_loops() -> None:
@@ -86,16 +95,8 @@ def test_masked_actions_are_not_learned_and_do_not_count(small) -> None:
     teacher_logits = rng.normal(size=masks.shape).astype(np.float32)
     teacher_logits[:, 1] += 100
     teacher_logits[:3, 2] += 100
-    logits, values = outputs(small.flat, tensors, observations)
-    student = Student(
-        graph,
-        tensors,
-        learning_rate=1e-2,
-        value_cost=0.0,
-        entropy_cost=0.1,
-        max_grad_norm=1.0,
-        amp_dtype=None,
-    )
+    logits, values = reference(small.flat, tensors, observations)
+    student = student_of(graph, tensors, learning_rate=1e-2, value_cost=0.0, entropy_cost=0.1)
     lessons = Lessons(
         (torch.from_numpy(observations),),
         torch.from_numpy(teacher_logits),
@@ -119,15 +120,7 @@ def test_values_that_differ_by_less_than_bf16_tells_apart_are_learned_in_bf16(sm
     teacher, mine = (
         {**zeros, "value.bias": np.array([value], np.float32)} for value in (100.3, 100.0)
     )
-    student = Student(
-        graph,
-        mine,
-        learning_rate=1e-3,
-        value_cost=0.5,
-        entropy_cost=0.0,
-        max_grad_norm=1.0,
-        amp_dtype=torch.bfloat16,
-    )
+    student = student_of(graph, mine, amp_dtype=torch.bfloat16)
     network = GraphNetwork(graph).load(teacher)
     loss = student.learn(all_of(small.observations(small.images, 6), network, torch.bfloat16))
     assert float(loss.value) == pytest.approx(0.3**2, rel=1e-3)
@@ -136,8 +129,7 @@ def test_values_that_differ_by_less_than_bf16_tells_apart_are_learned_in_bf16(sm
 
 def test_a_student_that_has_nothing_to_learn_is_not_dead(small) -> None:
     graph, tensors = PolicyGraph(small.images), small.policy(small.images).tensors
-    settings = {"learning_rate": 1e-3, "value_cost": 0.0, "entropy_cost": 0.0}
-    student = Student(graph, tensors, **settings, max_grad_norm=1.0, amp_dtype=None)
+    student = student_of(graph, tensors, value_cost=0.0)
     observations = small.observations(small.images, 8)
     # both so certain of an action that float32 has no other: the gradient is exactly zero
     sure = tensors | {"policy.bias": np.float32([300.0, 0.0, 0.0])}
@@ -157,14 +149,28 @@ def test_a_student_that_has_nothing_to_learn_is_not_dead(small) -> None:
     assert student.alive
 
 
+_HIDDEN = ["hidden.0", "hidden.1"]
+
+
 @pytest.mark.parametrize(
     ("name", "activation", "expected"),
     [
-        ("images", "relu", ["convolutions.0", "convolutions.1", "hidden.0", "hidden.1"]),
+        ("images", "relu", ["convolutions.0", "convolutions.1", *_HIDDEN]),
         # of the others only pixels are never negative
         ("images", "tanh", ["convolutions.0"]),
         ("flat", "tanh", []),
         ("flat", "relu", ["hidden.1", "value_hidden.1"]),
+        # not what opens a later section: it reads a sum
+        (
+            "residual",
+            "relu",
+            [
+                "sections.0.convolution",
+                *(f"sections.0.blocks.{i}.{end}" for i in (0, 1) for end in ("first", "second")),
+                *(f"sections.1.blocks.0.{end}" for end in ("first", "second")),
+                *_HIDDEN,
+            ],
+        ),
     ],
 )
 def test_layers_that_read_nothing_negative_are_known(small, name, activation, expected) -> None:
@@ -172,35 +178,18 @@ def test_layers_that_read_nothing_negative_are_known(small, name, activation, ex
     assert list(one_signed_layers(PolicyGraph(architecture))) == expected
 
 
-def test_what_residual_layers_read_may_be_negative_but_after_their_activation(small) -> None:
-    graph = PolicyGraph(small.residual)
-    # a block's two convolutions, and what reads pixels or the ReLU behind the last section; not
-    # those that open a later section: they read sums
-    found = set(one_signed_layers(graph))
-    hidden = {layer.name for layer in graph.products()} - {"policy"}
-    assert hidden - found == {"sections.1.convolution"}
-
-
 def test_gradients_are_centred_where_inputs_have_one_sign_and_nowhere_else(small) -> None:
     architecture, learner = small.images, small.policy(small.images, seed=7).tensors
     observations = small.observations(architecture, 8)
     teacher = small.policy(architecture, seed=8).tensors
-    student = Student(
-        PolicyGraph(architecture),
-        learner,
-        learning_rate=1e-3,
-        value_cost=0.5,
-        entropy_cost=0.0,
-        max_grad_norm=1e9,
-        amp_dtype=None,
-    )
+    student = student_of(PolicyGraph(architecture), learner, max_grad_norm=1e9)
     student.learn(all_of(observations, GraphNetwork(PolicyGraph(architecture)).load(teacher)))
     # the same gradient from the trainer's module and the loss in its own words
     network = PolicyNetwork(architecture, seed=0)
     load_tensors(network, learner)
     logits, values = network(torch.from_numpy(observations))
     (teacher_logits, teacher_values) = (
-        torch.tensor(x) for x in outputs(architecture, teacher, observations)
+        torch.tensor(x) for x in reference(architecture, teacher, observations)
     )
     p = teacher_logits.softmax(1)
     kl = (p * (p.log() - logits.log_softmax(1))).sum(1).mean()
@@ -255,15 +244,8 @@ def test_a_student_keeps_its_units_while_its_teacher_s_values_drift() -> None:
     architecture = describe_architecture(
         "accerl-net1", observation=ObservationSpec.plain((4, 84, 84), "uint8"), actions=6
     )
-    student = Student(
-        PolicyGraph(architecture),
-        first_tensors(architecture, seed=1),
-        learning_rate=5e-4,
-        value_cost=0.5,
-        entropy_cost=0.0,
-        max_grad_norm=1.0,
-        amp_dtype=None,
-    )
+    first = first_tensors(architecture, seed=1)
+    student = student_of(PolicyGraph(architecture), first, learning_rate=5e-4)
     rng = np.random.default_rng(1)
     screens, teacher = pong_screens(rng, 256), Drifting()
     before = units_that_live(student, screens)

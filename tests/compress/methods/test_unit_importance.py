@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compress import Context, Policy, Pruning
+from compress import Policy, Pruning
+from compress.graphs.units import unit_counts
 from compress.methods.unit_importance import influences, most_important
 from tests.support.architectures import altered, parts_of
 from tests.support.contexts import context_of
@@ -13,17 +14,14 @@ from tests.support.pruning_oracle import (
     ARCHITECTURES,
     FLAT,
     IMAGES,
+    assert_silences,
     assert_tensors_close,
-    compress,
-    graph_outputs,
-    layers_of,
-    mean_of,
     reconstructed,
     slow_forward,
     smallest,
     widths_of,
 )
-from tests.support.random_policies import some_observations, some_tensors
+from tests.support.random_policies import compress, some_observations, some_tensors
 
 
 def test_a_unit_that_never_answers_goes_first_by_activation() -> None:
@@ -55,9 +53,10 @@ def test_importance_by_activation_is_of_what_the_next_layer_of_the_policy_reads(
     _, _, given = slow_forward(architecture, tensors, visited)
     link = Pruning(0.5, importance="activation", compensate=compensate)
     pruned = compress(link, architecture, tensors, context_of(visited))
-    sizes = layers_of(pruned.graph.architecture)
-    fixed = {}
-    for layer, units in layers_of(architecture).items():
+    sizes = unit_counts(pruned.graph.architecture.layers)
+    last = f"convolutions.{len(parts_of(architecture).convolutions) - 1}"
+    removed = {}
+    for layer, units in unit_counts(architecture.layers).items():
         tower, index = layer.split(".")[:2]
         reader = f"{tower}.{int(index) + 1}"
         if layer.endswith(".first"):
@@ -70,24 +69,15 @@ def test_importance_by_activation_is_of_what_the_next_layer_of_the_policy_reads(
         scores = []
         for unit in range(units):
             lost = given[layer][:, unit]
-            if compensate:
-                lost = lost - mean_of(architecture, given, layer, unit)
+            if compensate:  # each position has a mean of its own where a dense layer reads it
+                lost = lost - lost.mean(axis=0 if layer == last else None)
             scores.append(np.sqrt((lost**2).mean()) * np.linalg.norm(by_unit[unit]))
-        removed = smallest(scores, units - sizes[layer])
-        fixed[layer] = dict.fromkeys(removed, 0.0)
+        removed[layer] = smallest(scores, units - sizes[layer])
     if compensate:
-        assert_tensors_close(
-            pruned.tensors,
-            reconstructed(architecture, tensors, fixed, visited),
-            rtol=1e-2,
-            atol=1e-4,
-        )
-        return
-    observations = some_observations(architecture, 5)
-    logits, values, _ = slow_forward(architecture, tensors, observations, fixed)
-    answers = graph_outputs(pruned, observations)
-    np.testing.assert_allclose(answers[0], logits, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(answers[1], values, rtol=1e-4, atol=1e-5)
+        expected = reconstructed(architecture, tensors, removed, visited)
+        assert_tensors_close(pruned.tensors, expected, rtol=1e-2, atol=1e-4)
+    else:
+        assert_silences(pruned, architecture, tensors, removed)
 
 
 def test_importance_by_activation_is_the_error_of_a_dense_layer_without_the_unit() -> None:
@@ -131,7 +121,7 @@ def test_what_compensation_puts_back_does_not_count() -> None:
 
 @pytest.mark.parametrize("scope", ["layer", "global"])
 @pytest.mark.parametrize("importance", ["magnitude", "activation"])
-@pytest.mark.parametrize("value", [0.0, 1.0, -3.0, 1e30])
+@pytest.mark.parametrize("value", [0.0, -3.0, 1e30])
 def test_weights_that_are_all_equal_keep_the_first_units(value, importance, scope) -> None:
     tensors = {
         name: np.full(shape, value, np.float32) for name, shape in IMAGES.tensor_shapes().items()
@@ -150,14 +140,3 @@ def test_of_equal_units_the_first_stay() -> None:
     scores = np.random.default_rng(2).integers(0, 3, 200).astype(np.float64)
     by_hand = sorted(range(200), key=lambda unit: (-scores[unit], unit))[:100]
     np.testing.assert_array_equal(most_important(scores, 100), sorted(by_hand))
-
-
-def test_dead_channels_go_first() -> None:
-    tensors = some_tensors(IMAGES, 16)
-    dead = [0, 2, 5]
-    tensors["convolutions.0.weight"][dead] = 0.0
-    tensors["convolutions.0.bias"][dead] = 0.0
-    result = compress(Pruning(0.5, round_to=1), IMAGES, tensors, Context())
-    np.testing.assert_array_equal(
-        result.tensors["convolutions.0.weight"], tensors["convolutions.0.weight"][[1, 3, 4]]
-    )

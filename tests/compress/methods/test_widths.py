@@ -9,15 +9,8 @@ from aclearn.types import PolicyVersion
 from compress import Context, Policy, Pruning
 from compress.methods.widths import globally_removed, kept_width, removed_count, rounding_of
 from tests.support.architectures import altered, parts_of
-from tests.support.pruning_oracle import (
-    FLAT,
-    compress,
-    graph_outputs,
-    least_important,
-    slow_forward,
-    widths_of,
-)
-from tests.support.random_policies import some_observations, some_tensors
+from tests.support.pruning_oracle import FLAT, assert_silences, least_important, widths_of
+from tests.support.random_policies import apply, compress, some_tensors
 
 
 @pytest.mark.parametrize(
@@ -75,17 +68,12 @@ def test_global_widths_leave_the_layer_narrow_that_is_needed_least() -> None:
     for tower in ("hidden", "value_hidden"):
         tensors[f"{tower}.1.weight"][:7] *= 0.01
         tensors[f"{tower}.1.bias"][:7] *= 0.01
-    result = compress(Pruning(0.5, scope="global", round_to=1), FLAT, tensors, Context())
+    result = compress(Pruning(0.5, scope="global", round_to=1), FLAT, tensors)
     # 10 of 21 go: the 7 small ones of hidden.1, and 3 more
     widths = parts_of(result.graph.architecture).hidden
     assert sum(widths) == 11 and widths[1] <= 2
     removed = least_important(FLAT, result.graph.architecture, tensors)
-    fixed = {layer: dict.fromkeys(units, 0.0) for layer, units in removed.items()}
-    observations = some_observations(FLAT, 4)
-    logits, values, _ = slow_forward(FLAT, tensors, observations, fixed)
-    answers = graph_outputs(result, observations)
-    np.testing.assert_allclose(answers[0], logits, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(answers[1], values, rtol=1e-4, atol=1e-5)
+    assert_silences(result, FLAT, tensors, removed)
 
 
 def test_global_widths_are_decided_again_with_the_units() -> None:
@@ -111,12 +99,11 @@ def test_global_widths_are_decided_again_with_the_units() -> None:
     )
     assert context.breaks == 1
     # weights of a new generation are others: not those that the widths were decided by
-    policy = Policy.of(even, new, PolicyVersion(7, 0))
-    context.begin(policy)
-    assert widths_of(link.compress(policy, context).graph.architecture) == [1, 7]
+    result = apply(link, Policy.of(even, new, PolicyVersion(7, 0)), context)
+    assert widths_of(result.graph.architecture) == [1, 7]
 
 
 def test_a_layer_with_its_own_share_is_not_in_the_ranking() -> None:
     link = Pruning(0.5, scope="global", per_layer={"hidden.1": 0.3}, round_to=1)
-    result = compress(link, FLAT, some_tensors(FLAT, 15), Context())
+    result = compress(link, FLAT, some_tensors(FLAT, 15))
     assert parts_of(result.graph.architecture).hidden == (6, 7)  # 2 of 9; 6 of 12, ranked alone
