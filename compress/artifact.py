@@ -32,7 +32,6 @@ class Fidelity:
         kl_variance: its variance, in nats².
         agreement: share of observations on which both prefer the same action.
         observations: number of compared observations; 0: not measured.
-        version: the policy version at which it was measured.
     """
 
     kl_mean: float = 0.0

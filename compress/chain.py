@@ -32,13 +32,12 @@ class CompressorChain:
     Args:
         min_action_prob: least probability of every allowed action when an actor samples.
         batch_sizes: for which an artifact's latency is measured.
-        fidelity_observations: visited observations on which a version is compared with its
-            original.
+        fidelity_observations: on which a version is compared with its original.
         fidelity_every: versions over which the work of a comparison is spread.
         checked_observations: observations on which each version is compared at once beside that.
 
     Attributes:
-        links: the links in order.
+        meter: compares artifacts with their originals.
         seconds: duration of each step and link of the last version.
 
     Raises:
@@ -59,7 +58,7 @@ class CompressorChain:
                 f"min_action_prob: expected at least 0, below 1; got {min_action_prob}"
             )
         self._min_action_prob, self._batch_sizes = min_action_prob, tuple(batch_sizes)
-        self._meter = FidelityMeter(
+        self.meter = FidelityMeter(
             fidelity_observations,
             spread_over=fidelity_every,
             checked=checked_observations,
@@ -75,17 +74,8 @@ class CompressorChain:
         """Append a link; returns the chain."""
         link.state_key = f"{len(self.links)}:{link.id}"
         self.links += (link,)
-        self.forget_fidelity()
+        self.meter.forget()
         return self
-
-    def forget_fidelity(self) -> None:
-        """Begin a new comparison with the next version."""
-        self._meter.forget()
-
-    @property
-    def fidelity(self) -> Fidelity | None:
-        """The newest comparison on `fidelity_observations`, see `FidelityMeter`."""
-        return self._meter.fidelity
 
     @property
     def id(self) -> str:
@@ -193,7 +183,7 @@ class CompressorChain:
         graph, given = compressed.graph, compressed.tensors
         tensors = {name: given[name] for name in graph.tensors() if name in given}
         self._versions += 1
-        compared = self._meter.begins(context)
+        compared = self.meter.begins(context)
         timed = self._measured is None or self._measured[0] != graph.digest()
         with self._timed("session"):
             check_tensors(graph, tensors)
@@ -202,7 +192,7 @@ class CompressorChain:
         rng = np.random.default_rng((context.seed, self._versions))
         probe = self._observations(graph.architecture, context, _PROBES, rng)
         with self._timed("fidelity"):
-            fidelity = self._meter.measure(context, executable, rng)
+            fidelity = self.meter.measure(context, executable, rng)
         with self._timed("probe"):
             probe_parameters = answers(executable, probe)
         artifact = Artifact(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,20 +23,16 @@ class Comparison:
     """Compares the newest version's artifact with its original; later versions do not change it.
 
     Args:
-        context: of the chain; has the original and the held-out observations.
-        executable: the artifact's.
-        count: number of observations to compare on; all, if there are fewer.
-        rng: chooses them.
-        min_action_prob: least probability of every allowed action, as actors sample.
+        count: number of held-out observations to compare on; all, if there are fewer.
     """
 
     def __init__(
         self,
         context: Context,
         executable: Executable,
+        *,
         count: int,
         rng: np.random.Generator,
-        *,
         min_action_prob: float,
     ) -> None:
         assert context.original is not None  # a version has entered the chain
@@ -81,7 +78,6 @@ class FidelityMeter:
         observations: number of held-out observations on which a version is compared.
         spread_over: number of versions over which a comparison extends.
         checked: number of further observations on which each version is compared at once.
-        min_action_prob: least probability of every allowed action of an artifact.
 
     Attributes:
         fidelity: the newest whole comparison, or the first one so far; None before it.
@@ -117,8 +113,11 @@ class FidelityMeter:
             RefusedTensors: this version's outputs are not finite.
         """
         begun = self._is_due(context)
+        compare = partial(
+            Comparison, context, executable, rng=rng, min_action_prob=self._min_action_prob
+        )
         if begun:
-            self._running = self._compare(context, executable, self._observations, rng)
+            self._running = compare(count=self._observations)
         if self._running is not None:
             try:
                 self._running.advance(self._at_once)
@@ -128,27 +127,18 @@ class FidelityMeter:
                     raise
                 # an earlier version's outputs overflow: the next version begins a comparison
             else:
-                self._take(self._running)
+                if self._running.is_over or self._is_first:
+                    self.fidelity = self._running.fidelity
+                if self._running.is_over:
+                    self._running, self._is_first = None, False
         if not (self._checked and context.visited):
             return self.fidelity
-        check = self._compare(context, executable, self._checked, rng)
+        check = compare(count=self._checked)
         check.advance(self._checked)
         return check.fidelity
 
     def _is_due(self, context: Context) -> bool:
         return self._observations > 0 and self._running is None and bool(context.visited)
-
-    def _compare(
-        self, context: Context, executable: Executable, count: int, rng: np.random.Generator
-    ) -> Comparison:
-        least = self._min_action_prob
-        return Comparison(context, executable, count, rng, min_action_prob=least)
-
-    def _take(self, running: Comparison) -> None:
-        if running.is_over or self._is_first:
-            self.fidelity = running.fidelity
-        if running.is_over:
-            self._running, self._is_first = None, False
 
 
 def answers(executable: Executable, observations: Observations) -> NDArray[np.float32]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
@@ -21,7 +20,7 @@ from compress.errors import ChainError
 from compress.graphs.onnx_action import MASK, add_action, output_name
 from compress.graphs.onnx_graph import build_onnx
 from compress.runtimes.exported_onnx import exported_model, needs_export
-from compress.runtimes.onnx_runtime import given_tensors
+from compress.runtimes.onnx_runtime import given_tensors, new_session
 
 
 def export_onnx(
@@ -35,8 +34,6 @@ def export_onnx(
     and as JSON how observations become leaves, and the actions' parts with their bounds.
 
     Args:
-        artifact: runs in ONNX Runtime.
-        metadata: more entries.
         spec: of the environment; None: it shows the leaves, and has no masks.
 
     Raises:
@@ -104,15 +101,11 @@ def _action_parts(spec: ActionSpec) -> list[dict[str, Any]]:
 def run_onnx(
     model: bytes, observations: Observations, masks: NDArray[np.bool_] | None = None
 ) -> dict[str, NDArray[Any]]:
-    """The outputs of a self-contained model by name, in a new session.
+    """The outputs of a self-contained model by name, in a new session of one thread.
 
-    Args:
-        observations: leaf → `[N, *shape]`.
-        masks: `[N, A]`, of a model that has them.
+    Observations are leaf → `[N, *shape]`, masks `[N, A]`.
     """
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session = new_session(model)
     given = {**observations} if masks is None else {**observations, MASK: masks}
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, given), strict=True))

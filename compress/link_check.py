@@ -22,7 +22,6 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
     """Run a link of your own on small random policies and check the contract of `Link`.
 
     Args:
-        link: the link to test.
         architecture: the policy's; without it `accerl-net3` for 84 × 84 images and 6 actions.
 
     Raises:

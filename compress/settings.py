@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeVar, cast
+
+from typing_extensions import override
 
 from aclearn.config import Group, settings_table, validated
 from aclearn.errors import ConfigError
@@ -29,9 +31,8 @@ class ConfiguredLink(Link, Generic[SettingsType]):
     """A link whose settings are a pydantic model; the first field is its main setting.
 
     Attributes:
-        name: in a configuration.
+        name: in a configuration; also the id where a class has no other.
         model: of the settings: a `Group` whose fields have descriptions, for the docs.
-        settings: the validated settings.
 
     Args:
         main: the main setting.
@@ -45,25 +46,24 @@ class ConfiguredLink(Link, Generic[SettingsType]):
     model: ClassVar[type[Group]] = NoSettings
 
     def __init__(self, *main: Any, **settings: Any) -> None:
-        self.settings: SettingsType = read_settings(self.name, self.model, main, settings)
+        keys = list(self.model.model_fields)
+        if not keys and (main or settings):
+            raise ChainError(f"{self.name}: expected no settings, got {[*main, *settings]}")
+        if len(main) > 1 or (main and keys[0] in settings):
+            raise ChainError(
+                f"{self.name}: too many settings without a name; the main one is {keys[0]}, the "
+                "others have names"
+            )
+        given = {**dict(zip(keys, main, strict=False)), **settings}
+        try:
+            self.settings = cast(SettingsType, validated(self.model, given, self.name))
+        except ConfigError as error:
+            raise ChainError(str(error)) from None
 
-
-def read_settings(
-    name: str, model: type[Group], main: Sequence[Any], settings: Mapping[str, Any]
-) -> Any:
-    """The settings of the link `name`; arguments and errors as of `ConfiguredLink`."""
-    keys = list(model.model_fields)
-    if not keys and (main or settings):
-        raise ChainError(f"{name}: expected no settings, got {[*main, *settings]}")
-    if len(main) > 1 or (main and keys[0] in settings):
-        raise ChainError(
-            f"{name}: too many settings without a name; the main one is {keys[0]}, the others have "
-            "names"
-        )
-    try:
-        return validated(model, {**dict(zip(keys, main, strict=False)), **settings}, name)
-    except ConfigError as error:
-        raise ChainError(str(error)) from None
+    @property
+    @override
+    def id(self) -> str:
+        return self.name
 
 
 def links_page(links: Mapping[str, str]) -> str:

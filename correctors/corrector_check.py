@@ -19,9 +19,6 @@ _ALWAYS = frozenset({"values", "next_values", "rewards", "discounts", "done"})
 def check_corrector(corrector: Corrector) -> None:
     """Run a corrector of your own on small random batches and check the contract of `Corrector`.
 
-    Args:
-        corrector: the corrector to test.
-
     Raises:
         AssertionError: the corrector breaks the contract; says what was expected.
     """

@@ -36,9 +36,7 @@ def clip_ratios(rhos: Tensor, bar: float | None, alpha: float = 1.0) -> Tensor:
 def importance_weights(log_rhos: Tensor, *, rho_bar: float | None = 1.0) -> Tensor:
     """The weight min(ρ̄, π/μ) of each step's policy gradient (Espeholt et al. 2018, section 4.2).
 
-    Args:
-        log_rhos: log π(a|x) − log μ(a|x) of the actions taken, float32 [T, B].
-        rho_bar: upper bound of a weight; None for no clipping.
+    `log_rhos` is log π(a|x) − log μ(a|x) of the actions taken; a `rho_bar` of None does not clip.
 
     Returns:
         float32 [T, B]; no gradient flows through it.

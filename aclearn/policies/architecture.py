@@ -95,12 +95,6 @@ class Architecture:
         return replace(self, layers=needed_by(self.layers, POLICY))
 
     @property
-    def critic_weights(self) -> tuple[str, ...]:
-        """Names of the weights that the critics Q(x, a) have for themselves."""
-        of_policy = self.acting().tensor_shapes()
-        return tuple(name for name in self.tensor_shapes() if name not in of_policy)
-
-    @property
     def normalises_observations(self) -> bool:
         """Whether it normalises observations, as `policy.normalise_observations`."""
         return any(layer.kind == "normalise" for layer in self.layers)

@@ -23,11 +23,7 @@ class Choice(NamedTuple):
 
 
 def choose_architecture(observation: ObservationSpec, env_id: str = "") -> Choice:
-    """The architecture that fits observations; there is one for all.
-
-    Args:
-        env_id: `env.id`.
-    """
+    """The architecture that fits observations; there is one for all."""
     side = _smallest_side(observation)
     if side is None:
         return Choice("mlp", "no images: hidden layers alone")

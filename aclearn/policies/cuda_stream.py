@@ -75,7 +75,6 @@ def captured(
     Args:
         stream: the current one; the step runs in it some times before.
         step: of fixed memory, without a wait for the device.
-        what: in the log, where it cannot be captured.
     """
     if stream is None:
         return step

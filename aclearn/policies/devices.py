@@ -16,9 +16,6 @@ _LOGGER = logging.getLogger(__name__)
 def choose_device(name: str, *, key: str = "trainer.device") -> torch.device:
     """The device of `auto | cpu | cuda | cuda:N`; auto is the first GPU, else the CPU.
 
-    Args:
-        name: the configured value.
-
     Raises:
         ConfigError: the GPU does not exist.
     """
@@ -50,7 +47,6 @@ def choose_amp(name: str, device: torch.device, *, pays: bool = True) -> torch.d
     auto is on if it pays and the hardware has bf16: a GPU, or a CPU with AVX-512 BF16 or AMX.
 
     Args:
-        name: the configured value.
         pays: whether auto may be on, as `halves_pay` says.
     """
     if name == "off" or (name == "auto" and not pays):

@@ -50,15 +50,9 @@ class Layer:
         name: of the layer; its tensors are called `<name>.weight` and `<name>.bias`, that of
             "log_std" `<name>.log_std`, those of "normalise" `<name>.mean` and `<name>.std`.
         reads: names of layers before it, or of a leaf.
-        units: filters of a convolution, outputs of a dense layer.
-        kernel: height and width, in pixels of its input.
-        stride: in the same pixels.
-        padding: pixels on every side.
-        bias: whether a bias is added.
-        factor: of "scale".
-        start: of "part".
+        kernel, stride, padding: in pixels of its input.
         initial: first value of each number of "log_std".
-        module: of "module"; its tensors are called `<name>.<parameter>`.
+        module: its tensors are called `<name>.<parameter>`.
         head: it gives the distribution's parameters or the value, in float32 under autocast too.
     """
 

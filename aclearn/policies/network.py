@@ -131,9 +131,6 @@ class _Step(NamedTuple):
 class LayerNetwork(nn.Module):
     """A list of layers in torch; its parameters have the names of `layers.tensor_shapes`.
 
-    Args:
-        layers: in order of execution.
-
     Raises:
         ConfigError: `KINDS` lacks a layer's kind.
     """
@@ -247,10 +244,7 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
     def forward(self, *observations: Tensor) -> tuple[Tensor, Tensor | None]:
         """The distribution's parameters `[N, P]`, and state values `[N]` or action values `[N, A]`.
 
-        All are fp32 under autocast too.
-
-        Args:
-            observations: each leaf's `[N, *shape]`.
+        All are fp32 under autocast too. Each leaf is `[N, *shape]`.
         """
         given = self.outputs(*observations)
         if VALUE in given:
@@ -263,7 +257,6 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
         """Q(x, a) `[…]` float32 of each critic, for `[…, *shape]` by leaf and actions `[…, n]`.
 
         Args:
-            observations: by leaf.
             actions: between -1 and 1.
             fixed: the gradient reaches the actions, not the critics' weights.
         """

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from aclearn.errors import AclearnError
 
 #: Version of the operators; the graphs of aclearn's own layers have the same.
-OPSET = 17
+_OPSET = 17
 
 
 class NotExportable(AclearnError):
@@ -30,7 +30,6 @@ def exported_by_torch(
     *,
     inputs: Sequence[str],
     outputs: Sequence[str],
-    opset: int = OPSET,
     fold_constants: bool = True,
 ) -> bytes:
     """A serialised ONNX model; the first dimension of every input and output is free.
@@ -38,9 +37,6 @@ def exported_by_torch(
     Args:
         module: in evaluation mode.
         example: its inputs, each `[N, …]`.
-        inputs: names of its inputs.
-        outputs: names of its outputs.
-        opset: version of the operators.
         fold_constants: compute what no input changes; renames transposed weights.
 
     Raises:
@@ -54,7 +50,7 @@ def exported_by_torch(
                 example,
                 buffer,  # type: ignore[arg-type]
                 dynamo=False,
-                opset_version=opset,
+                opset_version=_OPSET,
                 input_names=list(inputs),
                 output_names=list(outputs),
                 dynamic_axes={name: {0: "N"} for name in (*inputs, *outputs)},
@@ -92,9 +88,7 @@ def difference(
     """How a model's outputs differ from torch's, as the rest of a sentence; empty if they do not.
 
     Args:
-        model: serialised.
         batches: inputs to compare on, each `[N, …]`; another N finds a frozen batch size.
-        inputs: names of the inputs.
         tolerance: largest difference, relative to the largest output or to 1.
     """
     options = onnxruntime.SessionOptions()

@@ -195,11 +195,7 @@ def check_spaces(
     *,
     normalise_observations: bool,
 ) -> None:
-    """Raise `ConfigError` unless any network of these spaces can have this critic and normaliser.
-
-    Args:
-        critic: "v" or "q".
-    """
+    """Raise `ConfigError` unless a network of these spaces can have this critic and normaliser."""
     if normalise_observations and not any(leaf.has_moments for leaf in observation.values()):
         raise ConfigError(
             f"policy.normalise_observations: the environment's observations are {observation}, and "
@@ -229,12 +225,8 @@ def describe_architecture(
 ) -> Architecture:
     """The preset `name` for these observations and actions.
 
-    Args:
-        name: one of `ARCHITECTURES`.
-        observation: leaves of shape `(C, H, W)` or `(D,)`.
-        hidden: replaces the preset's hidden widths.
-        activation: replaces the preset's activation; one of `ACTIVATIONS`.
-        separate_value: replaces the preset's choice whether the critic has its own hidden layers.
+    The preset's hidden widths, activation and towers are replaced by those given here; see
+    `build_architecture`.
 
     Raises:
         ConfigError: the preset does not exist, asks for recurrence, does not fit the

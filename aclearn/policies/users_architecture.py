@@ -23,7 +23,6 @@ def users_architecture(
     """Leaves as float32 (images in [0, 1]), the module, its parameters and its critic.
 
     Args:
-        module: made for these observations and actions.
         normalise_returns: the module gives normalised values, which a dense layer, whose weights
             follow the statistics, and "denormalise" convert.
 

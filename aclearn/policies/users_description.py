@@ -24,12 +24,6 @@ def describe_module(
 ) -> tuple[ModuleSpec, list[str]]:
     """The specification of a module of the user's own, and warnings.
 
-    Args:
-        name: `module:Class`.
-        observation: leaves of the environment.
-        parameters: P.
-        critic: "v" or "q".
-
     Raises:
         ConfigError: it cannot be made or breaks the contract of `check_policy`; one line.
     """

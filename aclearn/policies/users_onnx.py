@@ -27,11 +27,7 @@ def exported(module: nn.Module, observation: ObservationSpec, *, critic: str) ->
     The graph is float32 leaves, by name → `parameters` `[N, P]`. Each parameter that it needs is an
     initialiser of the parameter's name without numbers. It has been compared with torch for two
     sets of weights and two numbers of rows. Where weights cannot be swapped, the graph has those of
-    `module`.
-
-    Args:
-        module: stays unchanged.
-        critic: "v" or "q".
+    `module`, which stays unchanged.
 
     Raises:
         NotExportable: torch cannot export it, or it differs for other observations.

@@ -58,10 +58,6 @@ class CudaMemory:
 
     Args:
         handle: of the allocation, which the object owns from now on.
-        floats: how many numbers are used of it.
-        device: the GPU.
-        driver: NVIDIA's binding.
-        writable: whether this process may write.
 
     Raises:
         SharingError: it cannot be mapped.

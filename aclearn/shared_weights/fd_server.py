@@ -29,7 +29,6 @@ class FileDescriptorServer:
 
     Args:
         path: of the socket file, in a private directory.
-        describe: the description.
         share: makes the file descriptors for one client; they are closed after sending.
 
     Attributes:

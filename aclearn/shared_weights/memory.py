@@ -54,8 +54,6 @@ class HostMemory:
 
     Args:
         fd: of the memory; a duplicate is kept.
-        floats: number of float32 values.
-        writable: whether this process may write.
 
     Raises:
         SharingError: it has another size, or cannot be mapped.

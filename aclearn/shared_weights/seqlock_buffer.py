@@ -55,11 +55,9 @@ class SeqlockBuffer:
         return SLOTS * flat_size(shapes)
 
     def post(self, at: PolicyVersion, flat: Tensor) -> None:
-        """Make `flat` the newest weights; for one thread at a time.
+        """Make `flat` the newest weights, of a newer version; for one thread at a time.
 
-        Args:
-            at: newer than all posted before.
-            flat: float32, all weights one after another in the order of the buffer.
+        It has all weights, float32, one after another in the order of the buffer.
         """
         slot = self._posts % SLOTS
         self._head[slot, 0] = 0
@@ -96,8 +94,6 @@ class SeqlockReader:
     Args:
         description: of `SeqlockBuffer.describe`; checked, since another process sent it.
         fds: of `SeqlockBuffer.share`; closed in any case.
-        place: see `SharedMemory.place`.
-        open_memory: maps memory of that place.
 
     Raises:
         SharingError: the buffer has other weights or another place, or cannot be mapped.

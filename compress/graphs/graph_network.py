@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from aclearn.policies.architecture import VALUE
 from aclearn.policies.network import LayerNetwork, load_tensors
 from aclearn.policies.users_network import seeded
+from aclearn.types import ObservationSpec
 from compress.graphs.policy_graph import PolicyGraph, Tensors, stored_as_float32
 
 
@@ -36,10 +37,7 @@ class GraphNetwork(LayerNetwork):
     def forward(self, *observations: Tensor) -> tuple[Tensor, Tensor | None]:
         """The distribution's parameters `[N, P]`, and values `[N]` where the network has them.
 
-        Under autocast, too, both have the dtype of the stored weights.
-
-        Args:
-            observations: each leaf's `[N, *shape]`.
+        Under autocast, too, both have the dtype of the stored weights. Each leaf is `[N, *shape]`.
         """
         given = self.outputs(*observations)
         return given[self._policy], given[VALUE].squeeze(1) if VALUE in given else None
@@ -57,3 +55,24 @@ class GraphNetwork(LayerNetwork):
         }
         load_tensors(self, mine)
         return self
+
+
+class ParametersOnly(nn.Module):
+    """A graph that torch can trace and export: each leaf in, the parameters out."""
+
+    def __init__(self, network: GraphNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, *observations: Tensor) -> Tensor:
+        """The distribution's parameters `[N, P]`."""
+        parameters: Tensor = self.network(*observations)[0]
+        return parameters
+
+
+def example_leaves(observation: ObservationSpec) -> tuple[Tensor, ...]:
+    """Two observations, leaf by leaf, to trace with."""
+    return tuple(
+        torch.ones((2, *leaf.shape), dtype=getattr(torch, leaf.dtype))
+        for leaf in observation.values()
+    )

@@ -23,11 +23,6 @@ def integer_parameters(
 
     Products of integers are sums below 2⁵³ in float64, hence exact. A runtime that multiplies
     scales in float32 may round a number between two steps to the other one.
-
-    Args:
-        graph: int8.
-        tensors: by the names of `graph.tensors()`.
-        observations: leaf → `[N, *shape]`.
     """
     given = {name: torch.from_numpy(np.array(t, np.float64)) for name, t in tensors.items()}
     shapes = output_shapes(graph.layers(), graph.architecture.observation)

@@ -23,11 +23,6 @@ class Fusion(ConfiguredLink[NoSettings]):
 
     name = "fuse"
 
-    @property
-    def id(self) -> str:
-        """The name: "fuse"."""
-        return "fuse"
-
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The graph, `scale_folded` where observations are images."""
         self.require_fp32(graph)

@@ -40,8 +40,6 @@ def reconstruction(
 
     Args:
         policy: the whole one: fp32, not factored, with its value.
-        kept: as for `keep_units`.
-        observations: leaf → `[N, *shape]`, visited ones.
         ridge: penalty of a change of the weights, in mean variances of the layer's inputs.
         rng: draws the positions of convolutions.
 

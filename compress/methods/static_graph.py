@@ -14,11 +14,6 @@ from compress.settings import ConfiguredLink, NoSettings
 class _StaticGraph(ConfiguredLink[NoSettings]):
     runtime: ClassVar[Runtime]
 
-    @property
-    def id(self) -> str:
-        """The runtime's name."""
-        return self.runtime
-
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The graph, made static."""
         if graph.static:

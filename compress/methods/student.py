@@ -45,15 +45,9 @@ def distillation_loss(
 ) -> DistillationLoss:
     """KL(π_original ‖ π_smaller) + ½ (v_original − v_smaller)² − β H(π_smaller).
 
-    That is AcceRL's equation 1 with `value_cost` ½ and `entropy_cost` β, as a mean over the states.
-
-    Args:
-        student: distributions `[N]` of the student.
-        values: `[N]` of the student.
-        teacher: distributions `[N]` of the original policy, no gradient.
-        teacher_values: `[N]` of the original policy, no gradient.
-        value_cost: weight of the squared difference of the values.
-        entropy_cost: weight of the student's entropy, in nats.
+    That is AcceRL's equation 1 with `value_cost` ½ and `entropy_cost` β, as a mean over the N
+    states. Distributions and values are `[N]`; the teacher's, of the original policy, have no
+    gradient.
     """
     kl = teacher.kl(student).mean()
     value = (teacher_values.float() - values.float()).square().mean()
@@ -108,7 +102,6 @@ class Lessons(NamedTuple):
     """A part of the data, for one step.
 
     Attributes:
-        leaves: each leaf's observations.
         parameters: the teacher's `[n, P]`.
         values: the teacher's `[n]`.
         masks: `[n, A]` bool, the allowed actions; None: all.
@@ -125,7 +118,6 @@ class DistillationData:
 
     Args:
         visited: must not change while these data are used.
-        teacher: gives parameters and values.
         amp_dtype: torch.bfloat16 for autocast of the teacher, None for fp32.
     """
 
@@ -187,15 +179,10 @@ class Student:
     Args:
         graph: fp32.
         tensors: first tensors, those of the value included; copied.
-        learning_rate: of Adam.
-        value_cost: see `distillation_loss`.
-        entropy_cost: see `distillation_loss`.
-        max_grad_norm: Euclidean norm that gradients are scaled down to.
         amp_dtype: torch.bfloat16 for autocast, None for fp32. Weights, loss and Adam are float32 in
             any case.
 
     Attributes:
-        network: the student itself.
         alive: whether the last step's gradient reached the first layer, or there was no gradient or
             only one distinct observation. While False, the outputs do not depend on the
             observations, and training cannot change that.

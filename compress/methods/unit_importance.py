@@ -39,7 +39,6 @@ def influences(policy: Policy, given: Activations, *, compensated: bool) -> Scor
     count.
 
     Args:
-        policy: fp32, not factored.
         given: activations `[N, units, positions]` by layer.
         compensated: the next bias will absorb the mean, so only deviations from it count.
     """

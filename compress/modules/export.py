@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from aclearn.policies.onnx_export import OPSET, NotExportable, difference, exported_by_torch
+from aclearn.policies.onnx_export import NotExportable, difference, exported_by_torch
 from compress.errors import ChainError
 
 #: Additional rows of the second run, which finds a frozen batch size.
 _MORE_ROWS = 2
+#: Largest difference to torch, relative to the largest output.
+_TOLERANCE = 1e-3
 
 
 def export_module(
@@ -22,8 +24,6 @@ def export_module(
     *,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
-    opset: int = OPSET,
-    tolerance: float = 1e-3,
 ) -> bytes:
     """A serialised ONNX model of `module`, whose outputs have been compared with torch's.
 
@@ -36,8 +36,6 @@ def export_module(
         example: its inputs, each `[N, …]` with one N.
         inputs: names of the inputs; "observation" for a single one, else "input_0", …
         outputs: names of the outputs; "parameters" for a single one, else "output_0", …
-        opset: version of the operators.
-        tolerance: largest difference to torch, relative to the largest output.
 
     Raises:
         ChainError: the example has no rows, the export fails, or the model's outputs differ or are
@@ -50,7 +48,7 @@ def export_module(
     names_in = _names(inputs, len(given), "observation", "input")
     names_out = _names(outputs, len(expected), "parameters", "output")
     try:
-        model = exported_by_torch(module, given, inputs=names_in, outputs=names_out, opset=opset)
+        model = exported_by_torch(module, given, inputs=names_in, outputs=names_out)
     except NotExportable as error:
         raise ChainError(f"{type(module).__name__}: {error}") from error
     count = len(given[0])
@@ -60,7 +58,7 @@ def export_module(
         lambda batch: _outputs(module, batch),
         [given, tuple(tensor[rows] for tensor in given)],
         inputs=names_in,
-        tolerance=tolerance,
+        tolerance=_TOLERANCE,
     )
     if reason:
         raise ChainError(

@@ -35,7 +35,6 @@ def fold_batch_norm(
         variance: σ² `(out,)`.
         gamma: γ `(out,)`; None for 1.
         beta: β `(out,)`; None for 0.
-        eps: ε.
 
     Returns:
         Weight and bias in the dtype of `weight`.

@@ -20,24 +20,9 @@ def exported_model(graph: PolicyGraph, tensors: Tensors) -> bytes:
         ChainError: the export fails, or its output differs from torch's.
     """
     # imported here: only these graphs need torch
-    import torch
-    from torch import Tensor, nn
-
-    from compress.graphs.graph_network import GraphNetwork
+    from compress.graphs.graph_network import GraphNetwork, ParametersOnly, example_leaves
     from compress.modules.export import export_module
 
-    class ParametersOnly(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = GraphNetwork(graph, with_value=False).load(tensors)
-
-        def forward(self, *observations: Tensor) -> Tensor:
-            parameters: Tensor = self.network(*observations)[0]
-            return parameters
-
-    observation = graph.architecture.observation
-    example = tuple(
-        torch.ones((2, *leaf.shape), dtype=getattr(torch, leaf.dtype))
-        for leaf in observation.values()
-    )
-    return export_module(ParametersOnly(), example, inputs=[*observation], outputs=["parameters"])
+    network = ParametersOnly(GraphNetwork(graph, with_value=False).load(tensors))
+    leaves = graph.architecture.observation
+    return export_module(network, example_leaves(leaves), inputs=[*leaves], outputs=["parameters"])

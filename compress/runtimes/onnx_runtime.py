@@ -63,22 +63,18 @@ def load_session(
     Args:
         skeleton: of the graph (`skeleton_of`, or a `Skeleton` of `build_onnx`).
         tensors: by the names of `graph.tensors()`; copied by the session.
-        threads: intra-operator threads; 1 keeps a process on one core.
     """
-    options = _session_options(threads)
-    if skeleton.finished:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     # External initialisers are inserted before all optimisations; with `add_initializer` the
     # layout pass would keep old convolution weights.
     given = given_tensors(graph, tensors)
-    values = [onnxruntime.OrtValue.ortvalue_from_numpy(tensor) for tensor in given.values()]
-    options.add_external_initializers(list(given), values)
-    return OnnxExecutable(_session(skeleton.model, options))
+    return OnnxExecutable(
+        new_session(skeleton.model, threads=threads, given=given, finished=skeleton.finished)
+    )
 
 
 def exported_session(graph: PolicyGraph, tensors: Tensors, *, threads: int = 1) -> OnnxExecutable:
     """A session of a graph of `needs_export`, which torch exports with these tensors."""
-    return OnnxExecutable(_session(exported_model(graph, tensors), _session_options(threads)))
+    return OnnxExecutable(new_session(exported_model(graph, tensors), threads=threads))
 
 
 def shared_session(graph: PolicyGraph, *, threads: int = 1) -> onnxruntime.InferenceSession:
@@ -87,7 +83,7 @@ def shared_session(graph: PolicyGraph, *, threads: int = 1) -> onnxruntime.Infer
     A version is ready at once, where its own session takes milliseconds. Each call takes several
     times longer, since variable weights are not laid out for the kernels.
     """
-    return _session(build_onnx(graph, tensors_as_inputs=True), _session_options(threads))
+    return new_session(build_onnx(graph, tensors_as_inputs=True), threads=threads)
 
 
 def given_tensors(graph: PolicyGraph, tensors: Tensors) -> dict[str, NDArray[Any]]:
@@ -102,7 +98,14 @@ def given_tensors(graph: PolicyGraph, tensors: Tensors) -> dict[str, NDArray[Any
     return given
 
 
-def _session_options(threads: int) -> onnxruntime.SessionOptions:
+def new_session(
+    model: bytes,
+    *,
+    threads: int = 1,
+    given: Mapping[str, NDArray[Any]] | None = None,
+    finished: bool = False,
+) -> onnxruntime.InferenceSession:
+    """A session on the CPU, with these numbers of external initialisers; optimised if finished."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -110,10 +113,10 @@ def _session_options(threads: int) -> onnxruntime.SessionOptions:
     # process's allocator keeps freed blocks anyway.
     options.enable_cpu_mem_arena = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return options
-
-
-def _session(model: bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+    if finished:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(x) for x in (given or {}).values()]
+    options.add_external_initializers(list(given or {}), values)
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
@@ -123,7 +126,6 @@ class OnnxRuntime:
     The division of images is folded into the first layer's weights, once per version.
 
     Args:
-        architecture: the weights must fit it, those of the value included.
         threads: intra-operator threads; 1 keeps a process on one core.
     """
 

@@ -17,7 +17,7 @@ from aclearn.policies import Architecture
 from aclearn.policies.devices import cpu_has
 from aclearn.policies.network import load_tensors
 from aclearn.types import PolicyOutput, State
-from compress.graphs.graph_network import GraphNetwork
+from compress.graphs.graph_network import GraphNetwork, ParametersOnly, example_leaves
 from compress.graphs.policy_graph import (
     PolicyGraph,
     Precision,
@@ -101,34 +101,20 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class _ParametersOnly(nn.Module):
-    """A module that TorchScript can trace: each leaf in, one tensor out."""
-
-    def __init__(self, network: GraphNetwork) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, *observations: Tensor) -> Tensor:
-        parameters: Tensor = self.network(*observations)[0]
-        return parameters
-
-
 def trace(graph: PolicyGraph) -> bytes:
     """The graph in TorchScript, serialised, with zeros for weights; for all of its versions.
 
     A process never frees a trace or its frozen modules, whose weights are constants; tracing each
     version would leak them. A loaded copy is freed with its executable.
     """
-    example = tuple(
-        torch.zeros((2, *leaf.shape), dtype=getattr(torch, leaf.dtype))
-        for leaf in graph.architecture.observation.values()
-    )
     network, serialised = _empty_network(graph), io.BytesIO()
     with _torchscript_chosen():
         for parameter in network.parameters():
             parameter.zero_()
         traced = torch.jit.trace(  # type: ignore[no-untyped-call]
-            _ParametersOnly(network).eval(), example, check_trace=False
+            ParametersOnly(network).eval(),
+            example_leaves(graph.architecture.observation),
+            check_trace=False,
         )
         torch.jit.save(traced, serialised)
     return serialised.getvalue()
@@ -170,7 +156,6 @@ class TorchRuntime:
     """Makes executables of the uncompressed policy's weights, under autocast where asked.
 
     Args:
-        architecture: the weights must fit it, those of the value included.
         amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
     """
 

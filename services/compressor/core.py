@@ -103,7 +103,7 @@ class Compressor:
         if rung != ladder.current:
             before, kl_max = ladder.current, self._fidelity.kl_max if self._fidelity else None
             ladder.current = rung
-            ladder.rung.chain.forget_fidelity()
+            ladder.rung.chain.meter.forget()
             _LOGGER.info(
                 "event=rung before=%d now=%d chain=%s version=%s kl_max_before=%s",
                 *(before, rung, ladder.rung.chain.id, self.known, kl_max),
@@ -218,7 +218,7 @@ class Compressor:
         measured = artifact.fidelity.observations > 0
         if current:
             self._failures = 0
-            self._fidelity = rung.chain.fidelity
+            self._fidelity = rung.chain.meter.fidelity
         most = self._config.max_kl
         # not as `kl > most`: an artifact without a measured KL, or with NaN, must not pass
         if most is None or (measured and artifact.fidelity.kl_mean <= most):
