@@ -47,7 +47,6 @@ class LossSums(NamedTuple):
     """Scalars of a loss, each a sum over the valid steps, so that parts add up.
 
     Attributes:
-        total: the loss to differentiate.
         metrics: by name; the trainer reports their means over the valid steps.
         errors: `[T, B]` without gradient, size of each step's error, for prioritised replay.
     """
@@ -133,7 +132,6 @@ class Algorithm:
 
         Args:
             batch: steps that are not `valid` must not count, whatever they hold.
-            networks: of the newest weights, and the learned scalars.
             targets: the target network, without gradient; `networks` if there is none.
             config: an instance of `config_model`.
         """
@@ -147,7 +145,6 @@ class Algorithm:
 
         Args:
             metrics: of the loss and of the correctors, means over the steps of the update.
-            config: an instance of `config_model`.
         """
         return False
 
@@ -169,5 +166,4 @@ class Loss(Algorithm, ABC):
             batch: steps that are not `valid` must not count, whatever they hold; a corrector may
                 have made them so.
             correction: targets, advantages and weights; may be NaN where steps are not valid.
-            config: an instance of `config_model`.
         """

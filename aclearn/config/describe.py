@@ -11,7 +11,7 @@ from pydantic_core import PydanticUndefined
 
 from aclearn.config import _explain
 from aclearn.config._named import Named
-from aclearn.config._yaml import dump_yaml
+from aclearn.config._yaml import dump_yaml, inline_yaml
 from aclearn.config.loss import LossConfig
 from aclearn.config.model import Config
 
@@ -88,7 +88,7 @@ def _usual(model: type[BaseModel]) -> list[str]:
     """A sentence on the defaults that a loss gives to keys of other sections."""
     if not issubclass(model, LossConfig) or not model.usual:
         return []
-    words = (f"`{key}: {_yaml(value)}`" for key, value in model.usual.items())
+    words = (f"`{key}: {inline_yaml(value)}`" for key, value in model.usual.items())
     return ["", f"Its defaults of other sections: {', '.join(words)}."]
 
 

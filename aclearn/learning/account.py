@@ -53,7 +53,6 @@ class StepAccount(BaseModel):
     own code (learning more than is in flight) raise `AccountError`.
 
     Attributes:
-        policy: name of the policy that the steps are of.
         env_steps: agent steps that the trainer knows to have been taken.
         learned_steps: agent steps that entered an update.
         in_flight_steps: agent steps admitted and neither learned nor dropped yet.
@@ -109,10 +108,7 @@ class StepAccount(BaseModel):
         the largest number of processes, the incarnation that has been silent longest is closed.
 
         Args:
-            incarnation: the actor's process start.
             unroll_sequence: number of the unroll within the incarnation, growing.
-            env_steps_before: agent steps of the incarnation before the unroll.
-            env_steps_after: those after it.
             actor_dropped: steps that the actor has dropped since its start, by reason.
             steps: valid steps in the unroll.
             reason: why they are not to be learned; None if they may be.

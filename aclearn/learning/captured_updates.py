@@ -16,7 +16,6 @@ class CapturedUpdates:
     """The updates of one batch after another in the memory of the first.
 
     Args:
-        batch: the first.
         orders: of single steps in each pass, of the numbers that later ones have.
         updates: makes all updates, in such orders, without a wait for the device.
         memory: of all that they change and the next ones read.
@@ -58,7 +57,6 @@ class CapturedUpdates:
 
         Args:
             batch: in the memory of the first one, or it is copied there.
-            orders: of single steps.
         """
         pairs = [*zip(self._tensors, batch.tensors, strict=True)]
         for mine, its in (*pairs, *zip(self._orders, orders, strict=True)):

@@ -57,10 +57,7 @@ def estimates_of(
     """The estimates for T steps.
 
     Args:
-        output: for the steps `[T, B, …]`.
-        policy: its distributions, masked.
         last: for the observations `[B, …]` that the last step reached.
-        last_policy: its distributions, masked.
     """
     if output.q is None or last.q is None:
         assert output.value is not None and last.value is not None

@@ -42,10 +42,6 @@ def chosen_observations(
 
     Equal to `rebuild_observations`, at the cost of the chosen ones alone.
 
-    Args:
-        t: `[N]`, from 0 to T.
-        b: `[N]`, from 0 to B − 1.
-
     Raises:
         ValueError: the older frames are missing.
     """

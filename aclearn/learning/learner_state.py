@@ -28,14 +28,8 @@ class LearnerState:
 
     Tensors stay where they are, so that a CUDA graph may contain them.
 
-    Args:
-        network: the target policy, on its device.
-        objective: which may ask for optimiser groups, learned scalars and target copies.
-
     Attributes:
-        scalars: the learned scalars, by name.
         parameters: the weights in the network's own order, then the scalars.
-        target: the weights that follow slowly, if there are any.
         totals: `[4]` float64: sum of squared advantages, older ones decayed, and their number in
             the same way; agent steps in updates, each counted once; updates.
         generators: random numbers of the minibatches' order and of the losses, on the device.

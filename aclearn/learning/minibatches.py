@@ -19,7 +19,6 @@ def random_orders(batch: Batch, generator: torch.Generator) -> Iterator[Tensor]:
     They are of the valid steps; of all steps where reading these would wait for a GPU.
 
     Args:
-        batch: whose steps are numbered.
         generator: on the device of the batch; several threads may share it.
     """
     valid = batch.valid.flatten()
@@ -41,8 +40,6 @@ class Minibatches:
 
     Args:
         batch: prepared.
-        count: of minibatches in a pass.
-        passes: over the batch.
         orders: of single steps, one for each pass.
 
     Attributes:

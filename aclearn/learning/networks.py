@@ -18,14 +18,10 @@ class Networks:
     """A copy of the weights, and what is computed by them.
 
     Args:
-        device: where it computes.
         amp_dtype: autocast dtype, None for fp32.
-        channels_last: memory layout of the convolutions.
-        compiled: run the network through torch.compile.
         scalars: names of learned numbers beside the weights.
 
     Attributes:
-        network: the layers of policy and critics.
         scalars: the learned numbers, `[]` each, with gradient.
         parameters: the weights in the network's order, then the scalars.
         target_moments: mean and standard deviation in which values are learned, if in any.
@@ -81,7 +77,6 @@ class Networks:
         """Each critic's Q `[…]` of observations `[…, *shape]` and actions `[…, n]`.
 
         Args:
-            leaves: observations by leaf.
             actions: between -1 and 1.
             fixed: the gradient reaches the actions, not the critics' weights.
         """

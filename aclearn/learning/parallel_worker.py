@@ -25,7 +25,6 @@ class ParallelWorker(GradientWorker):
 
     Args:
         threads: their number, the calling one included; at least 2.
-        settings: of `GradientWorker`; the device is the CPU.
     """
 
     def __init__(self, architecture: Architecture, *, threads: int, **settings: Any) -> None:

@@ -84,7 +84,6 @@ class PublishedWeights:
         """Post the later versions into memory that other processes map.
 
         Args:
-            allocate: allocates memory for a number of floats.
             path: of the socket file from which the processes get it.
 
         Raises:

@@ -53,10 +53,6 @@ class PinnedStaging(Staging):
 
     Each array of a batch has one block of memory, as large as the largest array so far, which every
     batch reuses. It is reused only after the upload of its last array.
-
-    Args:
-        allocate: makes page-locked memory of so many bytes.
-        make_event: makes the event that marks the end of an upload.
     """
 
     def __init__(

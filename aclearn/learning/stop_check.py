@@ -15,9 +15,6 @@ class StopCheck:
 
     Only the thread that made it asks; the others take its last answer.
 
-    Args:
-        goes_on: whether the batch goes on.
-
     Raises:
         BatchStopped: in every call after the first answer of False, in every thread.
     """

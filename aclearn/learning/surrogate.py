@@ -88,7 +88,6 @@ class Objective:
         """`batch` with what all its updates share.
 
         Args:
-            batch: that is learned next.
             chunks: neighbouring environments of `batch`, all of them.
             networks: those of the target network, if there is one.
         """

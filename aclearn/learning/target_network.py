@@ -13,14 +13,7 @@ from aclearn.learning.decisions import surely
 class TargetNetwork:
     """Copies of weights that change every so many updates (Luo et al. 2020, section 3.1).
 
-    Args:
-        weights: the first ones, by name.
-        every: updates from one change to the next.
-        rate: share of the way to the newest weights that a change goes; 1 copies them.
-        names: prefixes of names of those that are copied; the others are the newest.
-
     Attributes:
-        copies: by name.
         updates: since the last change, int64 on the device of the weights.
     """
 

@@ -21,9 +21,7 @@ class TrainingQueue(Generic[Item]):
 
     Args:
         max_bytes: sum of the sizes given to `offer`.
-        max_items: number of items.
         batch_items: largest count of `take`.
-        clock: monotonic seconds.
 
     Raises:
         ValueError: a bound below 1, or a batch that never fits into `max_items`.

@@ -19,7 +19,6 @@ class Sums(NamedTuple):
     """Sums over the valid steps of a batch.
 
     Attributes:
-        names: of the sums.
         values: `[len(names)]` float64.
         errors: `[T, B]` of an algorithm that gives them.
         own: `[7]` float64, the numbers of an update: norm of the gradient, learning rate, whether
@@ -48,7 +47,6 @@ class UpdateReport:
 
     Attributes:
         applied: False when the gradient was not finite and the weights stayed as they were.
-        steps: number of valid steps.
         new_steps: number of these that no earlier batch had; 0 after the first pass.
         ends: whether the loss leaves out the rest of the batch.
         metrics: by name: those of the loss and of the correctors, means over the valid steps;

@@ -93,7 +93,6 @@ def make(
 
     Args:
         name: of ours, `module:NAME` of yours, or the environment itself.
-        envs: number of copies, N.
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
         seed: of everything that is drawn.
         threads: of the CPU; None: one for each core.

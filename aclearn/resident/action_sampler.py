@@ -17,8 +17,6 @@ class ActionSampler:
     """Samples for N environments: one launch, whatever the distribution.
 
     Args:
-        envs: N.
-        seed: as of the environments.
         threads: of the CPU; None: one for each core.
 
     Attributes:

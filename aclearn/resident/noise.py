@@ -19,8 +19,6 @@ class OrnsteinUhlenbeckNoise:
 
     Args:
         envs: whose actions are numbers, squashed by tanh; one step a launch.
-        std: deviation of the random change in a step, where an action's bounds are -1 and 1.
-        damping: share of the noise that a step takes away.
 
     Attributes:
         noise: `[N, n]` float32, the noise of the last action.

@@ -55,7 +55,6 @@ class GymnasiumReference:
     """An environment of gymnasium as a reference.
 
     Args:
-        id: of gymnasium.
         fields: of the resident state, in the order of the environment's attribute `state`.
     """
 
@@ -136,8 +135,6 @@ class ParityReport:
     """What a check compared.
 
     Attributes:
-        steps: compared steps.
-        episodes: episodes that ended.
         excluded: steps whose end lies within tolerance of a threshold: both answers are right.
         largest: largest absolute difference of each field, "observation[i]" and "reward".
     """
@@ -172,13 +169,9 @@ def check_resident(
     if it then gives the resident answer, the step lies at the threshold and is excluded.
 
     Args:
-        env: the resident environment.
-        reference: the other implementation.
         tolerance: absolute, of every field, or by name of a state's field, "observation" and
             "reward"; 1e-5 for those without one.
         periods: name of a field that is an angle → its period.
-        envs: number of environments.
-        seed: of environments and actions.
         max_steps: of every environment; None: the time limit and one more, so that the first
             episode of every environment is whole.
         choose: `(rng, envs) → sampled actions`; None: uniform.

@@ -27,7 +27,6 @@ class Slices:
     Warp's kernels for the CPU run serially and release Python's lock, as torch's operations do.
 
     Args:
-        envs: number of environments.
         threads: of the CPU; None: one for each core of this process.
     """
 

@@ -55,14 +55,7 @@ class ResidentSource(BatchSource):
     """Plays T steps of every environment by the newest published policy. One thread.
 
     Args:
-        config: of the run, with `resident.envs`.
-        account: gets the steps.
-        published: has the newest version.
         copy: acts instead of the network; None: the network itself.
-        threads: of the CPU; None: as configured.
-
-    Attributes:
-        episodes: number that have ended in this process.
 
     Raises:
         ConfigError: the environments do not fit `spec`, or do not fit into the memory.

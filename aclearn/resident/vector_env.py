@@ -21,8 +21,6 @@ class ResidentVectorEnv:
 
     Args:
         name: of ours, or `module:NAME`.
-        num_envs: size B of the group.
-        seed: of everything that is drawn.
         squash: as `env.squash_actions`.
         config: of the environment's parameters, and `time_limit`.
 

@@ -32,7 +32,6 @@ class PolicySnapshot:
     """One acting policy; immutable.
 
     Attributes:
-        executable: computes it.
         chain: id of its compressor chain; "none" for the uncompressed policy.
         min_action_prob: least probability of each allowed action.
     """
@@ -56,8 +55,6 @@ def act(
 
     Args:
         policy: whose parameters are Q values if there is `epsilon`.
-        observations: by leaf.
-        rng: draws the actions.
         masks: `[B, A]`, the allowed actions; None: all.
         epsilon: `[B]`, to explore: the best action with probability 1 − ε, else any.
     """

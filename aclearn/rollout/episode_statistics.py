@@ -25,7 +25,6 @@ class FinishedEpisode:
 
     Attributes:
         return_: sum of its true rewards, neither clipped nor discounted.
-        length: agent steps.
         chain: id of the chain whose policies played all of it; "" for several.
         info: figures of `env.info_metrics` that the environment gave at its end.
     """
@@ -40,7 +39,6 @@ class EpisodeTracker:
     """Sums the running episode of each of `num_envs` environments.
 
     Args:
-        num_envs: B.
         cohorts: gets every episode, one without end in long parts; None where nobody asks for
             means.
         info_metrics: reads the episodes' figures; None: they have none.

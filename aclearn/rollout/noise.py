@@ -19,11 +19,9 @@ class OrnsteinUhlenbeckNoise:
     at 0. With a damping of 1 it is independent from step to step.
 
     Args:
-        num_envs: B.
         numbers: n, of an action; they are squashed by tanh.
         std: deviation of the random change in a step, where an action's bounds are -1 and 1.
         damping: share of the noise that a step takes away.
-        rng: draws the changes.
     """
 
     def __init__(

@@ -17,7 +17,6 @@ class UnrollBuilder:
     next one starts from the last step's observations.
 
     Args:
-        num_envs: B.
         clip_rewards: learn from rewards clipped to [-1, 1].
         life_loss_ends: a lost life terminates the episode for the learner, not for the game.
     """

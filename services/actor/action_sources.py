@@ -41,7 +41,6 @@ class ActionSource(Protocol):
         """Request actions for a group.
 
         Args:
-            group: index of the group.
             observations: leaf → `[B, *shape]`.
             state: of the policy, before these observations.
             original: `[B]`, True where the uncompressed policy must choose; None: nowhere.
@@ -69,9 +68,6 @@ class LocalActions:
     missing or of another generation, the first one replaces it.
 
     Args:
-        client: holds the policy.
-        poll: exchanges messages of a client.
-        meter: measures the wait for the first weights, inference and new weights.
         make_original: makes a client of the uncompressed policy.
         fresh: decides whether weights are new enough to act; None: always.
     """

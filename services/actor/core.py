@@ -24,16 +24,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Actor:
-    """Steps groups in turns: while one group's environments step, another's actions are chosen.
-
-    Args:
-        actions: source of actions.
-        counter: numbers the unrolls.
-        cohorts: gets the episodes of all groups.
-        info_metrics: reads their figures.
-        sender: sends them.
-        meter: measures the time of each part.
-    """
+    """Steps groups in turns: while one group's environments step, another's actions are chosen."""
 
     def __init__(
         self,

@@ -50,10 +50,6 @@ def make_groups(
 ) -> list[Group]:
     """The environments of one actor; `seed_groups` gives them their random numbers.
 
-    Args:
-        cohorts: gets the episodes of all groups.
-        info_metrics: reads their figures.
-
     Raises:
         EnvironmentFailure: they cannot be made.
     """

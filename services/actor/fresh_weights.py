@@ -27,7 +27,6 @@ class FreshWeights:
     """Decides whether a group of environments may act with the weights that there are.
 
     Args:
-        unroll_length: steps of an unroll.
         unrolls: that a group may begin with one version.
     """
 

@@ -41,8 +41,6 @@ def make_actions(
     """The action source that `actors.inference` names.
 
     Args:
-        monitor: names the peers.
-        parameters: as of the `UnrollSpec`.
         max_batch: observations of a group.
     """
     if actors.inference == "predictor":

@@ -13,10 +13,7 @@ class PolicyMix:
     others the current rung's policy plays an unroll of the group with a given probability.
 
     Args:
-        num_envs: B.
-        unroll_length: T.
         original_share: probability that the uncompressed policy plays an episode.
-        rng: the group's own.
 
     Attributes:
         compressed_share: probability that the current rung's policy plays an unroll.

@@ -39,8 +39,6 @@ class PredictorClient:
     Replies are matched by request number, so late ones are ignored.
 
     Args:
-        monitor: has the predictors' endpoints.
-        meter: measures the wait for replies, and the time of messages.
         parameters: P, where a reply must have the behaviour parameters `[B, P]`; else 0.
     """
 

@@ -26,9 +26,7 @@ class UnrollSender:
     learned.
 
     Args:
-        membership: knows of the trainer's restarts.
         max_in_flight: unacknowledged unrolls before it waits.
-        meter: measures the wait for room.
 
     Attributes:
         refused: reason → number of unrolls that the trainer refused.

@@ -29,7 +29,6 @@ def answer_batch(
     """The replies to a batch, in its order, all by one policy.
 
     Args:
-        batch: checked requests.
         parameters: whether replies have the parameters of the behaviour policy.
     """
     requests = [pending.request for pending in batch]
@@ -107,11 +106,8 @@ def make_step(
     If it raises, the requests of its batch are counted and not answered: their actors ask again.
 
     Args:
-        queue: of requests.
-        outbox: gets the replies.
         acting: gives the acting policy; requests are admitted only if there is one.
         generator: makes the worker's random numbers, when the first batch comes.
-        timeout_s: longest wait for a batch.
     """
     rng: np.random.Generator | None = None
 

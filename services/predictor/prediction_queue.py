@@ -45,7 +45,6 @@ class PredictionQueue:
     gone or asks another predictor.
 
     Args:
-        max_requests: bound of the queue.
         max_batch: most observations of a batch; a larger request is a batch alone.
         min_batch: observations that a batch waits for; at most `max_batch`.
         batch_timeout_s: longest wait for `min_batch` from the arrival of the oldest request; at

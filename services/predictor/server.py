@@ -61,7 +61,6 @@ def check_request(request: ActRequest, spec: ObservationSpec, most: int) -> None
     """Raise `WireError` if the request does not fit the policy, or its deadline is invalid.
 
     Args:
-        request: decoded.
         most: observations of a request.
     """
     if not 0.0 < request.within_s <= _MOST_WITHIN_S:
@@ -144,15 +143,10 @@ class PredictorServer:
     """The socket side of the prediction queue, and the size of its workers' pool. For one thread.
 
     Args:
-        server: gets the actors' requests.
-        queue: the prediction queue.
         acting: gives the acting policy; None before the first.
-        architecture: of the policy, which observations must fit.
         generator: the random numbers of the nth worker, asked with its first batch.
-        most_rows: observations of the largest request.
         parameters: whether replies have the parameters of the behaviour policy.
         explores: whether requests have an ε.
-        clock: the queue's.
         inline: workers have no threads and make their steps in `step`.
 
     Attributes:

@@ -55,7 +55,6 @@ def make_trainer(
 
     Args:
         queue: of actors' unrolls; None: a new one.
-        generation: claimed for this trainer.
         incarnation: of this process, for the account of its own steps.
         threads: of the CPU for its own environments; None: as configured.
     """

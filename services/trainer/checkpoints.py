@@ -29,10 +29,7 @@ class TrainerCheckpoints:
     """Writes the checkpoints of one trainer, from one thread; any may call `offer_best`.
 
     Args:
-        trainer: whose snapshots are written.
-        run: interval of checkpoints, and the number to keep.
         start: gives that with which a run without checkpoints begins.
-        clock: monotonic seconds.
 
     Attributes:
         best_return: mean return of 100 episodes of the best policy so far; None before the first.

@@ -19,8 +19,6 @@ class TrainerCounters:
 
     Attributes:
         policy_version: publications since the start of the run, one for each learned batch.
-        updates: optimiser steps.
-        batches: learned batches.
         refused_updates: updates with a non-finite gradient.
         ended_batches: batches of which the loss left out epochs.
     """

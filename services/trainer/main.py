@@ -116,7 +116,6 @@ class OwnLoop:
     """One thread plays, learns, and sends heartbeats in between.
 
     Args:
-        trainer: plays.
         checkpoints: theirs are the heartbeat's fields, and they save the best policy.
 
     Attributes:

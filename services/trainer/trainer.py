@@ -51,8 +51,6 @@ class Trainer:
     worker: they compute gradients in parallel and change the weights under `learner.lock`.
 
     Args:
-        learner: has the policy.
-        published: gets each version.
         generation: claimed for this trainer; see `claim_generation`.
     """
 

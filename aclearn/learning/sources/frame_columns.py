@@ -14,12 +14,7 @@ from aclearn.types import LeafSpec
 
 
 class FrameColumns:
-    """One leaf's T + 1 observations of each column; rebuilds the stacks of those that are drawn.
-
-    Args:
-        columns: that are kept.
-        length: T.
-    """
+    """One leaf's T + 1 observations of each column; rebuilds the stacks of those that are drawn."""
 
     def __init__(self, leaf: LeafSpec, *, columns: int, length: int, device: torch.device) -> None:
         self._leaf, self._length, self._stack = leaf, length, leaf.frame_stack

@@ -45,13 +45,11 @@ class ReplayMemory:
         max_bytes: of the columns; the smaller of both bounds holds. The older frames of the first
             stack of each episode that begins within a column come on top.
         n_steps: rewards of a transition.
-        discount: γ.
         priority: exponent α of the errors; 0: every step is as likely, and nothing is weighted.
         importance: exponent β of the weights against the priorities' bias.
         at_once: largest B of a batch that is added.
 
     Attributes:
-        columns: that are kept at most.
         steps: valid ones that are there.
 
     Raises:

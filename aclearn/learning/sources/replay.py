@@ -40,11 +40,6 @@ class Replay(SourceAround):
     It holds the ratio of drawn to new steps. Before more may be drawn it takes another batch of the
     inner source, and while more may be drawn it takes none, so that actors wait. A step that was
     never drawn is in flight. The first batch that contains it has it as a new step.
-
-    Args:
-        inner: gives new steps.
-        memory: keeps them.
-        config: the section `replay`.
     """
 
     def __init__(

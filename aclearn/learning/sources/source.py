@@ -75,11 +75,7 @@ class BatchSource(Protocol):
 
 
 class SourceAround(BatchSource):
-    """A source that takes batches of another one; override what differs.
-
-    Args:
-        inner: the other source.
-    """
+    """A source that takes batches of another one; override what differs."""
 
     def __init__(self, inner: BatchSource) -> None:
         self.inner = inner
