@@ -116,12 +116,3 @@ def test_whatever_stands_at_an_invalid_step_changes_neither_loss_nor_gradient(
     for before, after in zip(clean, spoilt, strict=True):
         assert torch.isfinite(after).all()
         torch.testing.assert_close(after, before, rtol=0, atol=0)
-
-
-def test_an_invalid_step_has_no_gradient() -> None:
-    valid = torch.tensor([[True, False], [False, True]])
-    _, logits_grad, values_grad = _loss_and_gradients(_inputs(3, valid))
-    assert not logits_grad[~valid].any()
-    assert not values_grad[~valid].any()
-    assert bool(logits_grad[valid].any(-1).all())
-    assert bool(values_grad[valid].all())

@@ -151,32 +151,6 @@ def test_values_of_forbidden_actions_are_in_no_target(make, ends_at) -> None:
     torch.testing.assert_close(targets[0], torch.full((2,), 0.9))  # γ · 1
 
 
-def test_reset_steps_may_hold_anything(make) -> None:
-    batch = make.batch(FLAT, 7, 5, seed=3)
-    objective = objective_with(make, {"retrace": {"lambda": 0.9}}, "importance_sampling")
-    alike = [make.learner(FLAT, objective=objective) for _ in range(2)]
-    done = batch.terminated | batch.truncated
-    reset = torch.cat([torch.zeros_like(done[:1]), done[:-1]])
-    assert reset.any() and (reset <= ~batch.valid).all()
-    other = make.replace(batch, rewards=batch.rewards.masked_fill(reset, float("nan")))
-    for learner, each in zip(alike, (batch, other), strict=True):
-        assert make.update(learner, each).applied
-    torch.testing.assert_close(*(make.gradient(learner) for learner in alike), rtol=0, atol=0)
-
-
-def test_a_q_head_survives_a_checkpoint(make) -> None:
-    objective = objective_with(make, "retrace", "importance_sampling")
-    one, other = (make.learner(FLAT, objective=objective, seed=seed) for seed in (1, 2))
-    batch = make.batch(FLAT, 7, 5, seed=3)
-    make.update(one, batch)
-    other.load_state_tensors(one.state_tensors())
-    for learner in (one, other):
-        make.update(learner, batch)
-    states = one.state_tensors(), other.state_tensors()
-    assert "weights/q.weight" in states[0]
-    assert all((states[0][name] == states[1][name]).all() for name in states[0])
-
-
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_with_a_v_critic_correctors_of_action_values_are_refused(make, name) -> None:
     config = CorrectorConfig.model_validate(name)

@@ -96,42 +96,6 @@ def test_rebuilt_stacks_are_those_that_the_environments_showed(data: st.DataObje
     film.check(film.as_unroll(list(order)), S)
 
 
-@pytest.mark.parametrize("C", [1, 3])
-@pytest.mark.parametrize("S", [1, 2, 4])
-@pytest.mark.parametrize(
-    "resets",
-    [
-        set(),
-        {(1, 0)},
-        {(6, 1)},
-        {(1, 0), (6, 0)},
-        {(2, 0), (3, 0)},
-        {(2, 0), (3, 0), (4, 0), (4, 1)},
-        {(5, 0), (6, 0)},
-        {(t, b) for t in range(1, 7) for b in range(2)},
-    ],
-    ids=[
-        "none",
-        "at t=1",
-        "at t=T",
-        "first and last",
-        "two within the stack's reach",
-        "three within the stack's reach",
-        "two at the end",
-        "everywhere",
-    ],
-)
-def test_resets_at_the_edges_are_rebuilt(resets: set[tuple[int, int]], S: int, C: int) -> None:
-    film = Film.shoot(6, 2, S, C, resets)
-    film.check(film.as_unroll(), S)
-
-
-@pytest.mark.parametrize("T", [1, 2])
-def test_unrolls_shorter_than_the_stack_are_rebuilt(T: int) -> None:
-    film = Film.shoot(T, 2, 4, 1, {(1, 1)})
-    film.check(film.as_unroll(), 4)
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_what_the_builder_collects_is_rebuilt_over_several_unrolls(data: st.DataObject) -> None:

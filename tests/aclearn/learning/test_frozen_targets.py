@@ -140,21 +140,3 @@ def test_the_first_update_is_the_same_both_ways_and_the_metrics_are_the_batchs(m
     # the ratios that V-trace clipped are those of the first pass, in every pass
     clipped = [report.metrics["clipped_rho_share"] for report in reports[False]]
     assert clipped == [pytest.approx(first["clipped_rho_share"])] * 3
-
-
-def test_frozen_advantages_are_normalised_by_their_own_batch(make) -> None:
-    spy = Spy(recomputes_targets=False)
-    ours = make.objective(make.loss.model_copy(update={"normalise_advantages": True}))
-    learner = make.learner(make.flat, objective=Surrogate(spy, ours.config, ours.chain))
-    worker = learner.make_worker()
-    for seed in (1, 2):
-        prepared = learner.prepare(make.batch(make.flat, 5, 4, seed=seed), worker)
-        for _ in range(2):
-            make.update(learner, prepared, worker=worker)
-    scales = [seen.correction.advantage_scale for seen in spy.seen]
-    assert scales[0] == scales[1] != 1.0
-    assert scales[2] == scales[3] not in (1.0, scales[0])
-    for seen in spy.seen:
-        learned = seen.correction.weighted_advantages / seen.correction.weights
-        assert float(learned[seen.batch.valid].mean()) == pytest.approx(0.0, abs=1e-5)
-        assert float(learned[seen.batch.valid].std(correction=0)) == pytest.approx(1.0, rel=1e-4)

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from aclearn.algorithms.actor_critic import ActorCriticConfig
 from aclearn.config import OptimiserConfig
-from aclearn.config.loss import default_correctors
-from aclearn.learning import Batch, Learner, make_objective
+from aclearn.learning import Batch
 from aclearn.learning.surrogate import ADVANTAGE_SQUARES
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
@@ -100,17 +99,6 @@ def test_the_gradient_is_that_of_a_plain_implementation(make, kind, channels_las
     assert report.applied
 
 
-def test_without_bars_nothing_is_clipped(make) -> None:
-    bars = make.bars | dict.fromkeys(("rho_bar", "c_bar", "pg_rho_bar"))
-    batch = make.batch(make.flat, 5, 3, seed=1)
-    learner = make.learner(make.flat, objective=make.objective(bars=bars))
-    weights = learner.tensors()
-    report = make.update(learner, batch)
-    expected, _ = plain_gradient(batch, make.flat, weights, make.loss, bars)
-    torch.testing.assert_close(make.gradient(learner), expected, rtol=2e-4, atol=2e-6)
-    assert report.applied and report.metrics["clipped_rho_share"] == 0.0
-
-
 def test_normalised_advantages_are_divided_by_their_running_root_mean_square(make) -> None:
     loss = make.loss.model_copy(update={"normalise_advantages": True})
     learner = make.learner(make.flat, objective=make.objective(loss))
@@ -149,69 +137,6 @@ def test_squares_of_advantages_that_overflow_do_not_end_the_learning(make) -> No
     assert learner._advantage_scale == 0.0  # as at the start, and not from now on
     make.update(learner, batch)
     assert 0.0 < learner._advantage_scale < math.inf
-
-
-def test_cutting_a_large_batch_into_chunks_does_not_change_its_gradient(make) -> None:
-    batch = make.batch(make.images, 5, 7, seed=6)
-    whole = make.gradient_of(batch, make.images)
-    in_parts = make.gradient_of(batch, make.images, chunk_samples=10)
-    torch.testing.assert_close(in_parts, whole, rtol=1e-4, atol=1e-6)
-
-
-def test_the_first_adam_step_is_the_learning_rate_against_the_sign_of_the_gradient(make) -> None:
-    # bias-corrected moments of one gradient g are g and g², so the step is lr · g / (|g| + ε)
-    optimiser = OptimiserConfig(max_grad_norm=0.0, learning_rate=0.01, epsilon=1e-3)
-    learner = make.learner(make.flat, optimiser=optimiser)
-    before = {name: p.detach().clone() for name, p in learner.network.named_parameters()}
-    make.update(learner, make.batch(make.flat, 4, 3, seed=7))
-    for name, parameter in learner.network.named_parameters():
-        g = parameter.grad
-        expected = before[name] - 0.01 * g / (g.abs() + 1e-3)
-        torch.testing.assert_close(parameter.detach(), expected, rtol=1e-5, atol=1e-7)
-
-
-def test_the_first_rmsprop_step_divides_by_the_root_of_the_mean_square(make) -> None:
-    optimiser = OptimiserConfig(
-        kind="rmsprop", rmsprop_alpha=0.9, max_grad_norm=0.0, learning_rate=0.01, epsilon=1e-3
-    )
-    learner = make.learner(make.flat, optimiser=optimiser)
-    before = {name: p.detach().clone() for name, p in learner.network.named_parameters()}
-    make.update(learner, make.batch(make.flat, 4, 3, seed=8))
-    for name, parameter in learner.network.named_parameters():
-        g = parameter.grad
-        expected = before[name] - 0.01 * g / ((0.1 * g**2).sqrt() + 1e-3)
-        torch.testing.assert_close(parameter.detach(), expected, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("given", [{}, {"rmsprop_initial": 0.04}], ids=str)
-def test_rmsprop_of_tensorflow_has_epsilon_under_the_root_of_a_mean_square_with_a_start(
-    make, given
-) -> None:
-    optimiser = OptimiserConfig(
-        **{"kind": "rmsprop_tf", "rmsprop_alpha": 0.9, "max_grad_norm": 0.0},
-        **{"learning_rate": 0.01, "epsilon": 0.1} | given,
-    )
-    learner = make.learner(make.flat, optimiser=optimiser)
-    first = given.get("rmsprop_initial", 1.0)
-    squares = {name: torch.full_like(p, first) for name, p in learner.network.named_parameters()}
-    for seed in (8, 9):
-        before = {name: p.detach().clone() for name, p in learner.network.named_parameters()}
-        make.update(learner, make.batch(make.flat, 4, 3, seed=seed))
-        for name, parameter in learner.network.named_parameters():
-            g = parameter.grad
-            squares[name] = 0.9 * squares[name] + 0.1 * g**2
-            expected = before[name] - 0.01 * g / (squares[name] + 0.1).sqrt()
-            torch.testing.assert_close(parameter.detach(), expected, rtol=1e-5, atol=1e-7)
-
-
-def test_long_gradients_are_scaled_to_the_bound_and_reported_as_they_were(make) -> None:
-    batch = make.batch(make.images, 5, 3, seed=9)
-    whole = make.gradient_of(batch, make.images)
-    bound = float(whole.norm()) / 4
-    learner = make.learner(make.images, optimiser=OptimiserConfig(max_grad_norm=bound))
-    report = make.update(learner, batch)
-    assert report.metrics["gradient_norm"] == pytest.approx(4 * bound, rel=1e-4)
-    torch.testing.assert_close(make.gradient(learner), whole / 4, rtol=1e-3, atol=1e-6)
 
 
 def test_the_learning_rate_follows_the_schedule(make) -> None:
@@ -296,65 +221,6 @@ def test_nothing_after_the_end_of_an_episode_changes_its_gradient(make, kind) ->
     )
 
 
-def test_a_truncated_step_bootstraps_from_what_it_reached_and_a_terminated_one_does_not(
-    make,
-) -> None:
-    base = make.batch(make.images, 6, 3, seed=14)
-    for kind, matters in [("truncated", True), ("terminated", False)]:
-        batch = _with_end(make, base, kind)
-        pixels = batch.observations[OBSERVATION].clone()
-        pixels[3, 1] = 255 - pixels[3, 1]
-        other = make.replace(batch, observations={OBSERVATION: pixels})
-        difference = make.gradient_of(other, make.images) - make.gradient_of(batch, make.images)
-        assert (float(difference.abs().max()) > 1e-4) == matters
-
-
-@pytest.mark.parametrize("name", ["rewards", "behaviour_log_prob", "actions"])
-def test_an_autoreset_step_changes_no_gradient(make, name) -> None:
-    # step 3 of column 1 is the reset; step 4 and on are a new episode that is learned
-    batch = _with_end(make, make.batch(make.images, 6, 3, seed=15), "truncated")
-    valid = batch.valid.clone()
-    valid[4:, 1] = True
-    batch = make.replace(batch, valid=valid)
-    changed = getattr(batch, name).clone()
-    changed[3, 1] = (changed[3, 1] + 1) % 3 if name == "actions" else -9.0
-    other = make.replace(batch, **{name: changed})
-    torch.testing.assert_close(
-        make.gradient_of(other, make.images), make.gradient_of(batch, make.images), rtol=0, atol=0
-    )
-    # the same change at a valid step has an effect
-    changed = getattr(batch, name).clone()
-    changed[4, 1] = (changed[4, 1] + 1) % 3 if name == "actions" else -9.0
-    other = make.replace(batch, **{name: changed})
-    difference = make.gradient_of(other, make.images) - make.gradient_of(batch, make.images)
-    assert float(difference.abs().max()) > 1e-4
-
-
-def test_the_gradient_is_a_mean_over_valid_steps(make) -> None:
-    # the same data twice, side by side, has the gradient of the data once
-    batch = make.batch(make.images, 5, 3, seed=16)
-    names = (
-        "actions",
-        "behaviour_log_prob",
-        "rewards",
-        "terminated",
-        "truncated",
-        "valid",
-    )
-    twice = make.replace(
-        batch,
-        observations={OBSERVATION: torch.cat([batch.observations[OBSERVATION]] * 2, dim=1)},
-        **{name: torch.cat([getattr(batch, name)] * 2, dim=1) for name in names},
-        versions=np.concatenate([batch.versions] * 2, axis=1),
-    )
-    torch.testing.assert_close(
-        make.gradient_of(twice, make.images),
-        make.gradient_of(batch, make.images),
-        rtol=1e-4,
-        atol=1e-6,
-    )
-
-
 def test_on_policy_data_are_worth_all_their_steps(make) -> None:
     batch = make.batch(make.flat, 4, 3, seed=17)
     learner = make.learner(make.flat)
@@ -376,65 +242,3 @@ def test_on_policy_data_are_worth_all_their_steps(make) -> None:
     )
     above = make.replace(batch, behaviour_log_prob=batch.behaviour_log_prob - 20)
     assert make.update(make.learner(make.flat), above).metrics["clipped_rho_share"] == 1.0
-
-
-@pytest.mark.parametrize("kind", ["flat", "residual"])
-def test_repeated_updates_on_good_actions_make_them_likely(make, kind) -> None:
-    # one state, action 2 pays 1 and the others 0: a policy that learns must come to prefer it
-    architecture = getattr(make, kind)
-    T, B = 8, 4
-    rng = np.random.default_rng(18)
-    images = architecture.observation.sole.dtype == "uint8"
-    shape = (T + 1, B, *architecture.observation.sole.shape)
-    observations = torch.full(shape, 200, dtype=torch.uint8) if images else torch.ones(shape)
-    learner = Learner(
-        architecture,
-        objective=make_objective(
-            ActorCriticConfig(discount=0.0, entropy_cost=0.0),
-            default_correctors(ActorCriticConfig()),
-        ),
-        optimiser=OptimiserConfig(learning_rate=0.03),
-        device=make.cpu,
-        seed=5,
-    )
-    for _ in range(40):
-        with torch.no_grad():
-            logits = learner.network(observations[0, :1])[0][0]
-        log_probs = torch.log_softmax(logits, 0)
-        p = torch.softmax(logits.double(), 0).numpy()
-        actions = torch.from_numpy(rng.choice(architecture.parameter_count, (T, B), p=p))
-        no = torch.zeros(T, B, dtype=torch.bool)
-        list(
-            learner.learn(
-                Batch(
-                    {OBSERVATION: observations},
-                    actions,
-                    log_probs[actions],
-                    (actions == 2).float(),
-                    no,
-                    no,
-                    ~no,
-                    np.zeros((T, B), np.int64),
-                )
-            )
-        )
-    with torch.no_grad():
-        probabilities = torch.softmax(learner.network(observations[0, :1])[0], -1)[0]
-    assert float(probabilities[2]) > 0.8
-
-
-def test_an_action_that_is_masked_has_no_part_in_the_gradient(make) -> None:
-    batch = make.batch(make.flat, 5, 3, seed=19)
-    actions = batch.actions.clamp(min=1)
-    masks = torch.ones(5, 3, make.flat.parameter_count, dtype=torch.bool)
-    free = make.replace(batch, actions=actions, masks=masks)
-    unmasked = make.replace(batch, actions=actions)
-    torch.testing.assert_close(
-        make.gradient_of(free, make.flat), make.gradient_of(unmasked, make.flat), rtol=0, atol=0
-    )
-    masks = masks.clone()
-    masks[..., 0] = False
-    learner = make.learner(make.flat)
-    assert make.update(learner, make.replace(free, masks=masks)).applied
-    gradient = learner.network.policy.bias.grad
-    assert gradient[0] == 0.0 and bool((gradient[1:] != 0.0).all())

@@ -44,29 +44,6 @@ def test_a_loaded_learner_continues_bit_for_bit(make, kind, channels_last, tmp_p
         np.testing.assert_array_equal(got[name], array)
 
 
-def test_a_learner_that_had_moments_of_its_own_takes_over_those_that_are_loaded(make) -> None:
-    saved = make.learner(make.images)
-    make.update(saved, make.batch(make.images, 4, 3, seed=1))
-    other = make.learner(make.images, seed=50)
-    make.update(other, make.batch(make.images, 4, 3, seed=2))
-    other.load_state_tensors(saved.state_tensors())
-    expected = saved.state_tensors()
-    for name, array in other.state_tensors().items():
-        np.testing.assert_array_equal(array, expected[name])
-
-
-def test_a_worker_takes_the_weights_that_were_loaded(make) -> None:
-    saved = make.learner(make.images, seed=60)
-    batch = make.batch(make.images, 4, 4, seed=3)
-    loaded = make.learner(make.images, seed=61)
-    worker = loaded.make_worker()
-    make.update(loaded, batch, worker=worker)
-    loaded.load_state_tensors(saved.state_tensors())
-    make.update(saved, batch)
-    make.update(loaded, batch, worker=worker)
-    torch.testing.assert_close(make.gradient(loaded), make.gradient(saved), rtol=1e-4, atol=1e-6)
-
-
 def test_state_tensors_have_flat_names_and_the_plain_memory_order(make) -> None:
     learner = make.learner(make.images)
     names = make.images.tensor_shapes()

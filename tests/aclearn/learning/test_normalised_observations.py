@@ -88,12 +88,16 @@ def test_the_update_is_that_of_observations_that_are_normalised_by_hand(make) ->
 
 
 def test_a_loaded_learner_has_the_same_statistics_and_goes_on_with_them(make) -> None:
-    architecture = altered(make.flat, normalise_observations=True)
-    learner, loaded = (make.learner(architecture, seed=seed) for seed in (1, 2))
+    architecture = altered(make.flat, normalise_observations=True, normalise_returns=True)
+    objective = make.objective(make.loss.model_copy(update={"normalise_returns": True}))
+    learner, loaded = (
+        make.learner(architecture, objective=objective, seed=seed) for seed in (1, 2)
+    )
     learner.learn(batch_of(make, architecture, 1))
     loaded.load_state_tensors(learner.state_tensors())
     for one in (learner, loaded):
         one.learn(batch_of(make, architecture, 2))
     expected = learner.state_tensors()
+    assert expected.keys() > {"normaliser/input/mean", "normaliser/value/mean", "weights/value.std"}
     for name, array in loaded.state_tensors().items():
         np.testing.assert_array_equal(array, expected[name], err_msg=name)

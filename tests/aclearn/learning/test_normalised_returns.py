@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from aclearn.algorithms.actor_critic import ActorCritic
-from aclearn.config import LossConfig, OptimiserConfig, validated
+from aclearn.config import LossConfig, validated
 from aclearn.config.loss import default_correctors
 from aclearn.learning import make_objective
 from aclearn.policies.network import load_tensors
@@ -144,23 +144,3 @@ def test_the_update_is_that_of_rewards_that_are_scaled_by_hand(make, frozen) -> 
             assert parameter.grad is None
     for name in ("policy_loss", "value_loss", "entropy"):
         assert report.metrics[name] == pytest.approx(expected.metrics[name], rel=2e-3), name
-
-
-def test_a_loaded_learner_continues_bit_for_bit(make) -> None:
-    options = {"optimiser": OptimiserConfig(kind="adam", learning_rate=0.01)}
-    learner, _ = learner_of(make, **options)
-
-    def update(one, seed):
-        given = make.replace(make.batch(one.architecture, 4, 3, seed=seed), frozen=None)
-        return make.update(one, one.prepare(given, one.own_worker))
-
-    for seed in (1, 2):
-        update(learner, seed)
-    loaded, _ = learner_of(make, seed=50, **options)
-    loaded.load_state_tensors(learner.state_tensors())
-    for seed in (3, 4):
-        assert update(learner, seed) == update(loaded, seed)
-    expected, got = learner.state_tensors(), loaded.state_tensors()
-    assert got.keys() == expected.keys() > {"normaliser/value/mean", "weights/value.std"}
-    for name, array in expected.items():
-        np.testing.assert_array_equal(got[name], array)

@@ -26,11 +26,6 @@ def _published(*versions: tuple[int, int]) -> PublishedWeights:
     return published
 
 
-def test_before_the_first_publication_there_is_nothing_for_anybody() -> None:
-    assert _published().at == PolicyVersion()
-    assert _published().newer_than(PolicyVersion()) is None
-
-
 @pytest.mark.parametrize(
     ("known", "newer"),
     [((-1, -1), True), ((0, 99), True), ((1, 4), True), ((1, 5), False), ((2, 0), False)],

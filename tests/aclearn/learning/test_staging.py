@@ -105,16 +105,6 @@ def test_the_next_batch_waits_for_the_copy_of_the_one_before(copies) -> None:
     _assert_same(second, _batch(3, Staging()))
 
 
-def test_batches_of_one_shape_are_put_together_in_the_same_memory(copies) -> None:
-    staging = copies.staging()
-    for seed in range(4):
-        _batch(seed, staging)
-    # [T+1, 2B, 4, 5, 2] pixels, then [T, 2B] numbers of 8, 4, 4, 1, 1 and 1 bytes
-    cells = T * 2 * B
-    expected = [(T + 1) * 2 * B * 40, *(cells * size for size in (8, 4, 4, 1, 1, 1))]
-    assert copies.allocated == expected
-
-
 def test_memory_grows_with_the_largest_array_and_serves_smaller_ones(copies) -> None:
     staging = copies.staging()
     for count, bytes_so_far in [(3, [12]), (5, [12, 20]), (2, [12, 20]), (5, [12, 20])]:

@@ -29,53 +29,6 @@ class Clock:
         return self.now
 
 
-def test_items_leave_in_the_order_in_which_they_came() -> None:
-    queue = _queue()
-    for item in range(6):
-        assert queue.offer(item, 10)
-    assert queue.take(2, timeout_s=0) == [0, 1]
-    assert queue.offer(6, 10)
-    assert queue.take(5, timeout_s=0) == [2, 3, 4, 5, 6]
-    assert len(queue) == 0
-
-
-def test_a_queue_that_is_full_of_items_leaves_the_item_with_its_producer() -> None:
-    queue = _queue(max_items=2)
-    assert [queue.offer(item, 1) for item in range(3)] == [True, True, False]
-    assert queue.full
-    assert queue.take(1, timeout_s=0) == [0]
-    assert not queue.full
-    assert queue.offer(3, 1)
-    assert queue.take(2, timeout_s=0) == [1, 3]
-
-
-def test_a_queue_that_is_full_of_bytes_takes_nothing_more() -> None:
-    queue = _queue(max_bytes=100)
-    assert queue.offer(0, 99)
-    assert not queue.full
-    assert queue.offer(1, 50)  # the bound was not reached yet: at most one item above it
-    assert queue.full
-    assert not queue.offer(2, 0)
-    assert queue.take(1, timeout_s=0) == [0]
-    assert queue.offer(3, 10)
-
-
-def test_one_item_larger_than_the_bound_cannot_stop_a_run() -> None:
-    queue = _queue(max_bytes=10)
-    assert queue.offer(0, 10_000)
-    assert queue.full
-    assert queue.take(1, timeout_s=0) == [0]
-    assert not queue.full
-
-
-def test_a_batch_larger_than_the_bound_in_bytes_cannot_stop_a_run() -> None:
-    queue = _queue(max_bytes=100, max_items=6, batch_items=4)
-    assert [queue.offer(item, 60) for item in range(6)] == [True, True, True, True, False, False]
-    assert queue.take(4, timeout_s=0) == [0, 1, 2, 3]
-    # small items: the bound in bytes applies as soon as a batch is there
-    assert [queue.offer(item, 30) for item in range(6)] == [True, True, True, True, False, False]
-
-
 def test_a_batch_that_the_bound_in_items_never_lets_in_is_refused() -> None:
     with pytest.raises(ValueError, match="a batch of 5 items never fits into 4"):
         _queue(max_items=4, batch_items=5)
@@ -122,13 +75,6 @@ def test_bounds_and_order_hold_after_any_history(max_bytes, max_items, batch, hi
         assert queue.full == (len(model) >= max_items or enough)
 
 
-def test_too_few_items_are_left_where_they_are() -> None:
-    queue = _queue()
-    queue.offer(0, 1)
-    assert queue.take(2, timeout_s=0) == []
-    assert queue.take(1, timeout_s=0) == [0]
-
-
 def test_the_deadline_is_kept_by_the_given_clock() -> None:
     # every look at the clock costs 4 s of its time: 10 s are over before anything real has passed
     clock = Clock(4.0)
@@ -138,20 +84,6 @@ def test_the_deadline_is_kept_by_the_given_clock() -> None:
     assert queue.take(2, timeout_s=4.0) == []
     assert time.monotonic() - started < DEADLINE_S
     assert clock.now >= 8.0
-
-
-def test_a_waiter_gets_what_comes_in_time() -> None:
-    queue = _queue()
-    taken: list[list[int]] = []
-    waiter = threading.Thread(
-        target=lambda: taken.append(queue.take(2, timeout_s=DEADLINE_S)), daemon=True
-    )
-    waiter.start()
-    queue.offer(0, 1)
-    queue.offer(1, 1)
-    waiter.join(DEADLINE_S / 2)
-    assert not waiter.is_alive()
-    assert taken == [[0, 1]]
 
 
 def test_closing_wakes_a_waiter_with_nothing() -> None:

@@ -11,11 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from aclearn.config import OptimiserConfig
 from aclearn.learning import Batch, GradientWorker, Learner, Sums
-from aclearn.policies.network import PolicyNetwork
 from aclearn.telemetry import WaitMeter, measure_here
 from tests.support.clock import Clock
 from tests.support.waiting import DEADLINE_S, wait_for
@@ -173,42 +171,6 @@ def test_a_worker_differentiates_at_whole_versions(make) -> None:
         writer.join(DEADLINE_S)
 
 
-def test_weights_and_optimiser_are_changed_and_copied_under_the_lock(make, monkeypatch) -> None:
-    learner, kept_out = make.learner(make.flat), []
-
-    def another_thread_looks(*_, **__) -> None:
-        def look() -> None:
-            free = learner.lock.acquire(blocking=False)
-            if free:
-                learner.lock.release()
-            kept_out.append(not free)
-
-        thread = threading.Thread(target=look)
-        thread.start()
-        thread.join(DEADLINE_S)
-
-    def looking_first(named_parameters=learner.network.named_parameters):
-        another_thread_looks()
-        return named_parameters()
-
-    worker, batch = learner.make_worker(), make.batch(make.flat, 3, 2, seed=1)
-    another_thread_looks()
-    assert kept_out.pop() is False  # no worker holds it now
-    sums = learner.differentiate(batch, worker)
-    hook = register_optimizer_step_pre_hook(another_thread_looks)
-    try:
-        learner.apply(worker, sums, batch.new_steps, batch.new_steps)
-    finally:
-        hook.remove()
-    assert kept_out == [True]
-
-    monkeypatch.setattr(learner.network, "named_parameters", looking_first)
-    learner.tensors()
-    assert kept_out == [True] * 2
-    learner.state_tensors()
-    assert kept_out == [True] * 3
-
-
 def test_two_workers_that_start_together_use_the_same_weights(make) -> None:
     # asynchrony: the second gradient is of the weights before the first was applied
     learner = make.learner(make.images)
@@ -224,18 +186,6 @@ def test_two_workers_that_start_together_use_the_same_weights(make) -> None:
         first.networks.network.parameters(), learner.network.parameters(), strict=True
     ):
         torch.testing.assert_close(mine, shared, rtol=0, atol=0)
-
-
-def test_a_worker_starts_from_no_weights_of_its_own(make) -> None:
-    learner = make.learner(make.flat, seed=8)
-    worker = learner.make_worker()
-    learner.differentiate(make.batch(make.flat, 3, 2, seed=2), worker)
-    assert isinstance(worker.networks.network, PolicyNetwork)
-    for mine, shared in zip(
-        worker.networks.network.parameters(), learner.network.parameters(), strict=True
-    ):
-        torch.testing.assert_close(mine, shared, rtol=0, atol=0)
-        assert mine.data_ptr() != shared.data_ptr()
 
 
 def test_waiting_for_another_worker_s_update_is_no_work(make) -> None:

@@ -27,11 +27,16 @@ def test_the_folder_is_the_stated_one_else_one_of_the_users_cache(
 
 
 def test_a_kernel_is_compiled_once_into_the_folder(tmp_path: Path) -> None:
-    source = "from aclearn.resident import make; make('MountainCar', envs=1, device='cpu').reset()"
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from aclearn.resident.warp_setup import wp\n\n"
+        "@wp.kernel\ndef small(): pass\n\n"
+        "wp.launch(small, 1, device='cpu')\n"
+    )
     environment = os.environ | {KERNEL_CACHE_VARIABLE: str(tmp_path)}
 
     def compiled() -> dict[Path, int]:
-        subprocess.run([sys.executable, "-c", source], env=environment, check=True, timeout=300)
+        subprocess.run([sys.executable, str(program)], env=environment, check=True, timeout=300)
         return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.o")}
 
     first = compiled()

@@ -116,29 +116,6 @@ def test_without_a_frame_stack_no_history_travels(scripted_envs, stack: int) -> 
     assert fields["valid"].tolist() == [[True, True], [False, True], [True, True]]
 
 
-def test_without_a_reset_there_is_no_reset_index(scripted_envs) -> None:
-    envs = scripted_envs(2, stack=4)
-    builder = make_builder(envs, 2)
-    builder.begin(envs.reset())
-    play(builder, envs, [["go on"] * 2] * 2)
-    fields = given(take(builder)[0])
-    assert not {"reset_index", "reset_history"} & fields.keys()
-    assert fields["history"].shape == (2, 3, 2, 3)
-
-
-def test_the_next_unroll_starts_where_the_last_one_ended(scripted_envs) -> None:
-    envs = scripted_envs(3, stack=3, channels=2)
-    builder = make_builder(envs, 2)
-    builder.begin(envs.reset())
-    play(builder, envs, [["go on"] * 3] * 2)
-    first = given(take(builder)[0])
-    reached = envs.observations()
-    play(builder, envs, [["go on"] * 3] * 2)
-    second = given(take(builder)[0])
-    np.testing.assert_array_equal(second["observations"][0], first["observations"][-1])
-    np.testing.assert_array_equal(second["history"], reached[OBSERVATION][:, :4])
-
-
 def test_a_fault_masks_its_episode_back_to_its_start_and_counts_it(scripted_envs) -> None:
     envs = scripted_envs(2, stack=1)
     builder = make_builder(envs, 7)
@@ -153,41 +130,6 @@ def test_a_fault_masks_its_episode_back_to_its_start_and_counts_it(scripted_envs
     assert learnable == 3 + 7
     # nothing before the fault may bootstrap from the episode after it
     assert unroll.truncated[:, 0].tolist() == [False] * 5 + [True, False]
-
-
-def test_a_fault_masks_up_to_the_start_of_the_unroll_and_not_further(scripted_envs) -> None:
-    envs = scripted_envs(1, stack=1)
-    builder = make_builder(envs, 2)
-    builder.begin(envs.reset())
-    play(builder, envs, [["go on"]] * 2)
-    assert take(builder)[0].dropped == {}
-    play(builder, envs, [["go on"], ["fault"]])
-    unroll, learnable = take(builder)
-    assert unroll.valid.tolist() == [[False], [False]]
-    assert (learnable, unroll.dropped) == (0, {"env_fault": 1})
-
-
-def test_two_faults_in_one_unroll_count_each_step_once(scripted_envs) -> None:
-    envs = scripted_envs(1, stack=1)
-    builder = make_builder(envs, 6)
-    builder.begin(envs.reset())
-    play(builder, envs, [[e] for e in ["go on", "fault", "go on", "go on", "fault", "go on"]])
-    unroll, learnable = take(builder)
-    assert unroll.valid[:, 0].tolist() == [False] * 5 + [True]
-    assert (learnable, unroll.dropped) == (1, {"env_fault": 3})
-
-
-def test_a_fault_while_the_next_episode_begins_costs_nothing_of_the_one_that_ended(
-    scripted_envs,
-) -> None:
-    envs = scripted_envs(1, stack=1)
-    builder = make_builder(envs, 5)
-    builder.begin(envs.reset())
-    # the fault strikes in the reset step, in which no episode was running
-    play(builder, envs, [[e] for e in ["go on", "go on", "terminated", "fault", "go on"]])
-    unroll, learnable = take(builder)
-    assert unroll.valid[:, 0].tolist() == [True, True, True, False, True]
-    assert (learnable, unroll.dropped) == (4, {})
 
 
 def test_a_lost_life_terminates_for_the_learner_only_when_asked(scripted_envs) -> None:
@@ -260,24 +202,6 @@ def test_arrays_that_were_given_away_are_never_written_again(scripted_envs) -> N
         np.testing.assert_array_equal(array, before[name])
 
 
-def test_the_unroll_does_not_change_with_the_arrays_of_the_environments(scripted_envs) -> None:
-    envs = scripted_envs(2, stack=3)
-    builder = make_builder(envs, 2)
-    first = envs.reset()
-    builder.begin(first)
-    kept = first[OBSERVATION].copy()
-    steps = play(builder, envs, [["terminated", "go on"], ["go on", "go on"]])
-    frames = [step.observations[OBSERVATION][:, 2:].copy() for step in steps]
-    histories = steps[1].observations[OBSERVATION][:1, :2].copy()
-    fields = given(take(builder)[0])
-    for array in (first[OBSERVATION], *(step.observations[OBSERVATION] for step in steps)):
-        array[...] = 7
-    np.testing.assert_array_equal(fields["history"], kept[:, :2])
-    np.testing.assert_array_equal(fields["observations"][0], kept[:, 2:])
-    np.testing.assert_array_equal(fields["observations"][1:], frames)
-    np.testing.assert_array_equal(fields["reset_history"], histories)
-
-
 def test_an_unroll_over_a_change_of_generation_belongs_to_the_older_one(scripted_envs) -> None:
     envs = scripted_envs(1, stack=1)
     builder = make_builder(envs, 3)
@@ -301,26 +225,3 @@ def test_taking_before_it_is_full_is_an_error(scripted_envs) -> None:
         take(builder)
     play(builder, envs, [["go on"]])
     assert builder.full
-
-
-def test_the_counter_numbers_unrolls_and_adds_up_their_steps(scripted_envs) -> None:
-    envs = scripted_envs(2, stack=1)
-    builder = make_builder(envs, 3)
-    counter = UnrollCounter()
-    builder.begin(envs.reset())
-    unrolls = []
-    for script in (
-        [["go on", "go on"], ["fault", "go on"], ["go on", "go on"]],  # 4 steps, 1 dropped
-        [["go on", "go on"]] * 3,  # 6 steps
-        [["fault", "fault"]] + [["go on", "go on"]] * 2,  # 4 steps
-    ):
-        play(builder, envs, script)
-        unrolls.append((builder.take(counter), counter.sequence))
-    assert [sequence for _, sequence in unrolls] == [1, 2, 3]
-    counts = [(u.env_steps_before, u.env_steps_after, u.dropped) for u, _ in unrolls]
-    assert counts == [
-        (0, 5, {"env_fault": 1}),
-        (5, 11, {"env_fault": 1}),
-        (11, 15, {"env_fault": 1}),
-    ]
-    assert (counter.env_steps, counter.dropped) == (15, {"env_fault": 1})

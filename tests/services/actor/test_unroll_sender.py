@@ -63,18 +63,6 @@ def test_unrolls_go_out_once_and_in_order_up_to_the_bound(shipping) -> None:
     assert shipping.tools.nothing_comes(shipping.trainer, shipping.sender.poll)
 
 
-def test_an_acknowledgement_makes_room_for_one_more(shipping) -> None:
-    shipping.send(1)
-    shipping.send(2)
-    shipping.arrived()
-    shipping.answer(1)
-    assert shipping.sender.has_room()
-    shipping.send(3)
-    assert not shipping.sender.has_room()
-    assert [shipping.arrived(), shipping.arrived()] == [2, 3]
-    assert shipping.sender.in_flight == 2
-
-
 def test_near_the_bound_and_until_the_first_answer_there_is_one_unroll_at_a_time(shipping) -> None:
     assert not shipping.sender.waits
     for sequence, last, waits in ((1, False, True), (2, True, False), (3, False, True)):
@@ -124,15 +112,6 @@ def test_a_trainer_that_was_started_again_owes_no_acknowledgements(shipping) -> 
     shipping.send(3)
     assert shipping.sender.in_flight == 1
     assert shipping.arrived() == 3  # the dead trainer's unrolls are not sent again
-
-
-def test_a_waiting_sender_goes_on_with_the_trainer_that_was_started_again(shipping) -> None:
-    shipping.send(1)
-    shipping.send(2)
-    assert not shipping.send_unless(3)
-    shipping.start_trainer()
-    shipping.send(3)
-    assert shipping.arrived() == 3
 
 
 def test_without_a_trainer_the_sender_waits_without_spinning(roles, tools) -> None:

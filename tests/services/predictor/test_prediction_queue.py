@@ -49,29 +49,6 @@ def test_bounds_must_be_positive(bad) -> None:
         _queue(**bad)
 
 
-def test_a_batch_is_what_is_there_in_the_order_in_which_it_came() -> None:
-    queue = _queue()
-    _offer(queue, [1, 2, 3])
-    assert _numbers(queue.take(timeout_s=0)) == [0, 1, 2]
-    assert queue.take(timeout_s=0) == []
-
-
-def test_a_request_that_does_not_fit_any_more_waits_for_the_next_batch() -> None:
-    queue = _queue(max_batch=5)
-    _offer(queue, [2, 2, 2, 1, 3])
-    # a fitting request does not overtake earlier ones
-    assert _numbers(queue.take(timeout_s=0)) == [0, 1]
-    assert _numbers(queue.take(timeout_s=0)) == [2, 3]
-    assert _numbers(queue.take(timeout_s=0)) == [4]
-
-
-def test_a_request_larger_than_the_largest_batch_is_one_alone() -> None:
-    queue = _queue(max_batch=4)
-    _offer(queue, [1, 9, 1, 1])
-    taken = [_numbers(queue.take(timeout_s=0)) for _ in range(3)]
-    assert taken == [[0], [1], [2, 3]]
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 9), max_size=12), st.integers(1, 12))
 def test_batches_keep_order_and_bound_and_are_as_large_as_can_be(sizes, most) -> None:
@@ -113,29 +90,6 @@ def test_a_request_offered_again_keeps_its_place_and_gets_the_new_deadline(tools
     assert (first.request, first.deadline, first.came_at) == (again.request, 7.1, 0.0)
     assert second is other
     assert queue.expired == 0
-
-
-def test_a_request_sent_again_and_again_is_not_overtaken(tools) -> None:
-    """Four answers a second for forty actors: each waits for the 39 others, and no longer."""
-    clock = tools.Clock(0.0)
-    queue = _queue(max_batch=1, clock=clock)
-    asked_at, answered_after = {}, []
-    for tick in range(400):  # a quarter of a second each: one is computed, 40 actors ask
-        clock.now = tick / 4
-        for actor in range(40):
-            since, last = asked_at.get(actor, (clock.now, -3.1))
-            if clock.now - last > 3.0:
-                asked_at[actor] = since, clock.now
-                routing_id = b"actor-%d" % actor
-                offered = _pending(
-                    actor, routing_id=routing_id, came_at=clock.now, deadline=clock.now + 4.0
-                )
-                assert queue.offer(offered)
-        [taken] = queue.take(timeout_s=0)
-        since, _ = asked_at.pop(taken.request.request)
-        answered_after.append(clock.now - since)
-    assert queue.expired == 0
-    assert max(answered_after) == 39 / 4
 
 
 def test_a_cancelled_request_is_not_computed(tools) -> None:

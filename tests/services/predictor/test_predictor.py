@@ -12,7 +12,7 @@ from aclearn.config import Config
 from aclearn.types import (
     OBSERVATION,
 )
-from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, ErrorReply
+from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply
 from services.predictor.server import make_queue
 from tests.support.predicting import act_request, pending_of
 
@@ -65,21 +65,6 @@ def test_a_request_that_is_taken_back_is_not_computed(serving) -> None:
     serving.predictor.resize(1)
     assert [serving.reply_to(client).request for client in (actor, other)] == [3, 1]
     assert serving.counter("predictions") == 1 + 3
-
-
-def test_a_request_of_another_shape_fails_alone_in_the_batch_that_it_came_with(serving) -> None:
-    serving.start(workers=0)  # so that all are in one batch
-    actor = serving.actor(0)
-    bad = ActRequest(2, {OBSERVATION: np.zeros((2, 4), np.float32)})
-    for request in (act_request(2, 1), bad, act_request(3, 3)):
-        assert actor.send(request)
-    refusal = serving.reply_to(actor)
-    assert isinstance(refusal, ErrorReply)
-    assert "got float32 [2, 4]" in refusal.detail
-    serving.until(lambda: len(serving.queue) == 2, "the good ones wait")
-    serving.predictor.resize(1)
-    assert [serving.reply_to(actor).request for _ in range(2)] == [1, 3]
-    assert serving.counter("prediction_batches") == 1
 
 
 def test_requests_beyond_the_batch_are_answered_in_the_next_batch(serving) -> None:
@@ -147,35 +132,6 @@ def test_each_request_has_the_deadline_that_it_came_with(tools, serving) -> None
     [waiting] = serving.queue.take(timeout_s=0)
     assert waiting.request.request == 2
     assert waiting.deadline == pytest.approx(clock.now - 1.6 + 61.0)
-
-
-def test_a_request_that_is_asked_again_in_time_keeps_its_place(tools, serving) -> None:
-    clock = tools.Clock()
-    serving.start(workers=0, clock=clock)
-    actor, other = serving.actor(0), serving.actor(1)
-    assert actor.send(act_request(1, 1))
-    serving.until(lambda: len(serving.queue) == 1, "the request waits")
-    assert other.send(act_request(1, 2))
-    serving.until(lambda: len(serving.queue) == 2, "another one behind it")
-    clock.now += REPLY_WITHIN_S + 0.1
-    assert actor.send(act_request(1, 1)) and actor.send(ActCancel(77))
-    serving.until(lambda: serving.counter("requests_cancelled") == 1, "it is asked again")
-    clock.now += 0.8
-    [first, second] = serving.queue.take(timeout_s=0)
-    assert (first.request.request, second.request.request) == (1, 2)
-    assert first.deadline > second.deadline
-    assert serving.counter("requests_expired") == 0
-
-
-def test_a_request_asked_twice_while_it_waits_is_computed_once(serving) -> None:
-    serving.start(workers=0)
-    actor = serving.actor(0)
-    for number in (5, 5, 6):
-        assert actor.send(act_request(2, number))
-    serving.until(lambda: len(serving.queue) == 2, "both have come, 6 after the second 5")
-    serving.predictor.resize(1)
-    assert [serving.reply_to(actor).request for _ in range(2)] == [5, 6]
-    assert serving.counter("predictions") == 4
 
 
 def test_the_gauges_tell_how_long_requests_waited_for_their_replies(tools, serving) -> None:
