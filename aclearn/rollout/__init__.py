@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aclearn.rollout.acting import Executable, PolicySnapshot, act, act_in_parts
+from aclearn.rollout.acting import ActInput, Executable, PolicySnapshot, act, act_in_parts
 from aclearn.rollout.episode_cohorts import EpisodeCohorts
 from aclearn.rollout.episode_statistics import EpisodeTracker, FinishedEpisode
 from aclearn.rollout.exploration import EpsilonGreedy, final_epsilons
@@ -12,6 +12,7 @@ from aclearn.rollout.unroll_builder import UnrollBuilder
 from aclearn.rollout.unroll_counter import UnrollCounter
 
 __all__ = [
+    "ActInput",
     "EpisodeCohorts",
     "EpisodeTracker",
     "EpsilonGreedy",

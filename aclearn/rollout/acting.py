@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,32 @@ class Executable(Protocol):
         """
 
 
+class ActInput(NamedTuple):
+    """What a policy chooses actions from, for B environments.
+
+    Attributes:
+        observations: leaf → `[B, *shape]`.
+        state: of the policy, before these observations.
+        masks: `[B, A]`, the allowed actions; None: all.
+        epsilon: `[B]`, to explore: the best action of Q values with probability 1 − ε, else any;
+            None: actions are sampled.
+    """
+
+    observations: Mapping[str, NDArray[Any]]
+    state: State = ()
+    masks: NDArray[np.bool_] | None = None
+    epsilon: NDArray[np.float32] | None = None
+
+    def rows(self, rows: NDArray[np.intp]) -> ActInput:
+        """Those of some of the environments."""
+        return ActInput(
+            {name: leaf[rows] for name, leaf in self.observations.items()},
+            tuple(each[rows] for each in self.state),
+            None if self.masks is None else self.masks[rows],
+            None if self.epsilon is None else self.epsilon[rows],
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class PolicySnapshot:
     """One acting policy; immutable.
@@ -43,26 +69,14 @@ class PolicySnapshot:
 
 
 def act(
-    policy: PolicySnapshot,
-    distribution: Distribution,
-    observations: Mapping[str, NDArray[Any]],
-    state: State,
-    rng: np.random.Generator,
-    masks: NDArray[np.bool_] | None = None,
-    epsilon: NDArray[np.float32] | None = None,
+    policy: PolicySnapshot, distribution: Distribution, given: ActInput, rng: np.random.Generator
 ) -> ActionBatch:
-    """Actions for observations and state `[B, …]`, sampled from the policy's distribution.
-
-    Args:
-        policy: whose parameters are Q values if there is `epsilon`.
-        masks: `[B, A]`, the allowed actions; None: all.
-        epsilon: `[B]`, to explore: the best action with probability 1 − ε, else any.
-    """
-    output = policy.executable.step(observations, state)
-    parameters = distribution.mask(output.parameters, masks)
+    """Actions that are sampled from the policy's distribution."""
+    output = policy.executable.step(given.observations, given.state)
+    parameters = distribution.mask(output.parameters, given.masks)
     parameters = distribution.with_min_action_prob(parameters, policy.min_action_prob)
-    if epsilon is not None:
-        parameters = epsilon_greedy(parameters, epsilon)
+    if given.epsilon is not None:
+        parameters = epsilon_greedy(parameters, given.epsilon)
     actions, log_prob = distribution.sample(parameters, rng)
     return ActionBatch(
         actions,
@@ -70,7 +84,7 @@ def act(
         policy.at,
         (policy.chain,),
         parameters=parameters,
-        state=state,
+        state=given.state,
         next_state=output.state,
     )
 
@@ -79,26 +93,15 @@ def act_in_parts(
     policies: Sequence[PolicySnapshot],
     which: NDArray[np.int32],
     distribution: Distribution,
-    observations: Mapping[str, NDArray[Any]],
-    state: State,
+    given: ActInput,
     rng: np.random.Generator,
-    masks: NDArray[np.bool_] | None = None,
-    epsilon: NDArray[np.float32] | None = None,
 ) -> ActionBatch:
     """Actions of several policies; `which` `[B]` is the place of the one that chooses."""
     if (which == which[0]).all():
-        return act(policies[which[0]], distribution, observations, state, rng, masks, epsilon)
+        return act(policies[which[0]], distribution, given, rng)
     parts = [np.flatnonzero(which == place) for place in range(len(policies))]
     chosen = [
-        act(
-            policy,
-            distribution,
-            {name: leaf[rows] for name, leaf in observations.items()},
-            tuple(each[rows] for each in state),
-            rng,
-            None if masks is None else masks[rows],
-            None if epsilon is None else epsilon[rows],
-        )
+        act(policy, distribution, given.rows(rows), rng)
         for policy, rows in zip(policies, parts, strict=True)
         if len(rows)
     ]
@@ -114,6 +117,6 @@ def act_in_parts(
         tuple(policy.chain for policy in policies),
         which,
         parameters=joined(batch.parameters for batch in chosen),
-        state=state,
+        state=given.state,
         next_state=tuple(map(joined, zip(*(b.next_state for b in chosen), strict=True))),
     )

@@ -10,15 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.distributions import Distribution
-from aclearn.rollout import act, act_in_parts
+from aclearn.rollout import ActInput, act, act_in_parts
 from aclearn.telemetry import WaitMeter
-from aclearn.types import ActionBatch, State
-from aclearn.types.observation_spec import Observations
+from aclearn.types import ActionBatch
 from services.actor.fresh_weights import FreshWeights
 from services.policy.client import PolicyClient
-
-_Rows = NDArray[np.bool_] | None
-_Epsilon = NDArray[np.float32] | None
 
 
 class ActionSource(Protocol):
@@ -30,22 +26,12 @@ class ActionSource(Protocol):
         """Exchange due messages; never blocks."""
 
     def request(
-        self,
-        group: int,
-        observations: Observations,
-        state: State,
-        original: NDArray[np.bool_] | None = None,
-        masks: NDArray[np.bool_] | None = None,
-        epsilon: _Epsilon = None,
+        self, group: int, given: ActInput, original: NDArray[np.bool_] | None = None
     ) -> None:
         """Request actions for a group.
 
         Args:
-            observations: leaf → `[B, *shape]`.
-            state: of the policy, before these observations.
             original: `[B]`, True where the uncompressed policy must choose; None: nowhere.
-            masks: `[B, A]`, the allowed actions; None: all.
-            epsilon: `[B]`, of ε-greedy exploration; None: actions are sampled.
         """
 
     def hold_original(self, wanted: bool) -> None:
@@ -87,7 +73,7 @@ class LocalActions:
         self._poll, self._meter = poll, meter
         self._make_original, self._fresh = make_original, fresh
         self._original: PolicyClient | None = None
-        self._waiting: dict[int, tuple[Observations, State, _Rows, _Rows, _Epsilon]] = {}
+        self._waiting: dict[int, tuple[ActInput, NDArray[np.bool_] | None]] = {}
         self.predictions = 0
 
     def poll(self) -> None:
@@ -97,16 +83,10 @@ class LocalActions:
                 self._poll(client)
 
     def request(
-        self,
-        group: int,
-        observations: Observations,
-        state: State,
-        original: NDArray[np.bool_] | None = None,
-        masks: NDArray[np.bool_] | None = None,
-        epsilon: _Epsilon = None,
+        self, group: int, given: ActInput, original: NDArray[np.bool_] | None = None
     ) -> None:
         """Keep the observations until `take`, which uses the newest weights."""
-        self._waiting[group] = observations, state, original, masks, epsilon
+        self._waiting[group] = given, original
 
     def hold_original(self, wanted: bool) -> None:
         """Start or stop holding the uncompressed policy beside the current rung's."""
@@ -123,7 +103,7 @@ class LocalActions:
             with self._meter.waiting("weights" if current is None else "newer weights"):
                 time.sleep(timeout_s)
             return None
-        observations, state, wanted, masks, epsilon = self._waiting.pop(group)
+        given, wanted = self._waiting.pop(group)
         original = self._original.acting if self._original else None
         with self._meter.part("inference"):
             if (
@@ -131,20 +111,10 @@ class LocalActions:
                 or original is None
                 or original.at.generation != current.at.generation
             ):
-                chosen = act(
-                    current, self._distribution, observations, state, self._rng, masks, epsilon
-                )
+                chosen = act(current, self._distribution, given, self._rng)
             else:
-                chosen = act_in_parts(
-                    (current, original),
-                    wanted.astype(np.int32),
-                    self._distribution,
-                    observations,
-                    state,
-                    self._rng,
-                    masks,
-                    epsilon,
-                )
+                policies, which = (current, original), wanted.astype(np.int32)
+                chosen = act_in_parts(policies, which, self._distribution, given, self._rng)
         self.predictions += len(chosen.actions)
         return chosen
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.rollout import EpisodeCohorts, FinishedEpisode, InfoMetrics, UnrollCounter
+from aclearn.rollout import ActInput, EpisodeCohorts, FinishedEpisode, InfoMetrics, UnrollCounter
 from aclearn.telemetry import WaitMeter
 from aclearn.types import State, Unroll, is_compressed, zeroed
 from aclearn.types.observation_spec import Observations
@@ -142,7 +142,8 @@ class Actor:
     ) -> None:
         group = self._groups[index]
         epsilon = group.exploration.next() if group.exploration else None
-        self._actions.request(index, observations, state, original, group.env.masks, epsilon)
+        given = ActInput(observations, state, group.env.masks, epsilon)
+        self._actions.request(index, given, original)
 
     def _count_clipped(self, group: Group) -> None:
         spec, choice = group.env.spec.action, group.choice

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from aclearn.rollout import ActInput
 from aclearn.telemetry import WaitMeter
-from aclearn.types import ActionBatch, ActionSpec, PolicyVersion, State
-from aclearn.types.observation_spec import Observations
+from aclearn.types import ActionBatch, ActionSpec, PolicyVersion
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, Message
 from services.role.monitor_client import MonitorClient
 from services.role.request_client import PeerLink, RequestClient
@@ -67,22 +67,17 @@ class PredictorClient:
             self._client.poll(self._monitor)
 
     def request(
-        self,
-        group: int,
-        observations: Observations,
-        state: State,
-        original: NDArray[np.bool_] | None = None,
-        masks: NDArray[np.bool_] | None = None,
-        epsilon: NDArray[np.float32] | None = None,
+        self, group: int, given: ActInput, original: NDArray[np.bool_] | None = None
     ) -> None:
-        """Send observations, state, masks and ε; they must not change until the reply.
+        """Send the input, which must not change until the reply.
 
         A predictor has one policy, so `original` is None.
         """
         self._number += 1
         self._replies.pop(group, None)
         self._cancel(group)
-        asked = ActRequest(self._number, dict(observations), REPLY_WITHIN_S, state, masks, epsilon)
+        seen, *others = given
+        asked = ActRequest(self._number, dict(seen), REPLY_WITHIN_S, *others)
         self._asked[group] = asked
         with self._meter.part("wire"):
             self._client.ask(group, asked)

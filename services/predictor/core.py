@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.distributions import Distribution
-from aclearn.rollout import PolicySnapshot, act
+from aclearn.rollout import ActInput, PolicySnapshot, act
 from aclearn.telemetry import WaitMeter, part
 from aclearn.types import State
 from aclearn.wire import ActReply, ActRequest
@@ -37,11 +37,11 @@ def answer_batch(
             name: _rows([request.observations[name] for request in requests])
             for name in requests[0].observations
         }
-        state, masks = _states_of(requests), _masks_of(requests)
-        given = [request.epsilon for request in requests if request.epsilon is not None]
-        epsilon = _rows(given) if given else None
+        explored = [request.epsilon for request in requests if request.epsilon is not None]
+        epsilon = _rows(explored) if explored else None
+        given = ActInput(observations, _states_of(requests), _masks_of(requests), epsilon)
     with part("inference"):
-        chosen = act(acting, distribution, observations, state, rng, masks, epsilon)
+        chosen = act(acting, distribution, given, rng)
     answered = []
     start = 0
     for pending in batch:

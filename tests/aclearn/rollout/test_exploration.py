@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aclearn.distributions import distribution_of, epsilon_greedy
-from aclearn.rollout import EpsilonGreedy, PolicySnapshot, act, final_epsilons
+from aclearn.rollout import ActInput, EpsilonGreedy, PolicySnapshot, act, final_epsilons
 from aclearn.types import ActionSpec, PolicyOutput, PolicyVersion
 
 FIVE = distribution_of(ActionSpec.discrete(5))
@@ -38,7 +38,7 @@ def test_actions_are_the_best_or_any_allowed_one_with_the_probability_recorded()
     policy = PolicySnapshot(
         SimpleNamespace(step=lambda seen, state: PolicyOutput(values)), PolicyVersion(0, 0)
     )
-    chosen = act(policy, FIVE, {}, (), np.random.default_rng(1), masks, epsilon)
+    chosen = act(policy, FIVE, ActInput({}, (), masks, epsilon), np.random.default_rng(1))
     greedy, exploring = chosen.actions[::2], chosen.actions[1::2]
     assert (greedy == 1).all()
     assert (chosen.log_prob[::2] == 0.0).all()

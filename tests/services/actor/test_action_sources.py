@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aclearn.distributions import distribution_of
-from aclearn.rollout import PolicySnapshot
+from aclearn.rollout import ActInput, PolicySnapshot
 from aclearn.telemetry import WaitMeter
 from aclearn.types import OBSERVATION, ActionSpec, PolicyVersion
 from services.actor.action_sources import LocalActions
@@ -40,7 +40,7 @@ class Local:
 def test_local_actions_come_with_their_probability_and_version(tools) -> None:
     local = Local(tools)
     local.become(PolicyVersion(2, 9), [1, 3])
-    local.actions.request(0, {OBSERVATION: np.zeros((400, 3), np.float32)}, ())
+    local.actions.request(0, ActInput({OBSERVATION: np.zeros((400, 3), np.float32)}))
     choice = local.actions.take(0, 0.0)
     assert choice.at == PolicyVersion(2, 9)
     assert choice.actions.dtype == np.int32
@@ -54,7 +54,7 @@ def test_local_actions_come_with_their_probability_and_version(tools) -> None:
 def test_the_newest_weights_act_and_not_those_of_the_request(tools) -> None:
     local = Local(tools)
     local.become(PolicyVersion(0, 1), [1, 0.0001])
-    local.actions.request(0, {OBSERVATION: np.zeros((20, 3), np.float32)}, ())
+    local.actions.request(0, ActInput({OBSERVATION: np.zeros((20, 3), np.float32)}))
     local.become(PolicyVersion(0, 2), [0.0001, 1])
     choice = local.actions.take(0, 0.0)
     assert choice.at == PolicyVersion(0, 2)
@@ -94,7 +94,7 @@ def test_of_two_policies_each_acts_where_it_is_to_with_its_own_probability(tools
     wanted = np.random.default_rng(2).random(size) < 0.5
 
     def chosen():
-        actions.request(0, seen, (), wanted)
+        actions.request(0, ActInput(seen), wanted)
         return actions.take(0, 0.0)
 
     assert chosen().chains == ("int8>onnx",)  # only one is held
@@ -123,14 +123,14 @@ def test_groups_keep_their_observations_apart(tools) -> None:
     local = Local(tools)
     local.become(PolicyVersion(0, 1), [1, 1])
     for group, size in [(0, 2), (1, 5)]:
-        local.actions.request(group, {OBSERVATION: np.zeros((size, 3), np.float32)}, ())
+        local.actions.request(group, ActInput({OBSERVATION: np.zeros((size, 3), np.float32)}))
     assert len(local.actions.take(1, 0.0).actions) == 5
     assert len(local.actions.take(0, 0.0).actions) == 2
 
 
 def test_an_actor_waits_for_its_first_weights(tools) -> None:
     local = Local(tools, weights_at_look=3)
-    local.actions.request(0, {OBSERVATION: np.zeros((1, 3), np.float32)}, ())
+    local.actions.request(0, ActInput({OBSERVATION: np.zeros((1, 3), np.float32)}))
     for _ in range(2):
         local.actions.poll()
         assert local.actions.take(0, 0.001) is None

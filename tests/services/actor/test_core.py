@@ -100,9 +100,9 @@ class Scripted:
         )
         return Group(env, builder, EpisodeTracker(B, self.cohorts))
 
-    def _request(self, group, observations, state, original, masks, epsilon) -> None:
+    def _request(self, group, given, original) -> None:
         self.original.append(original)
-        self.asked.append((group, observations[OBSERVATION][0, 0], state))
+        self.asked.append((group, given.observations[OBSERVATION][0, 0], given.state))
 
     def _take(self, group, timeout_s) -> ActionBatch | None:
         if group not in self.answered:
@@ -228,14 +228,6 @@ def test_the_share_of_unrolls_is_followed_from_the_next_unroll_and_told(caplog) 
     assert [text for text in caplog.messages if "compressed_share" in text] == [
         "event=compressed_share before=1 now=0"
     ]
-
-
-def test_a_mix_has_no_effect_on_an_actor_with_one_policy() -> None:
-    scripted = Scripted()
-    scripted.actor.set_mix(0.5)
-    scripted.steps(4)
-    assert scripted.held == [] and scripted.original == [None] * 3
-    assert "compressed_share" not in scripted.actor.heartbeat().gauges
 
 
 def test_a_policys_memory_goes_on_from_step_to_step_and_is_zero_where_an_episode_starts() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from aclearn.rollout import ActInput
 from aclearn.telemetry import WaitMeter
 from aclearn.types import OBSERVATION, ActionSpec, PolicyVersion
 from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply, Peer
@@ -35,7 +36,7 @@ class Asking:
         self.known.learn(Peer("predictor", "predictor-0", context.incarnation, endpoints))
 
     def request(self, group: int, size: int) -> None:
-        self.actions.request(group, {OBSERVATION: np.full((size, 3), group, np.float32)}, ())
+        self.actions.request(group, ActInput({OBSERVATION: np.full((size, 3), group, np.float32)}))
 
     def asked(self) -> ActRequest:
         _, envelope = self.tools.next_message(self.predictor, self.actions.poll)
@@ -119,15 +120,6 @@ def test_a_late_answer_to_an_older_request_is_ignored(asking) -> None:
     assert asking.collect(0).at == PolicyVersion(1, 4)
 
 
-def test_a_second_request_cancels_the_first(asking) -> None:
-    asking.request(0, 2)
-    asking.request(1, 2)
-    old, other = asking.asked_twice()
-    asking.request(0, 2)
-    assert asking.asked() == ActCancel(old.request)
-    assert asking.asked().request == other.request + 1
-
-
 def test_an_actor_that_leaves_takes_back_what_is_not_answered(asking) -> None:
     for group in range(3):
         asking.request(group, 1)
@@ -207,18 +199,6 @@ def test_a_predictor_that_is_silent_for_six_seconds_is_passed_over(asking) -> No
     assert asking.quiet()
 
 
-def test_a_predictor_that_answers_any_request_is_not_silent(asking) -> None:
-    other = _add_predictor(asking)
-    asking.request(0, 2)
-    asking.request(1, 2)
-    first, second = asking.asked_twice()
-    asking.clock.now += 2.0
-    asking.answer(second.request, 2)
-    asking.clock.now += 4.1  # 6.1 s after the request, 4.1 s after the answer
-    assert asking.asked().request == first.request
-    assert asking.tools.nothing_comes(other, asking.actions.poll)
-
-
 def test_an_answer_that_came_while_the_environments_stepped_is_no_silence(asking) -> None:
     other = _add_predictor(asking)
     asking.request(0, 2)
@@ -230,16 +210,6 @@ def test_an_answer_that_came_while_the_environments_stepped_is_no_silence(asking
     asking.clock.now += 60.0
     assert asking.collect(0).at == PolicyVersion(0, 1)
     assert asking.tools.nothing_comes(other, asking.actions.poll)
-
-
-def test_a_request_that_had_no_room_is_asked_again_after_half_a_second(asking) -> None:
-    asking.request(0, 2)
-    request = asking.asked()
-    asking.say(ErrorReply("queue_full", "the prediction queue is full, 256 requests wait"))
-    asking.clock.now += 0.4
-    assert asking.quiet()
-    asking.clock.now += 0.2
-    assert asking.asked().request == request.request
 
 
 @pytest.mark.parametrize(
@@ -268,7 +238,7 @@ def test_a_reply_without_the_parameters_that_unrolls_need_is_no_reply(
 def test_a_reply_with_a_choice_that_cannot_be_taken_is_no_reply(asking, caplog, wrong) -> None:
     masks = np.array([[True, True, True], [True, False, True]])
     observations = {"observation": np.zeros((2, 3), np.float32)}
-    asking.actions.request(0, observations, (), masks=masks)
+    asking.actions.request(0, ActInput(observations, masks=masks))
     asking.actions.poll()
     number, zeros = asking.asked().request, np.zeros(2, np.float32)
     bad = ActReply(number, 0, 1, np.array([0, wrong], np.int32), zeros)
@@ -277,25 +247,6 @@ def test_a_reply_with_a_choice_that_cannot_be_taken_is_no_reply(asking, caplog, 
     assert caplog.text.count("event=reply_refused by=predictor") == 1
     asking.say(replace(bad, actions=np.array([1, 0], np.int32)))
     np.testing.assert_array_equal(asking.collect(0).actions, [1, 0])
-
-
-def test_a_request_waits_for_a_predictor_that_comes_later(roles, tools) -> None:
-    asking = Asking(roles, tools)
-    later = asking.known.peers
-    asking.known.learn()
-    asking.request(0, 2)
-    assert asking.collect(0) is None
-    asking.known.learn(*later)
-    assert asking.asked().observations["observation"].shape == (2, 3)
-
-
-def test_an_error_is_no_answer(asking) -> None:
-    asking.request(0, 2)
-    request = asking.asked()
-    asking.say(ErrorReply("bad_request", "?"))
-    assert asking.collect(0) is None
-    asking.answer(request.request, 2)
-    assert asking.collect(0) is not None
 
 
 def test_why_a_request_is_refused_is_said_once_and_a_full_queue_is_no_news(asking, caplog) -> None:
