@@ -120,11 +120,11 @@ def predictor_workers(config: Config, count: int) -> Iterator[Done]:
 
     def ask_again() -> None:
         nonlocal answered
-        queue.offer_all(requests)
+        queue.offer(requests)
         while not over.is_set():
             select.select([outbox.wake_fd], [], [], 0.1)
             for batch in outbox.take():
-                queue.offer_all([pending for pending, _ in batch])
+                queue.offer([pending for pending, _ in batch])
                 answered += sum(pending.size for pending, _ in batch)
 
     def make() -> Step:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from aclearn.algorithms.algorithm import Loss, LossSums, Outputs
 from aclearn.algorithms.keys import EntropyCost, ValueCost
 from aclearn.config import LossConfig
@@ -29,10 +31,10 @@ class ActorCritic(Loss):
 
     config_model = ActorCriticConfig
 
+    @override
     def __call__(
         self, batch: Batch, outputs: Outputs, correction: Correction, config: ActorCriticConfig
     ) -> LossSums:
-        """As `Loss.__call__`."""
         # around the factors, not around their product: in the backward pass 0 × NaN is NaN
         taken = batch.of_valid(outputs.log_probs)
         policy = -(taken * batch.of_valid(correction.weighted_advantages)).sum()

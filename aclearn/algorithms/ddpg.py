@@ -16,6 +16,7 @@ from aclearn.algorithms.keys import (
     TargetNetworkConfig,
     TargetUpdateEvery,
     TargetUpdateRate,
+    without_effect,
 )
 from aclearn.config import Config, Whole
 from aclearn.config.loss import LossKind
@@ -91,12 +92,14 @@ class DDPGConfig(ActionCriticConfig, NoiseConfig, TargetNetworkConfig):
                 "loss.memory: fifo needs the same environments in each batch, and actors' unrolls "
                 "are of any; set it to replay, or resident.envs (docs/resident.md)"
             )
-        for key, value, more in (
-            ("std_from_observations", False, ""),
-            ("initial_std", 1.0, "; see loss.noise_std"),
-        ):
-            if getattr(config.policy, key) != value:
-                yield f"policy.{key}: the policy of ddpg is deterministic{more}; remove it"
+        why = "the policy of ddpg is deterministic"
+        yield from without_effect(
+            config,
+            {
+                "policy.std_from_observations": why,
+                "policy.initial_std": f"{why}; see loss.noise_std",
+            },
+        )
         for index, corrector in enumerate(config.correctors):
             if ":" not in corrector.name and corrector.name not in _RETURNS:
                 yield (
@@ -129,10 +132,10 @@ class DDPG(Loss):
     def rewards(self, batch: Batch, config: DDPGConfig) -> Tensor:
         return batch.rewards * config.reward_scale
 
+    @override
     def __call__(
         self, batch: Batch, outputs: Outputs, correction: Correction, config: DDPGConfig
     ) -> LossSums:
-        """As `Loss.__call__`."""
         import torch
 
         assert outputs.mode_values is not None  # the configuration's checks see to it

@@ -9,7 +9,12 @@ from pydantic import Field
 from typing_extensions import override
 
 from aclearn.algorithms.algorithm import Algorithm, LossSums
-from aclearn.algorithms.keys import EpsilonConfig, TargetNetworkConfig, TargetUpdateEvery
+from aclearn.algorithms.keys import (
+    EpsilonConfig,
+    TargetNetworkConfig,
+    TargetUpdateEvery,
+    without_effect,
+)
 from aclearn.config import Config
 from aclearn.config.loss import LossKind
 
@@ -64,13 +69,14 @@ class DQNConfig(EpsilonConfig, TargetNetworkConfig):
                 "policy.separate_value: without loss.dueling there is no value to separate; remove "
                 "it, or set loss.dueling to true"
             )
-        for where, key, why in (
-            (policy, "critic", "the policy of dqn is its critic"),
-            (self, "normalise_advantages", "dqn has no advantages to normalise"),
-            (self, "normalise_returns", "dqn learns values as they are"),
-        ):
-            for _ in where.changed(key):
-                yield f"{'loss' if where is self else 'policy'}.{key}: {why}; remove it"
+        yield from without_effect(
+            config,
+            {
+                "policy.critic": "the policy of dqn is its critic",
+                "loss.normalise_advantages": "dqn has no advantages to normalise",
+                "loss.normalise_returns": "dqn learns values as they are",
+            },
+        )
         for index, corrector in enumerate(config.correctors):
             yield (
                 f"correctors[{index}] {corrector.name}: the targets of dqn are not corrected; set "

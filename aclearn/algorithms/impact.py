@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
+from typing_extensions import override
 
 from aclearn.algorithms.algorithm import Outputs
 from aclearn.algorithms.keys import TargetNetworkConfig
@@ -52,8 +53,8 @@ class IMPACTConfig(PPOConfig, TargetNetworkConfig):
         "remaining epochs of a batch are left out; null: no bound",
     )
 
+    @override
     def never_clips(self, config: Config) -> bool:
-        """Whether the target network is a copy of the weights before each update."""
         copied = self.target_update_every == 1 and self.target_update_rate == 1.0
         return copied and super().never_clips(config)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 from pydantic import Field
@@ -61,6 +61,14 @@ class TargetNetworkConfig(LossConfig):
             )
 
 
+def without_effect(config: Config, whys: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each key, `section.key` → why not, that is given and must not be."""
+    for dotted, why in whys.items():
+        section, _, key = dotted.partition(".")
+        if any(getattr(config, section).changed(key)):
+            yield f"{dotted}: {why}; remove it"
+
+
 class ActionCriticConfig(LossConfig):
     """An algorithm whose critics value the numbers that the policy squashes by tanh."""
 
@@ -75,14 +83,15 @@ class ActionCriticConfig(LossConfig):
                 f"policy.architecture: {kind} adds a critic of actions to a network of aclearn, "
                 f"and {policy.architecture} is yours; set it to mlp"
             )
-        for where, key, value, why in (
-            (policy, "critic", "v", f"{kind} has a critic of its own"),
-            (policy, "separate_value", None, f"the critic of {kind} has hidden layers of its own"),
-            (self, "normalise_advantages", False, f"{kind} has no advantages"),
-            (self, "normalise_returns", False, f"{kind} learns returns as they are"),
-        ):
-            if getattr(where, key) != value:
-                yield f"{'loss' if where is self else 'policy'}.{key}: {why}; remove it"
+        yield from without_effect(
+            config,
+            {
+                "policy.critic": f"{kind} has a critic of its own",
+                "policy.separate_value": f"the critic of {kind} has hidden layers of its own",
+                "loss.normalise_advantages": f"{kind} has no advantages",
+                "loss.normalise_returns": f"{kind} learns returns as they are",
+            },
+        )
 
 
 class NoiseConfig(LossConfig):

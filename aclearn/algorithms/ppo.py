@@ -98,10 +98,10 @@ class PPO(Loss):
     config_model = PPOConfig
     recomputes_targets = False
 
+    @override
     def __call__(
         self, batch: Batch, outputs: Outputs, correction: Correction, config: PPOConfig
     ) -> LossSums:
-        """As `Loss.__call__`."""
         import torch
 
         from correctors.importance import MAX_LOG_RHO
@@ -135,8 +135,8 @@ class PPO(Loss):
             }
         return LossSums(total, metrics)
 
+    @override
     def ends_batch(self, metrics: Mapping[str, float | Tensor], config: PPOConfig) -> bool | Tensor:
-        """Whether `proximal_kl` is above `target_kl`."""
         return config.target_kl is not None and metrics["proximal_kl"] > config.target_kl
 
     def _log_ratios(self, batch: Batch, outputs: Outputs, config: PPOConfig) -> Tensor:

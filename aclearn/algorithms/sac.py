@@ -7,6 +7,7 @@ from math import log
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
+from typing_extensions import override
 
 from aclearn.algorithms.algorithm import Algorithm, Group, LossSums, TargetCopies
 from aclearn.algorithms.keys import ActionCriticConfig, TargetUpdateEvery, TargetUpdateRate
@@ -59,8 +60,8 @@ class SACConfig(ActionCriticConfig):
         "bounds are -1 and 1; null: minus the number of an action's numbers",
     )
 
+    @override
     def contradictions(self, config: Config) -> Iterator[str]:
-        """Keys of a policy whose deviations are fixed, and of other targets."""
         yield from super().contradictions(config)
         if not config.policy.std_from_observations:
             yield (
@@ -86,22 +87,23 @@ class SAC(Algorithm):
 
     config_model = SACConfig
 
+    @override
     def groups(self, config: SACConfig) -> Mapping[str, Group]:
-        """The policy, both critics, and the temperature."""
         return {
             "policy": Group(),
             "critics": Group(_CRITICS),
             "temperature": Group((_TEMPERATURE,)),
         }
 
+    @override
     def scalars(self, config: SACConfig) -> Mapping[str, float]:
-        """The logarithm of the temperature."""
         return {_TEMPERATURE: log(config.initial_temperature)}
 
+    @override
     def targets(self, config: SACConfig) -> TargetCopies:
-        """Slow copies of the critics."""
         return TargetCopies(config.target_update_every, config.target_update_rate, _CRITICS)
 
+    @override
     def losses(
         self,
         batch: Batch,
@@ -110,7 +112,6 @@ class SAC(Algorithm):
         rng: Generator,
         config: SACConfig,
     ) -> Mapping[str, LossSums]:
-        """The three losses; `errors` are the mean distances of both critics from the target."""
         import torch
 
         leaves = {name: leaf[:-1] for name, leaf in batch.observations.items()}

@@ -35,15 +35,11 @@ class EpisodeSums:
 
     Attributes:
         returns: sum of their returns.
-        squares: sum of the squares of these.
-        lengths: sum of their lengths, in agent steps.
         resets: steps that began an episode and are not valid.
     """
 
     episodes: int
     returns: float
-    squares: float
-    lengths: int
     resets: int
 
 
@@ -200,8 +196,6 @@ class ResidentEnvs:
         return EpisodeSums(
             int(total[kernels.EPISODES]),
             float(total[kernels.RETURNS]),
-            float(total[kernels.SQUARES]),
-            int(total[kernels.LENGTHS]),
             int(total[kernels.RESETS]),
         )
 

@@ -14,10 +14,10 @@ from aclearn.resident.sampling import Sampler
 from aclearn.resident.warp_setup import wp
 from aclearn.types.bounds import LARGEST_NUMBER
 
-#: Columns of the statistics: ended episodes, the sums of their returns, of the squares of these and
-#: of their lengths; resets; steps with a number out of range.
-EPISODES, RETURNS, SQUARES, LENGTHS, RESETS, OUT_OF_RANGE = range(6)
-STATISTICS = 6
+#: Columns of the statistics: ended episodes, the sum of their returns; resets; steps with a number
+#: out of range.
+EPISODES, RETURNS, RESETS, OUT_OF_RANGE = range(4)
+STATISTICS = 4
 #: Rows of statistics of a slice, by environment: a GPU's threads would wait for each other at one.
 SPREAD = 64
 #: Groups of episodes by their first step, in a ring; columns: episodes, the sums of their returns
@@ -93,7 +93,7 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
     """A kernel of K steps, the state in registers.
 
     Arguments: state, steps and returns of the running episodes, whether the last step ended one,
-    number of ended episodes and return of the last (each `[N]`); statistics `[slices · 64, 6]`;
+    number of ended episodes and return of the last (each `[N]`); statistics `[slices · 64, 4]`;
     cohorts `[slices · 64, 64, 3]`, and the number of steps in which one begins; a place `[1]` where
     a number was out of range; params; source; observations `[T+1, N]`, actions, log-probabilities,
     rewards, terminated, truncated and valid `[T, N]`; seed and number of steps since the start,
@@ -154,9 +154,7 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         ends = wp.int32(0)
         resets = wp.int32(0)
         broken = wp.int32(0)
-        lengths_sum = wp.float64(0.0)
         returns_sum = wp.float64(0.0)
-        squares = wp.float64(0.0)
         for k in range(count):
             now = step0 + k
             action, log_prob = choose(source, row + k, i, seen, draws(stream, now, CHOOSE))
@@ -185,9 +183,7 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
             if over:
                 last_returns[i] = total
                 ends += 1
-                lengths_sum += wp.float64(length)
                 returns_sum += wp.float64(total)
-                squares += wp.float64(total) * wp.float64(total)
                 cohort = ((now - length + 1) / cohort_steps) % COHORTS
                 wp.atomic_add(cohorts, sums, cohort, 0, wp.float64(1.0))
                 wp.atomic_add(cohorts, sums, cohort, 1, wp.float64(total))
@@ -208,8 +204,6 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
             episodes[i] = episodes[i] + ends
             wp.atomic_add(statistics, sums, EPISODES, wp.float64(ends))
             wp.atomic_add(statistics, sums, RETURNS, returns_sum)
-            wp.atomic_add(statistics, sums, SQUARES, squares)
-            wp.atomic_add(statistics, sums, LENGTHS, lengths_sum)
         if resets > 0:
             wp.atomic_add(statistics, sums, RESETS, wp.float64(resets))
         if broken > 0:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -55,8 +54,8 @@ class InfoMetrics:
         for path in self._paths:
             try:
                 self._read(info, path, found)
-            except Exception as error:  # of a user's mapping or key
-                self._refuse(path, partial("reading it raised {}".format, type(error).__name__))
+            except Exception as error:  # of a user's mapping, key or value
+                self._refuse(path, f"reading it raised {type(error).__name__}")
         return found
 
     def _read(self, info: Mapping[str, Any], path: str, found: dict[str, float]) -> None:
@@ -66,41 +65,30 @@ class InfoMetrics:
             any_there = True
             number, name = _number(value), figure_name(where)
             if number is None:
-                self._refuse(where, partial(_no_number, value))
+                what = f"{type(value).__name__} {value!r:.80}"
+                self._refuse(where, f"expected a finite number, got {what}")
             elif name not in self._keys and len(self._keys) == MOST_INFO_METRICS:
-                self._refuse(where, partial("there are {} others".format, MOST_INFO_METRICS))
+                self._refuse(where, f"there are {MOST_INFO_METRICS} others")
             elif (first := self._keys.setdefault(name, where)) != where:
-                self._refuse(where, partial("its figure {} is that of {!r}".format, name, first))
+                self._refuse(where, f"its figure {name} is that of {first!r}")
             else:
                 found[name] = number
         if not any_there:
-            self._say(path, partial(_no_key, info))
+            keys = ", ".join(sorted(map(str, info)))
+            self._say(path, f"the info of an ended episode has no such key; its keys: {keys}")
 
-    def _refuse(self, path: str, why: Callable[[], str]) -> None:
+    def _refuse(self, path: str, why: str) -> None:
         self.refused += 1
         self._say(path, why)
 
-    def _say(self, path: str, what: Callable[[], str]) -> None:
-        """Log what is wrong with a figure, once; its text is made only then."""
+    def _say(self, path: str, what: str) -> None:
+        """Log what is wrong with a figure, once."""
         if path in self._said or len(self._said) >= MOST_INFO_METRICS:
             return
         self._said.add(path)
-        try:
-            detail = what()[:400]
-        except Exception as error:  # of a user's class that cannot be shown
-            detail = f"what is there cannot be shown: {type(error).__name__}"
         _LOGGER.warning(
-            "event=info_metric_missing env=%s key=%r detail=%r", self._name, path, detail
+            "event=info_metric_missing env=%s key=%r detail=%r", self._name, path, what[:400]
         )
-
-
-def _no_number(value: Any) -> str:
-    return f"expected a finite number, got {type(value).__name__} {value!r:.80}"
-
-
-def _no_key(info: Mapping[str, Any]) -> str:
-    keys = ", ".join(sorted(str(key) for key in info))
-    return f"the info of an ended episode has no such key; its keys: {keys}"
 
 
 def _values(info: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:

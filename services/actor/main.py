@@ -11,6 +11,7 @@ from aclearn.distributions import distribution_of
 from aclearn.policies import Architecture
 from aclearn.rollout import EpisodeCohorts, InfoMetrics, UnrollCounter
 from aclearn.telemetry import WaitMeter
+from aclearn.types import UnrollSpec
 from aclearn.wire import Heartbeat
 from services.actor.action_sources import ActionSource, LocalActions
 from services.actor.core import Actor
@@ -33,16 +34,10 @@ def make_actions(
     seeds: Seeds,
     monitor: MonitorClient,
     architecture: Architecture,
+    unrolls: UnrollSpec,
     meter: WaitMeter,
-    *,
-    parameters: int,
-    max_batch: int,
 ) -> ActionSource:
-    """The action source that `actors.inference` names.
-
-    Args:
-        max_batch: observations of a group.
-    """
+    """The action source that `actors.inference` names."""
     if actors.inference == "predictor":
         link = PeerLink(context, "predictions", context.index)
         return PredictorClient(
@@ -50,7 +45,7 @@ def make_actions(
             monitor,
             meter,
             architecture.action_spec,
-            parameters=parameters,
+            parameters=unrolls.parameters,
             clock=context.clocks.decisions,
         )
     # on the CPU: predictors share a GPU; each actor would use half a gigabyte of its memory and
@@ -60,7 +55,7 @@ def make_actions(
         context,
         architecture,
         actors.runtime,
-        max_batch=max_batch,
+        max_batch=unrolls.most_rows,
         device="cpu",
     )
     distribution = distribution_of(architecture.action_spec)
@@ -122,9 +117,8 @@ def make_actor(context: RoleContext) -> Role:
             seeds,
             monitor,
             architecture,
+            unrolls,
             meter,
-            parameters=unrolls.parameters,
-            max_batch=groups[0].env.num_envs,
         )
         sender = UnrollSender(
             PeerLink(context, "unrolls"),

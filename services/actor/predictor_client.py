@@ -76,8 +76,8 @@ class PredictorClient:
         self._number += 1
         self._replies.pop(group, None)
         self._cancel(group)
-        seen, *others = given
-        asked = ActRequest(self._number, dict(seen), REPLY_WITHIN_S, *others)
+        seen, state, masks, epsilon = given
+        asked = ActRequest(self._number, dict(seen), REPLY_WITHIN_S, state, masks, epsilon)
         self._asked[group] = asked
         with self._meter.part("wire"):
             self._client.ask(group, asked)

@@ -35,14 +35,14 @@ class UnrollSender:
     def __init__(
         self,
         link: PeerLink,
-        membership: MonitorClient,
+        monitor: MonitorClient,
         *,
         max_in_flight: int,
         meter: WaitMeter | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = RequestClient[int](link, _RETRY, self._take, clock)
-        self._membership, self._most = membership, max_in_flight
+        self._monitor, self._most = monitor, max_in_flight
         self._meter = WaitMeter() if meter is None else meter
         self.refused: Counter[str] = Counter()
         self._last = True  # until the trainer says that the bound is far
@@ -67,7 +67,7 @@ class UnrollSender:
 
     def poll(self, timeout_s: float = 0.0) -> None:
         """Take received acknowledgements, waiting up to `timeout_s` for the first."""
-        self._client.poll(self._membership, timeout_s)
+        self._client.poll(self._monitor, timeout_s)
 
     def _take(self, reply: Message) -> int | None:
         if not isinstance(reply, UnrollReply):

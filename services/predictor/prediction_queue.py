@@ -78,11 +78,7 @@ class PredictionQueue:
         self._changed = threading.Condition()
         self.expired = self.failed = 0
 
-    def offer(self, pending: Pending) -> bool:
-        """Append a request; False if the queue is full or closed."""
-        return not self.offer_all([pending])
-
-    def offer_all(self, requests: Sequence[Pending]) -> list[Pending]:
+    def offer(self, requests: Sequence[Pending]) -> list[Pending]:
         """Append requests and wake one worker for all of them; returns the rejected ones."""
         refused = []
         with self._changed:

@@ -229,7 +229,7 @@ class PredictorServer:
             deadline = now + request.within_s + _ASKED_AGAIN_WITHIN_S
             requests.append(Pending(routing_id, request, now, deadline))
         if requests:
-            for pending in self._queue.offer_all(requests):
+            for pending in self._queue.offer(requests):
                 self._queue_full += 1
                 full = f"the prediction queue is full, {len(self._queue)} requests wait"
                 self._server.refuse(pending.routing_id, WireError("queue_full", full))

@@ -14,10 +14,10 @@ from aclearn.learning import (
     Batch,
     GradientWorker,
     Learner,
-    Objective,
     UpdateReport,
     make_objective,
 )
+from aclearn.learning.surrogate import Objective
 from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
 from aclearn.types import OBSERVATION, ObservationSpec
 from tests.support.architectures import altered

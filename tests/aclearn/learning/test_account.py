@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from aclearn.errors import CheckpointError
-from aclearn.learning import AccountError, StepAccount
+from aclearn.learning import StepAccount
+from aclearn.learning.account import AccountError
 from aclearn.wire import Heartbeat, decode, encode
 
 

@@ -10,8 +10,9 @@ import torch
 from aclearn.algorithms.actor_critic import ActorCritic
 from aclearn.config import CorrectorConfig
 from aclearn.errors import ConfigError
-from aclearn.learning import Objective, make_objective
 from aclearn.learning import gradient_worker as gradient_module
+from aclearn.learning import make_objective
+from aclearn.learning.surrogate import Objective
 from aclearn.policies import build_architecture
 from aclearn.types import OBSERVATION, ObservationSpec
 from correctors import importance_sampling, q_lambda, retrace, tree_backup, vtrace

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from aclearn.learning import chosen_observations, rebuild_observations
+from aclearn.learning.frame_stack import chosen_observations, rebuild_observations
 from aclearn.rollout import UnrollBuilder, UnrollCounter
 from aclearn.types import (
     OBSERVATION,

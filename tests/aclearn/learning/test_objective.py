@@ -11,7 +11,8 @@ from pydantic import Field
 from aclearn.algorithms import Loss, LossSums, TargetNetworkConfig
 from aclearn.config import LossConfig, config_from_yaml
 from aclearn.errors import ConfigError
-from aclearn.learning import Objective, make_objective
+from aclearn.learning import make_objective
+from aclearn.learning.surrogate import Objective
 from correctors import ImportanceSampling, VTrace
 
 

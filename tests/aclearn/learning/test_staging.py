@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.learning import PinnedStaging, Staging, assemble_batch
+from aclearn.learning import assemble_batch
+from aclearn.learning.staging import PinnedStaging, Staging
 from aclearn.types import OBSERVATION, ObservationSpec
 from tests.support.unrolls import random_unroll
 

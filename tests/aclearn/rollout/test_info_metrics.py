@@ -90,10 +90,7 @@ def test_the_first_names_of_a_process_are_kept_and_more_are_refused(
 
 
 class Unshown:
-    shown = 0
-
     def __repr__(self) -> str:
-        Unshown.shown += 1
         raise RuntimeError("no text")
 
     __str__ = __repr__
@@ -114,8 +111,7 @@ def test_a_value_key_or_mapping_that_raises_is_refused_and_named_once(
     assert metrics.refused == 6
     for key in ("value", "keys", "mapping"):
         assert caplog.text.count(f"key='{key}'") == 1
-    assert Unshown.shown == 3  # the value once, the key each time
     absent = InfoMetrics(["absent"], "x")
     hidden: dict[Any, int] = {Unshown(): 1}
-    assert absent.read(hidden) == {} and absent.refused == 0
-    assert "key='absent' detail='what is there cannot be shown: RuntimeError'" in caplog.text
+    assert absent.read(hidden) == {}
+    assert "key='absent' detail='reading it raised RuntimeError'" in caplog.text

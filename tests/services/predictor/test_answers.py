@@ -166,7 +166,7 @@ def test_a_worker_s_step_tells_whether_there_was_a_batch(tools) -> None:
     try:
         step = make_step(queue, outbox, lambda: acting, _CHOICE, lambda: np.random.default_rng(5))
         pending = pending_of([1, 2])
-        assert queue.offer_all(pending) == []
+        assert queue.offer(pending) == []
         assert step(WaitMeter()) is True
         queue.close()
         assert step(WaitMeter()) is False

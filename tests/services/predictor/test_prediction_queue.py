@@ -28,6 +28,10 @@ def _pending(
     return Pending(routing_id, request, came_at, deadline)
 
 
+def _let_in(queue: PredictionQueue, pending: Pending) -> bool:
+    return not queue.offer([pending])
+
+
 def _queue(**options) -> PredictionQueue:
     return PredictionQueue(**{"max_requests": 1000, "max_batch": 8, **options})
 
@@ -38,7 +42,7 @@ def _numbers(batch: list[Pending]) -> list[int]:
 
 def _offer(queue: PredictionQueue, sizes: list[int]) -> None:
     for number, size in enumerate(sizes):
-        assert queue.offer(_pending(number, size=size))
+        assert _let_in(queue, _pending(number, size=size))
 
 
 @pytest.mark.parametrize(
@@ -69,12 +73,12 @@ def test_a_full_queue_refuses_and_has_room_again_after_a_batch() -> None:
     queue = _queue(max_requests=4, max_batch=1)
     _offer(queue, [1, 1])
     assert queue.fill == 0.5
-    refused = queue.offer_all([_pending(number) for number in range(2, 7)])
+    refused = queue.offer([_pending(number) for number in range(2, 7)])
     assert _numbers(refused) == [4, 5, 6]
     assert queue.fill == 1.0
-    assert not queue.offer(_pending(9))
+    assert not _let_in(queue, _pending(9))
     assert _numbers(queue.take(timeout_s=0)) == [0]
-    assert queue.offer(_pending(9))
+    assert _let_in(queue, _pending(9))
 
 
 def test_a_request_offered_again_keeps_its_place_and_gets_the_new_deadline(tools) -> None:
@@ -83,7 +87,7 @@ def test_a_request_offered_again_keeps_its_place_and_gets_the_new_deadline(tools
     old = _pending(7, size=2, deadline=4.0)
     other = _pending(7, routing_id=b"actor-1", deadline=6.0)  # the same number of another actor
     again = _pending(7, size=1, came_at=3.1, deadline=7.1)
-    assert queue.offer_all([old, other, again]) == []  # also at the bound
+    assert queue.offer([old, other, again]) == []  # also at the bound
     clock.now = 5.0
     # one and one observation make a batch; of the older one only when it came is left
     first, second = queue.take(timeout_s=0)
@@ -99,7 +103,7 @@ def test_a_cancelled_request_is_not_computed(tools) -> None:
     assert not queue.cancel(b"actor-0", 1)
     assert not queue.cancel(b"actor-1", 0)
     assert queue.take(timeout_s=0) == []  # nor does it count for the least batch
-    assert queue.offer(_pending(5))
+    assert _let_in(queue, _pending(5))
     assert _numbers(queue.take(timeout_s=0)) == [0, 2, 5]
     assert not queue.cancel(b"actor-0", 0)
     assert queue.take(timeout_s=0) == []
@@ -109,11 +113,11 @@ def test_what_is_past_its_deadline_is_dropped_and_counted(tools) -> None:
     clock = tools.Clock(10.0)
     queue = _queue(clock=clock)
     for number, deadline in enumerate([13.0, 13.5, 14.0]):
-        queue.offer(_pending(number, came_at=10.0, deadline=deadline))
+        _let_in(queue, _pending(number, came_at=10.0, deadline=deadline))
     clock.now = 13.5
     assert _numbers(queue.take(timeout_s=0)) == [2]
     assert queue.expired == 2
-    queue.offer(_pending(3, deadline=14.0))
+    _let_in(queue, _pending(3, deadline=14.0))
     clock.now = 20.0
     assert queue.take(timeout_s=0) == []
     assert queue.expired == 3
@@ -122,7 +126,7 @@ def test_what_is_past_its_deadline_is_dropped_and_counted(tools) -> None:
 def test_a_deadline_behind_a_later_one_is_kept_too(tools) -> None:
     queue = _queue(clock=tools.Clock(10.0))
     for number, deadline in enumerate([20.0, 5.0, 20.0]):
-        queue.offer(_pending(number, deadline=deadline))
+        _let_in(queue, _pending(number, deadline=deadline))
     assert _numbers(queue.take(timeout_s=0)) == [0, 2]
     assert queue.expired == 1
 
@@ -131,23 +135,23 @@ def test_a_queue_full_of_what_has_expired_is_not_full(tools) -> None:
     clock = tools.Clock(10.0)
     queue = _queue(max_requests=2, clock=clock)
     for number in range(2):
-        queue.offer(_pending(number, deadline=13.0))
-    assert not queue.offer(_pending(2, deadline=13.0))
+        _let_in(queue, _pending(number, deadline=13.0))
+    assert not _let_in(queue, _pending(2, deadline=13.0))
     clock.now = 13.0
-    assert queue.offer(_pending(3, deadline=16.0))
+    assert _let_in(queue, _pending(3, deadline=16.0))
     assert queue.expired == 2
 
 
 def test_a_batch_waits_for_the_least_size_until_the_time_out(tools) -> None:
     clock = tools.Clock(10.0)
     queue = _queue(min_batch=3, batch_timeout_s=0.5, clock=clock)
-    queue.offer(_pending(0, came_at=10.0))
+    _let_in(queue, _pending(0, came_at=10.0))
     assert queue.take(timeout_s=0) == []
-    queue.offer(_pending(1, size=2, came_at=10.0))
+    _let_in(queue, _pending(1, size=2, came_at=10.0))
     assert _numbers(queue.take(timeout_s=0)) == [0, 1]  # enough: at once
-    queue.offer(_pending(2, came_at=10.25))
+    _let_in(queue, _pending(2, came_at=10.25))
     clock.now = 10.5
-    queue.offer(_pending(3, came_at=10.5))
+    _let_in(queue, _pending(3, came_at=10.5))
     clock.now = 10.74
     assert queue.take(timeout_s=0) == []
     clock.now = 10.75  # the oldest one's time, not the newest one's
@@ -164,7 +168,7 @@ def test_a_least_batch_above_the_largest_is_the_largest(tools) -> None:
 def test_a_time_out_beyond_the_deadline_lets_no_request_expire(tools) -> None:
     clock = tools.Clock(10.0)
     queue = _queue(min_batch=9, batch_timeout_s=10.0, clock=clock)
-    queue.offer(_pending(0, came_at=10.0, deadline=13.0))
+    _let_in(queue, _pending(0, came_at=10.0, deadline=13.0))
     clock.now = 11.5
     assert _numbers(queue.take(timeout_s=0)) == [0]
 
@@ -187,7 +191,7 @@ def test_a_waiting_worker_takes_an_incomplete_batch_when_the_time_is_over() -> N
     queue, taken = _queue(min_batch=2, batch_timeout_s=0.05), []
     worker = _taking(queue, taken)
     began = time.monotonic()
-    queue.offer(_pending(0, came_at=began))
+    _let_in(queue, _pending(0, came_at=began))
     assert _ended(worker)
     assert [_numbers(batch) for batch in taken] == [[0]]
     assert time.monotonic() - began >= 0.05
@@ -198,7 +202,7 @@ def test_requests_offered_together_go_to_as_many_workers_as_there_are_batches() 
     workers = [_taking(queue, taken) for _ in range(3)]
     # a worker that was not woken would find them expired at the end of its wait
     deadline = time.monotonic() + 0.6 * DEADLINE_S
-    queue.offer_all([_pending(number, deadline=deadline) for number in range(6)])
+    queue.offer([_pending(number, deadline=deadline) for number in range(6)])
     assert _ended(*workers)
     assert sorted(_numbers(batch) for batch in taken) == [[0, 1], [2, 3], [4, 5]]
 
@@ -210,7 +214,7 @@ def test_the_oldest_request_is_watched_though_its_first_watcher_gives_up() -> No
     first.start()
     second = _taking(queue, taken)
     began = time.monotonic()
-    queue.offer(_pending(0, came_at=began))
+    _let_in(queue, _pending(0, came_at=began))
     assert _ended(first, second)
     assert sorted(map(_numbers, taken)) in ([[], [0]], [[0], []])
     assert time.monotonic() - began < DEADLINE_S
@@ -219,11 +223,11 @@ def test_the_oldest_request_is_watched_though_its_first_watcher_gives_up() -> No
 def test_closing_ends_all_waits_and_gives_back_what_was_left() -> None:
     queue, taken = _queue(min_batch=2, batch_timeout_s=1000.0), []
     workers = [_taking(queue, taken) for _ in range(3)]
-    queue.offer(_pending(0, came_at=time.monotonic()))
+    _let_in(queue, _pending(0, came_at=time.monotonic()))
     assert _numbers(queue.close()) == [0]
     assert _ended(*workers)
     assert taken == [[], [], []]
-    assert not queue.offer(_pending(1))
+    assert not _let_in(queue, _pending(1))
     assert queue.take(timeout_s=DEADLINE_S) == []
     assert queue.close() == []
     assert queue.fill == 0
@@ -243,7 +247,7 @@ def test_nothing_is_lost_or_doubled_between_threads() -> None:
         worker.start()
     deadline = time.monotonic() + DEADLINE_S
     for number in range(total):
-        while not queue.offer(_pending(number, came_at=time.monotonic())):
+        while not _let_in(queue, _pending(number, came_at=time.monotonic())):
             assert time.monotonic() < deadline
     while len(queue):
         assert time.monotonic() < deadline

@@ -164,5 +164,5 @@ def test_the_gauges_tell_how_long_requests_waited_for_their_replies(tools, servi
 def test_the_queue_has_room_for_as_many_actors_as_there_may_be(groups, bound) -> None:
     config = Config.model_validate({"env": {"id": "a"}, **groups})
     queue = make_queue(config, clock=lambda: 0.0)
-    [refused] = queue.offer_all(pending_of([1] * (bound + 1)))
+    [refused] = queue.offer(pending_of([1] * (bound + 1)))
     assert refused.routing_id == b"actor-%d" % bound
