@@ -42,7 +42,7 @@ _LAST_SHARE = 0.25
 def learned(name: str, envs: int, n_step: int, seed: int, cpu_s: float) -> Iterator[list[Any]]:
     """Rows of one run, FIELDS without its settings: a row each CPU second."""
     from aclearn.config import load_config
-    from aclearn.learning.sources import SourceAround
+    from aclearn.learning.sources.source import SourceAround
     from aclearn.resident import resident_env_of
     from aclearn.resident.source import ResidentSource
     from services.trainer.build import make_trainer

@@ -8,7 +8,11 @@ from aclearn.learning.gradient_worker import GradientWorker
 from aclearn.learning.objective import make_objective
 from aclearn.learning.observation_buffer import RecentObservations
 from aclearn.learning.published import PublishedWeights
-from aclearn.learning.sources import BatchSource, Fifo, QueueSource, Replay, ReplayMemory
+from aclearn.learning.sources.fifo import Fifo
+from aclearn.learning.sources.memory import ReplayMemory
+from aclearn.learning.sources.queue import QueueSource
+from aclearn.learning.sources.replay import Replay
+from aclearn.learning.sources.source import BatchSource
 from aclearn.learning.stop_check import BatchStopped, StopCheck
 from aclearn.learning.training_queue import TrainingQueue
 from aclearn.learning.unroll_check import check_unroll, largest_unroll_bytes, too_old

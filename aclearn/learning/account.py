@@ -53,14 +53,12 @@ class StepAccount(BaseModel):
     own code (learning more than is in flight) raise `AccountError`.
 
     Attributes:
-        env_steps: agent steps that the trainer knows to have been taken.
-        learned_steps: agent steps that entered an update.
-        in_flight_steps: agent steps admitted and neither learned nor dropped yet.
-        dropped_steps: agent steps that will never be learned, by reason.
+        env_steps: agent steps, as all counts, that the trainer knows to have been taken.
+        in_flight_steps: admitted and neither learned nor dropped yet.
         opened: incarnations that have sent an unroll and are not closed.
-        closed: agent steps of the closed incarnations, the oldest first.
-        forgotten_steps: agent steps of incarnations that are not kept any more.
-        max_env_steps: agent steps after which further ones are dropped on arrival; not saved.
+        closed: steps of the closed incarnations, the oldest first.
+        forgotten_steps: of incarnations that are not kept any more.
+        max_env_steps: after which further ones are dropped on arrival; not saved.
         reached: the bound that the run has reached, `max_updates` or `max_env_steps`: the reason
             for later drops; None before.
         ahead: unrolls of an actor that may be in flight or being filled; not saved.

@@ -67,7 +67,7 @@ class GymnasiumReference:
         self._fields = fields
 
     def step(self, state: Fields, actions: Arrays) -> ReferenceStep:
-        """As `Reference.step`, one environment after another in float64."""
+        """One environment after another in float64."""
         rows = np.stack([state[name] for name in self._fields], 1).astype(np.float64)
         after, seen, rewards, terminated = [], [], [], []
         env = self._env
@@ -97,7 +97,7 @@ class ResidentReference:
         self._made: ResidentEnvs | None = None
 
     def step(self, state: Fields, actions: Arrays) -> ReferenceStep:
-        """As `Reference.step`; the actions lie within their bounds already."""
+        """The actions lie within their bounds already."""
         count, made = len(actions), self._made
         if made is None or count > made.num_envs:  # fewer are the first ones: a start takes long
             if made is not None:
@@ -109,7 +109,9 @@ class ResidentReference:
         for name in states.dtype.names or ():
             states[name][:count] = state[name]
         made.set_state(states)
-        sampled = _sampled(made, actions)
+        sampled = torch.from_numpy(made.spec.action.from_env(list(actions))).to(
+            made.buffers.actions
+        )
         padded = sampled.new_zeros((made.num_envs, *sampled.shape[1:]))
         padded[:count] = sampled
         seen, rewards, terminated, _ = made.step(padded)
@@ -117,17 +119,6 @@ class ResidentReference:
         by_name = {name: after[name] for name in after.dtype.names or ()}
         reached = (tensor[:count].cpu().numpy() for tensor in (seen, rewards, terminated))
         return ReferenceStep(by_name, *reached)
-
-
-def _sampled(made: ResidentEnvs, actions: Arrays) -> torch.Tensor:
-    """The sampled form of actions that an environment takes: a choice, or bounded numbers."""
-    spec = made.spec.action
-    part = spec.parts[0]
-    if spec.kind == "discrete":
-        return torch.from_numpy(actions.astype(np.int64) - part.starts[0]).to(made.device)
-    low, high = np.array(part.low), np.array(part.high)
-    numbers = (actions - (low + high) / 2) / ((high - low) / 2)
-    return torch.from_numpy(numbers.astype(np.float32)).to(made.device)
 
 
 @dataclass(frozen=True)

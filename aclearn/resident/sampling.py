@@ -100,15 +100,11 @@ def _several(spec, parameters, choose):
     starts = sum((part.starts for part in spec.parts), ())
     counts, firsts = ints(*(spec.counts or (0,))), ints(*(starts or (0,)))
     # at the places of the numbers: how they are brought between their bounds
-    pad = (0.0,) * choices
-    low, high = (sum((getattr(p, at) for p in spec.parts), ()) for at in ("low", "high"))
-    with np.errstate(invalid="ignore"):
-        half = (np.array(high) - np.array(low)) / 2
-    bounded = np.isfinite(half)
-    centre = np.where(bounded, (np.array(low) + np.array(high)) / 2, 0.0)
-    lows, highs = floats(*pad, *low), floats(*pad, *high)
-    centres, halves = floats(*pad, *centre), floats(*pad, *np.where(bounded, half, 1.0))
-    spread = floats(*pad, *bounded.astype(np.float32))
+    pad = np.zeros(choices)
+    scalings = zip(*(part.scaling for part in spec.parts), strict=True)
+    low, high, centre, half = (np.concatenate([pad, *parts]) for parts in scalings)
+    lows, highs, centres, halves = floats(*low), floats(*high), floats(*centre), floats(*half)
+    spread = floats(*np.isfinite(high - low).astype(np.float32))
     least, most = LOG_STD_RANGE
 
     @wp.func

@@ -25,7 +25,7 @@ from aclearn.learning import (
     PublishedWeights,
     StepAccount,
 )
-from aclearn.learning.sources import BatchSource
+from aclearn.learning.sources.source import BatchSource
 from aclearn.metrics import EPISODES_FOR_TARGET
 from aclearn.policies import Architecture
 from aclearn.policies.cuda_stream import CudaStream

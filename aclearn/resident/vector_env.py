@@ -9,15 +9,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
+from aclearn.envs.vector_env import VectorEnv
 from aclearn.errors import EnvironmentFailure
 from aclearn.resident import make
 from aclearn.types import OBSERVATION, EnvStep
 from aclearn.types.observation_spec import Observations
 
 
-class ResidentVectorEnv:
-    """As `VectorEnv`, on the CPU; thousands of environments in one actor.
+class ResidentVectorEnv(VectorEnv):
+    """Resident environments on the CPU; thousands in one actor.
 
     Args:
         name: of ours, or `module:NAME`.
@@ -48,12 +50,12 @@ class ResidentVectorEnv:
         self._dtype = torch.float32 if self.spec.action.numbers else torch.int64
         self._reached: tuple[Tensor, ...] = ()
 
+    @override
     def reset(self, seed: int | None = None) -> Observations:
-        """As `VectorEnv.reset`."""
         return {OBSERVATION: self._envs.reset(seed).numpy().copy()}
 
+    @override
     def send(self, actions: NDArray[Any]) -> None:
-        """As `VectorEnv.send`; the step is made at once."""
         expected = (self.num_envs, *self.spec.action.shape)
         if actions.shape != expected:
             raise ValueError(f"actions: expected shape {expected}, got {actions.shape}")
@@ -61,8 +63,8 @@ class ResidentVectorEnv:
             raise ValueError(f"actions: expected {self.spec.action}, got {actions.tolist()}")
         self._reached = self._envs.step(torch.from_numpy(actions).to(self._dtype))
 
+    @override
     def recv(self) -> EnvStep:
-        """As `VectorEnv.recv`; raises where a number is out of range."""
         self._envs.take_sums()
         observations, rewards, terminated, truncated = (t.numpy().copy() for t in self._reached)
         reset = ~self._envs.buffers.valid[0].numpy()
@@ -78,14 +80,14 @@ class ResidentVectorEnv:
         )
 
     @property
+    @override
     def picture_rate(self) -> float:
-        """As `VectorEnv.picture_rate`, without use here."""
         return 0.0
 
+    @override
     def picture(self) -> Any:
-        """Raise `EnvironmentFailure`: kernels draw nothing."""
         raise EnvironmentFailure("resident environments have no pictures")
 
+    @override
     def close(self) -> None:
-        """As `VectorEnv.close`."""
         self._envs.close()

@@ -8,8 +8,8 @@ import numpy as np
 
 from aclearn.control.directives import SetWorkers
 from services.policy.client import make_policy_client
-from services.policy.factory import architecture_of
-from services.predictor.server import PredictorServer, make_queue, most_rows, request_bytes
+from services.policy.factory import architecture_of, unroll_spec_of
+from services.predictor.server import PredictorServer, make_queue, request_bytes
 from services.role.context import RoleContext
 from services.role.loop import MonitoredRole, Role
 from services.role.seeds import Use
@@ -19,7 +19,7 @@ def make_predictor(context: RoleContext) -> Role:
     """Create one predictor."""
     config, spec = context.config, context.run.env_spec
     assert spec is not None  # the role needs an environment
-    architecture = architecture_of(config, spec).acting()
+    architecture, unrolls = architecture_of(config, spec).acting(), unroll_spec_of(config, spec)
     policy = make_policy_client(
         context,
         architecture,
@@ -34,14 +34,14 @@ def make_predictor(context: RoleContext) -> Role:
         assert policy.acting is not None  # a worker asks with its first batch
         return context.seeds(policy.acting.at.generation).generator(Use.PREDICTIONS, worker)
 
-    server, endpoint = context.serve("predictions", array_bytes=request_bytes(config, spec))
+    server, endpoint = context.serve("predictions", array_bytes=request_bytes(unrolls))
     predictor = PredictorServer(
         server,
         make_queue(config, context.clocks.decisions),
         lambda: policy.acting,
         architecture,
         generator=generator,
-        most_rows=most_rows(config, spec),
+        most_rows=unrolls.most_rows,
         parameters=config.actors.behaviour_parameters,
         explores=config.loss.acting == "epsilon",
         clock=context.clocks.decisions,

@@ -22,7 +22,7 @@ from aclearn.errors import WireError
 from aclearn.policies import Architecture
 from aclearn.rollout import PolicySnapshot
 from aclearn.telemetry import WaitMeter
-from aclearn.types import ActionSpec, EnvSpec, ObservationSpec
+from aclearn.types import ActionSpec, ObservationSpec, UnrollSpec
 from aclearn.wire import ActCancel, ActRequest, Envelope, Heartbeat, Server
 from services.predictor.core import make_step
 from services.predictor.outbox import Outbox
@@ -46,15 +46,10 @@ _RECENT = 1000
 _LAST_BATCH_WITHIN_S = 3.0
 
 
-def most_rows(config: Config, spec: EnvSpec) -> int:
-    """Observations of the largest request: an actor asks for one group of environments."""
-    return config.actors.envs_per_group * spec.agents
-
-
-def request_bytes(config: Config, spec: EnvSpec) -> int:
-    """Bytes of the arrays of the largest request."""
-    row = sum(leaf.nbytes for leaf in spec.observation.values())
-    return most_rows(config, spec) * (row + spec.action.mask_width + 4)  # and ε
+def request_bytes(spec: UnrollSpec) -> int:
+    """Bytes of the arrays of the largest request: an actor asks for one group of environments."""
+    row = sum(leaf.nbytes for leaf in spec.env.observation.values())
+    return spec.most_rows * (row + spec.env.action.mask_width + 4)  # and ε
 
 
 def check_request(request: ActRequest, spec: ObservationSpec, most: int) -> None:

@@ -110,16 +110,12 @@ def make_trainer(
 def _make_memory(
     config: Config, spec: EnvSpec, device: torch.device, generation: int
 ) -> ReplayMemory:
-    replay, unroll = config.replay, unroll_spec_of(config, spec)
+    unroll = unroll_spec_of(config, spec)
     return ReplayMemory(
         unroll,
         device,
-        size=replay.size,
-        max_bytes=replay.max_bytes,
-        n_steps=replay.n_steps,
+        config.replay,
         discount=config.loss.discount,
-        priority=replay.priority_exponent if replay.prioritised else 0.0,
-        importance=replay.importance_exponent,
         at_once=config.resident.envs or config.trainer.unrolls_per_batch * unroll.most_rows,
         seed=Seeds(config.run.seed, generation).number(Use.REPLAY),
     )

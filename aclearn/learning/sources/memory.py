@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aclearn.config import ReplayConfig
 from aclearn.errors import ConfigError
 from aclearn.learning.batch import Batch
 from aclearn.learning.sources.frame_columns import FrameColumns
@@ -41,12 +42,8 @@ class ReplayMemory:
     `device`, which allocates it at once; a CPU's grows as it is written.
 
     Args:
-        size: steps that are kept at most.
-        max_bytes: of the columns; the smaller of both bounds holds. The older frames of the first
-            stack of each episode that begins within a column come on top.
-        n_steps: rewards of a transition.
-        priority: exponent α of the errors; 0: every step is as likely, and nothing is weighted.
-        importance: exponent β of the weights against the priorities' bias.
+        config: the section `replay`. Beyond `max_bytes` come the older frames of the first stack of
+            each episode that begins within a column.
         at_once: largest B of a batch that is added.
 
     Attributes:
@@ -60,31 +57,22 @@ class ReplayMemory:
         self,
         spec: UnrollSpec,
         device: torch.device,
+        config: ReplayConfig,
         *,
-        size: int,
-        max_bytes: int,
-        n_steps: int = 1,
-        discount: float = 0.99,
-        priority: float = 0.0,
-        importance: float = 0.4,
+        discount: float,
         at_once: int = 1,
         seed: int = 0,
     ) -> None:
-        self.device = device
+        self.device, self._config, self._discount = device, config, discount
         self._length, leaves = spec.length, spec.env.observation
-        self._n_steps, self._discount = n_steps, discount
-        self._priority, self._importance = priority, importance
         shapes = _shapes(spec)
         column_bytes = sum(
             prod(shape) * torch.empty((), dtype=dtype).element_size()
             for shape, dtype in shapes.values()
         ) + sum(FrameColumns.column_bytes(leaf, spec.length) for leaf in leaves.values())
-        self.columns = min(size // spec.length, max_bytes // column_bytes)
-        for key, given, of_column in (
-            ("size", size, spec.length),
-            ("max_bytes", max_bytes, column_bytes),
-        ):
-            if given < at_once * of_column:
+        self.columns = min(config.size // spec.length, config.max_bytes // column_bytes)
+        for key, of_column in (("size", spec.length), ("max_bytes", column_bytes)):
+            if getattr(config, key) < at_once * of_column:
                 raise ConfigError(
                     f"replay.{key}: the memory must hold {at_once} unrolls of one environment, "
                     f"which come at a time; set it to {at_once * of_column} or more"
@@ -179,7 +167,7 @@ class ReplayMemory:
             new=new.unsqueeze(0),
             all_valid=True,
             discounts=(self._discount**lengths * ~terminated).float().unsqueeze(0),
-            weights=self._weights(first).unsqueeze(0) if self._priority else None,
+            weights=self._weights(first).unsqueeze(0) if self._config.prioritised else None,
             places=(writes * self._length + t).unsqueeze(0),
         )
         kept["drawn"].view(-1)[first] = True  # last: after an error none has left the memory
@@ -194,7 +182,7 @@ class ReplayMemory:
         places, errors = places.flatten(), errors.detach().flatten().double()
         leaves = places % len(self._tree.weights)
         there = (places // self._length >= self._written - self.columns) & errors.isfinite()
-        weights = (errors.abs() + _LEAST_ERROR) ** self._priority
+        weights = (errors.abs() + _LEAST_ERROR) ** self._config.priority_exponent
         weights = torch.where(there, weights, self._tree.weights[leaves])
         self._highest = torch.maximum(self._highest, weights.max())
         self._tree.set(leaves, weights)
@@ -273,7 +261,7 @@ class ReplayMemory:
 
     def _returns(self, first: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """Discounted sums of the next rewards, float32, and of how many steps."""
-        offsets = torch.arange(self._n_steps, device=first.device)
+        offsets = torch.arange(self._config.n_steps, device=first.device)
         ahead = torch.minimum(offsets, (self._length - 1 - t).unsqueeze(1))
         steps = first.unsqueeze(1) + ahead
         goes_on = ~self._kept["stops"].view(-1)[steps[:, :-1]]
@@ -284,7 +272,7 @@ class ReplayMemory:
 
     def _weights(self, leaves: Tensor) -> Tensor:
         """Importance weights (N P)^−β, the largest of them 1 (Schaul et al. 2016, algorithm 1)."""
-        weights = self._tree.weights[leaves] ** -self._importance
+        weights = self._tree.weights[leaves] ** -self._config.importance_exponent
         return (weights / weights.max()).float()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from aclearn.config import ReplayConfig
 from aclearn.errors import ConfigError
 from aclearn.learning import Batch
 from aclearn.learning.sources.memory import ReplayMemory
@@ -125,9 +126,9 @@ def expected(games: Games, place: int, n_steps: int) -> Expected:
     return Expected(rows[t], rows[at], steps[t], rewards, discount)
 
 
-def memory(columns: int = 7, **options) -> ReplayMemory:
-    settings = {"size": columns * T, "max_bytes": 2**30, "discount": DISCOUNT, "seed": 3}
-    return ReplayMemory(SPEC, CPU, **{**settings, **options})
+def memory(columns: int = 7, *, at_once: int = 1, seed: int = 3, **keys) -> ReplayMemory:
+    config = ReplayConfig(size=columns * T).model_copy(update=keys)
+    return ReplayMemory(SPEC, CPU, config, discount=DISCOUNT, at_once=at_once, seed=seed)
 
 
 @pytest.mark.parametrize("n_steps", [1, 3, 20])
@@ -170,7 +171,7 @@ def test_each_transition_is_that_of_the_lists(n_steps: int) -> None:
 
 
 def test_steps_are_drawn_in_proportion_to_their_errors() -> None:
-    games, kept = Games(5), memory(priority=0.6, importance=0.4)
+    games, kept = Games(5), memory(prioritised=True)
     for _ in range(3):
         kept.add(games.play())
     everything = kept.sample(4000)
@@ -207,7 +208,7 @@ def test_steps_are_drawn_in_proportion_to_their_errors() -> None:
 
 
 def test_a_saved_memory_continues() -> None:
-    games, kept, other = Games(7), memory(priority=0.5), memory(priority=0.5, seed=4)
+    games, kept, other = Games(7), memory(prioritised=True), memory(prioritised=True, seed=4)
     for _ in range(4):
         kept.add(games.play())
         drawn = kept.sample(20)

@@ -13,8 +13,8 @@ import torch
 
 from aclearn.config import ReplayConfig
 from aclearn.learning import Batch, Replay, ReplayMemory, StepAccount
-from aclearn.learning.sources import BatchSource
 from aclearn.learning.sources import replay as module
+from aclearn.learning.sources.source import BatchSource
 from aclearn.types import OBSERVATION, UnrollSpec
 from tests.support.env_specs import plain_spec
 
@@ -58,8 +58,7 @@ class Parts:
         self.account = StepAccount()
         self.inner = Inner(self.account)
         spec = UnrollSpec(plain_spec((2,), "float32", 2), T)
-        priority = 0.5 if self.config.prioritised else 0.0
-        memory = ReplayMemory(spec, CPU, size=T * columns, max_bytes=2**30, priority=priority)
+        memory = ReplayMemory(spec, CPU, self.config, discount=0.99)
         self.memory = memory
         self.source = Replay(self.inner, memory, self.account, self.config)
 
