@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.algorithms.actor_critic import ActorCriticConfig
+from aclearn.algorithms.actor_critic import ActorCritic, ActorCriticConfig
 from aclearn.config import CorrectorConfig, LossConfig, OptimiserConfig
 from aclearn.learning import (
     Batch,
@@ -45,10 +45,16 @@ BARS = {"rho_bar": 1.2, "c_bar": 0.8, "pg_rho_bar": 1.5, "lambda_": 0.7}
 UNCLIPPED = OptimiserConfig(max_grad_norm=0.0)
 
 
+class Frozen(ActorCritic):
+    """The actor-critic's loss with targets that all updates of a batch share."""
+
+    recomputes_targets = False
+
+
 class Make:
     """Parts of the learner's tests."""
 
-    images, residual, flat = IMAGES, RESIDUAL, FLAT
+    images, residual, flat, Frozen = IMAGES, RESIDUAL, FLAT, Frozen
     loss, bars, unclipped, cpu = LOSS, BARS, UNCLIPPED, CPU
 
     @staticmethod
@@ -98,6 +104,19 @@ class Make:
         with torch.no_grad():
             learner.network.policy.weight.mul_(60)
         return learner
+
+    @staticmethod
+    def outputs(learner: Learner, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """log π of every action `[T, B, A]` and V `[T+1, B]` by the weights, one row at a time."""
+        with torch.no_grad():
+            rows = [learner.network(row) for row in batch.observations[OBSERVATION]]
+        logits, values = (torch.stack(each) for each in zip(*rows, strict=True))
+        return logits[:-1].log_softmax(-1), values
+
+    @classmethod
+    def taken(cls, learner: Learner, batch: Batch) -> torch.Tensor:
+        """log π of the actions taken `[T, B]`."""
+        return cls.outputs(learner, batch)[0].gather(-1, batch.actions[..., None])[..., 0]
 
     @staticmethod
     def update(

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aclearn.algorithms.actor_critic import ActorCritic
 from aclearn.config import CorrectorConfig
 from aclearn.errors import ConfigError
 from aclearn.learning import gradient_worker as gradient_module
@@ -33,10 +32,6 @@ FUNCTIONS = {
     "q_lambda": q_lambda,
     "q_importance_sampling": importance_sampling,
 }
-
-
-class Frozen(ActorCritic):
-    recomputes_targets = False
 
 
 def objective_with(make, *correctors) -> Objective:
@@ -108,7 +103,7 @@ def test_the_gradient_is_that_of_the_loss_written_out(
     monkeypatch.setattr(gradient_module, "CHUNK_SAMPLES", chunk)
     objective = objective_with(make, {name: {"lambda": 0.9}}, "importance_sampling")
     if frozen:
-        objective = replace(objective, algorithm=Frozen())
+        objective = replace(objective, algorithm=make.Frozen())
     learner = make.learner(FLAT, objective=objective)
     batch = make.batch(FLAT, 7, 5, seed=3)
     if masks:
@@ -127,7 +122,7 @@ def test_values_of_forbidden_actions_are_in_no_target(make, ends_at) -> None:
     """The first action has a Q of -100 everywhere and is allowed nowhere; the others have 1."""
     T = 1 if ends_at is None else 3
     objective = objective_with(make, {"retrace": {"lambda": 0.9}}, "importance_sampling")
-    learner = make.learner(FLAT, objective=replace(objective, algorithm=Frozen()))
+    learner = make.learner(FLAT, objective=replace(objective, algorithm=make.Frozen()))
     with torch.no_grad():
         learner.network.q.weight.zero_()
         learner.network.q.bias.copy_(torch.tensor([-100.0, 1.0, 1.0, 1.0]))

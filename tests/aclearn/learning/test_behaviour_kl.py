@@ -7,20 +7,11 @@ import pytest
 import torch
 
 from aclearn.learning import gradient_worker as gradient_module
-from aclearn.types import OBSERVATION
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     logits = logits.astype(np.float64)
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-
-
-def target_log_probs(learner, batch) -> np.ndarray:
-    """log π of every action, [T, B, A]."""
-    leaf = batch.observations[OBSERVATION][:-1]
-    with torch.no_grad():
-        logits, _ = learner.network(leaf.flatten(0, 1))
-    return log_softmax(logits.numpy()).reshape(*leaf.shape[:2], -1)
 
 
 @pytest.mark.parametrize("chunk", [10, 10_000])
@@ -30,7 +21,7 @@ def test_the_divergence_is_that_of_the_recorded_parameters(make, monkeypatch, ch
     logits = np.random.default_rng(1).normal(size=(7, 5, 4)).astype(np.float32)
     logits[~batch.valid.numpy()] = np.nan
     recorded = make.replace(batch, behaviour_parameters=torch.from_numpy(logits))
-    pi, mu = target_log_probs(learner, batch), log_softmax(logits)
+    pi, mu = make.outputs(learner, batch)[0].double().numpy(), log_softmax(logits)
     total = 0.0
     for t, b in zip(*np.nonzero(batch.valid.numpy()), strict=True):
         total += sum(np.exp(mu[t, b, a]) * (mu[t, b, a] - pi[t, b, a]) for a in range(4))
@@ -41,10 +32,8 @@ def test_the_divergence_is_that_of_the_recorded_parameters(make, monkeypatch, ch
 
 def test_without_parameters_it_is_estimated_from_the_actions_taken(make) -> None:
     batch, learner = make.batch(make.flat, 7, 5, seed=3), make.learner(make.flat)
-    log_pi = np.take_along_axis(
-        target_log_probs(learner, batch), batch.actions.numpy()[..., None], 2
-    )[..., 0]
-    log_rho = (log_pi - batch.behaviour_log_prob.numpy())[batch.valid.numpy()]
+    log_pi = make.taken(learner, batch)
+    log_rho = (log_pi - batch.behaviour_log_prob)[batch.valid].double().numpy()
     metrics = make.update(learner, batch).metrics
     expected = np.mean(np.exp(log_rho) - 1.0 - log_rho)
     assert metrics["behaviour_kl_estimate"] == pytest.approx(expected, rel=1e-4)
@@ -54,10 +43,7 @@ def test_without_parameters_it_is_estimated_from_the_actions_taken(make) -> None
 
 def test_on_policy_it_vanishes_and_no_ratio_overflows_it(make) -> None:
     batch, learner = make.batch(make.flat, 4, 3, seed=17), make.learner(make.flat)
-    taken = np.take_along_axis(
-        target_log_probs(learner, batch), batch.actions.numpy()[..., None], 2
-    )[..., 0]
-    on_policy = make.replace(batch, behaviour_log_prob=torch.from_numpy(taken.astype(np.float32)))
+    on_policy = make.replace(batch, behaviour_log_prob=make.taken(learner, batch))
     assert 0.0 <= make.update(learner, on_policy).metrics["behaviour_kl_estimate"] < 1e-9
     far = make.replace(batch, behaviour_log_prob=batch.behaviour_log_prob - 200.0)
     report = make.update(make.learner(make.flat), far)  # ρ beyond float32

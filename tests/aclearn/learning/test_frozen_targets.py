@@ -13,7 +13,6 @@ from aclearn.config import OptimiserConfig
 from aclearn.learning import Batch
 from aclearn.learning import gradient_worker as gradient_module
 from aclearn.learning.surrogate import Surrogate
-from aclearn.types import OBSERVATION
 from correctors import Correction, importance_weights, vtrace
 
 OPTIMISER = OptimiserConfig(learning_rate=0.05, max_grad_norm=0.0)
@@ -42,15 +41,6 @@ class Spy(Loss):
         return ActorCritic()(batch, outputs, correction, config)
 
 
-def log_probs_and_values(learner, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log π(a) `[T, B]` and V `[T+1, B]` by the learner's weights, one row at a time."""
-    with torch.no_grad():
-        rows = [learner.network(row) for row in batch.observations[OBSERVATION]]
-    logits = torch.stack([row[0] for row in rows])[:-1]
-    taken = torch.log_softmax(logits, -1).gather(-1, batch.actions[..., None])[..., 0]
-    return taken, torch.stack([row[1] for row in rows])
-
-
 def epochs(make, spy: Spy, *, minibatches: int = 1, passes: int = 3):
     """Learn from one batch as a trainer does; returns the batch, the first output, the reports."""
     ours = make.objective()
@@ -58,7 +48,7 @@ def epochs(make, spy: Spy, *, minibatches: int = 1, passes: int = 3):
         make.flat, objective=Surrogate(spy, ours.config, ours.chain), optimiser=OPTIMISER
     )
     batch = make.batch(make.flat, 5, 4, seed=1)
-    first = log_probs_and_values(learner, batch)
+    first = make.taken(learner, batch), make.outputs(learner, batch)[1]
     worker = learner.make_worker()
     prepared = learner.prepare(batch, worker)
     reports = [

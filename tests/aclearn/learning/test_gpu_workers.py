@@ -47,13 +47,9 @@ def test_a_batch_through_pinned_memory_has_the_gradient_that_the_cpu_finds(make)
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-5)
 
 
-class _Frozen(ActorCritic):
-    recomputes_targets = False
-
-
-@pytest.mark.parametrize("loss", [ActorCritic(), _Frozen()])
-def test_parts_of_a_batch_and_several_uses_learn_what_the_cpu_learns(make, loss) -> None:
-    learned = []
+@pytest.mark.parametrize("frozen", [False, True])
+def test_parts_of_a_batch_and_several_uses_learn_what_the_cpu_learns(make, frozen) -> None:
+    learned, loss = [], make.Frozen() if frozen else ActorCritic()
     objective = make.replace(make.objective(), algorithm=loss)
     for device in ("cpu", "cuda"):
         learner = make.learner(

@@ -224,14 +224,12 @@ def test_nothing_after_the_end_of_an_episode_changes_its_gradient(make, kind) ->
 def test_on_policy_data_are_worth_all_their_steps(make) -> None:
     batch = make.batch(make.flat, 4, 3, seed=17)
     learner = make.learner(make.flat)
-    with torch.no_grad():
-        logits, _ = learner.network(batch.observations[OBSERVATION][:-1].flatten(0, 1))
-        taken = torch.log_softmax(logits, -1).view(4, 3, -1).gather(2, batch.actions[..., None])
-    on_policy = make.replace(batch, behaviour_log_prob=taken[..., 0] + 0.01)
+    taken = make.taken(learner, batch)
+    on_policy = make.replace(batch, behaviour_log_prob=taken + 0.01)
     report = make.update(learner, on_policy)
     assert report.metrics["effective_sample_share"] == pytest.approx(1.0, rel=1e-4)
     assert report.metrics["clipped_rho_share"] == 0.0
-    halves = taken[..., 0].clone()
+    halves = taken.clone()
     halves[:, 0] -= float(np.log(3.0))  # ρ = 3 in one of three environments, 1 in the others
     report = make.update(make.learner(make.flat), make.replace(batch, behaviour_log_prob=halves))
     threes = int(batch.valid[:, 0].sum())

@@ -8,23 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.algorithms.actor_critic import ActorCritic
 from aclearn.config import CorrectorConfig
 from aclearn.learning import gradient_worker as gradient_module
 from aclearn.learning import make_objective
-from aclearn.types import OBSERVATION
 from correctors import vtrace
-
-
-class Frozen(ActorCritic):
-    recomputes_targets = False
 
 
 def learner_with(make, *correctors, frozen=False):
     configs = [CorrectorConfig.model_validate(each) for each in correctors]
     objective = make_objective(make.loss, configs, behaviour_parameters=True)
     if frozen:
-        objective = replace(objective, algorithm=Frozen())
+        objective = replace(objective, algorithm=make.Frozen())
     return make.learner(make.flat, objective=objective)
 
 
@@ -33,13 +27,6 @@ def gradient_with(make, batch, *correctors, frozen=False):
     prepared = learner.prepare(batch, learner.own_worker)
     report = make.update(learner, prepared)
     return make.gradient(learner), report.metrics
-
-
-def log_probs(learner, batch) -> torch.Tensor:
-    """log π of every action, [T, B, A]."""
-    with torch.no_grad():
-        rows = [learner.network(row)[0] for row in batch.observations[OBSERVATION][:-1]]
-    return torch.stack(rows).log_softmax(-1)
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -51,7 +38,7 @@ def test_states_beyond_the_kl_bound_have_no_part_in_the_gradient(
     batch = make.batch(make.flat, 7, 5, seed=3)
     logits = torch.from_numpy(np.random.default_rng(1).normal(size=(7, 5, 4)).astype(np.float32))
     batch = make.replace(batch, behaviour_parameters=logits)
-    log_pi = log_probs(learner_with(make), batch)
+    log_pi = make.outputs(learner_with(make), batch)[0]
     kl = (log_pi.exp() * (log_pi - logits.log_softmax(-1))).sum(-1)
     bound = float(kl[batch.valid].median())
     kept = kl <= bound + 1e-5
@@ -70,9 +57,7 @@ def test_states_beyond_the_kl_bound_have_no_part_in_the_gradient(
 def test_epsilon_weighs_each_action_by_its_probability_under_pi(make) -> None:
     batch = make.batch(make.flat, 7, 5, seed=3)
     learner = learner_with(make, "no_correction", {"epsilon_correction": {"epsilon": 0.5}})
-    log_pi = log_probs(learner, batch).gather(2, batch.actions[..., None])[..., 0]
-    with torch.no_grad():
-        values = torch.stack([learner.network(row)[1] for row in batch.observations[OBSERVATION]])
+    log_pi, (_, values) = make.taken(learner, batch), make.outputs(learner, batch)
     on_policy = vtrace(
         values=values[:-1],
         next_values=values[1:],

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.algorithms.actor_critic import ActorCritic
 from aclearn.config import LossConfig, validated
 from aclearn.config.loss import default_correctors
 from aclearn.learning import make_objective
@@ -15,19 +14,13 @@ from aclearn.types import OBSERVATION
 from tests.support.architectures import altered
 
 
-class Frozen(ActorCritic):
-    """The same loss with targets that all updates of a batch share."""
-
-    recomputes_targets = False
-
-
 def learner_of(make, *, critic="v", frozen=False, rewards_by=500.0, **options):
     """A learner that normalises returns, and a batch of large rewards."""
     given = {"normalise_returns": True, "critic": critic, "separate_value": critic == "v"}
     architecture = altered(make.flat, **given)
     objective = make.objective(make.loss.model_copy(update={"normalise_returns": True}))
     if frozen:
-        objective = make.replace(objective, algorithm=Frozen())
+        objective = make.replace(objective, algorithm=make.Frozen())
     batch = make.batch(architecture, 5, 4, seed=1)
     batch = make.replace(batch, rewards=rewards_by * batch.rewards - 1000.0)
     return make.learner(architecture, objective=objective, **options), batch

@@ -38,18 +38,6 @@ def test_every_stacked_observation_of_an_unroll_can_be_drawn() -> None:
     assert all((o[0] == o[0, 0, 0]).all() and (o[1] == o[1, 0, 0]).all() for o in got)
 
 
-def test_as_many_as_asked_for_are_drawn_without_repetition() -> None:
-    recent = RecentObservations(STACKS, seed=3)
-    recent.add(images(0))
-    drawn = set()
-    for _ in range(40):
-        got = recent.sample(2).observations[OBSERVATION]
-        pairs = [(int(o[0, 0, 0]), int(o[1, 0, 0])) for o in got]
-        assert len(set(pairs)) == 2
-        drawn |= set(pairs)
-    assert len(drawn) == T * B
-
-
 def test_only_the_newest_unrolls_are_kept() -> None:
     recent = RecentObservations(STACKS)
     for start in (0, *range(40, 56, 2)):  # the frames of the newest begin with even numbers

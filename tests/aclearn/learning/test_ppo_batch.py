@@ -14,7 +14,6 @@ from aclearn.learning import Batch, make_objective
 from aclearn.learning import gradient_worker as gradient_module
 from aclearn.learning.advantages import standardised
 from aclearn.learning.target_network import TargetNetwork
-from aclearn.types import OBSERVATION
 from correctors import Correction
 from tests.support.architectures import altered
 
@@ -25,15 +24,6 @@ T, B = 6, 4
 def learner_of(make, config: PPOConfig):
     objective = make_objective(config, default_correctors(config))
     return make.learner(make.flat, objective=objective, optimiser=OPTIMISER)
-
-
-def outputs(learner, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log π(a) `[T, B]` and V `[T+1, B]` by the learner's weights."""
-    with torch.no_grad():
-        rows = [learner.network(row) for row in batch.observations[OBSERVATION]]
-    logits = torch.stack([row[0] for row in rows])[:-1]
-    taken = torch.log_softmax(logits, -1).gather(-1, batch.actions[..., None])[..., 0]
-    return taken, torch.stack([row[1] for row in rows])
 
 
 def gae(batch: Batch, values: np.ndarray, discount: float, lambda_: float) -> np.ndarray:
@@ -57,7 +47,7 @@ def test_on_policy_the_frozen_targets_are_those_of_gae(make, normalised) -> None
     config = PPOConfig(discount=0.9, normalise_advantages=normalised)
     learner = learner_of(make, config)
     batch = make.batch(make.flat, T, B, seed=2)
-    log_probs, values = outputs(learner, batch)
+    log_probs, (_, values) = make.taken(learner, batch), make.outputs(learner, batch)
     batch = make.replace(batch, behaviour_log_prob=log_probs)
     frozen = learner.prepare(batch, learner.own_worker).frozen
     # PPO's usual λ is 0.95
@@ -132,7 +122,7 @@ def test_impact_freezes_by_the_target_network_which_a_checkpoint_has(make) -> No
         {f"weights/{name}": array for name, array in learner.tensors().items()}
     )
     probe = make.batch(make.flat, T, B, seed=4)
-    log_probs, values = outputs(learner, probe)
+    log_probs, (_, values) = make.taken(learner, probe), make.outputs(learner, probe)
 
     def frozen_log_probs(each) -> torch.Tensor:
         return each.prepare(probe, each.own_worker).frozen.log_probs
@@ -143,7 +133,7 @@ def test_impact_freezes_by_the_target_network_which_a_checkpoint_has(make) -> No
 
     for seed in range(3):
         update(learner, seed)
-    assert not torch.allclose(outputs(learner, probe)[0], log_probs, atol=1e-3)
+    assert not torch.allclose(make.taken(learner, probe), log_probs, atol=1e-3)
     torch.testing.assert_close(frozen_log_probs(learner), log_probs, rtol=1e-4, atol=1e-5)
     frozen = learner.prepare(probe, learner.own_worker).frozen
     torch.testing.assert_close(frozen.values, values[:-1], rtol=1e-4, atol=1e-5)
@@ -154,7 +144,7 @@ def test_impact_freezes_by_the_target_network_which_a_checkpoint_has(make) -> No
     assert torch.equal(frozen_log_probs(loaded), frozen_log_probs(learner))
     for each in (learner, loaded):
         update(each, 5)
-    newest, _ = outputs(learner, probe)
+    newest = make.taken(learner, probe)
     torch.testing.assert_close(frozen_log_probs(learner), newest, rtol=1e-4, atol=1e-5)
     assert torch.equal(frozen_log_probs(loaded), frozen_log_probs(learner))
 

@@ -19,34 +19,66 @@ from tests.support.warm_ups import WarmUps  # noqa: E402
 _T, _N = 24, 2500
 
 
+class Game:
+    """Environments, and a policy for them."""
+
+    def __init__(self, name: str = "CartPole", *, squash: bool = False, **options) -> None:
+        self.env = resident.find_env(name)
+        self.spec = self.env.spec(squash=squash)
+        options = {"hidden": (8,), **options}
+        self.architecture = build_architecture(
+            "mlp", self.spec.observation, self.spec.action, **options
+        )
+        self.network = PolicyNetwork(self.architecture, seed=4)
+        self.weights = dict(self.network.named_parameters())
+        self._squash = squash
+
+    def envs(self, count: int = _N):
+        """New ones, at their first observations."""
+        made = resident.ResidentEnvs(
+            self.env, envs=count, device="cpu", steps=_T, seed=5, threads=2, squash=self._squash
+        )
+        made.reset()
+        return made
+
+    def outputs(self, envs) -> torch.Tensor:
+        """The policy's parameters `[T, N, P]` of what the environments showed."""
+        with torch.no_grad():
+            parameters, _ = self.network(envs.buffers.observations[:-1].flatten(0, 1))
+        return parameters.unflatten(0, (_T, -1))
+
+    def log_probs(self, envs) -> torch.Tensor:
+        """The learner's, of the actions taken."""
+        policy = torch_distribution_of(self.spec.action)(self.outputs(envs))
+        return policy.log_prob(envs.buffers.actions)
+
+
+def assert_same(found: list[tuple]) -> None:
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
 @pytest.mark.parametrize(
     ("name", "activation"), [("CartPole", "relu"), ("Pendulum", "tanh")], ids=("choice", "number")
 )
 def test_the_kernel_and_torch_take_the_same_actions(name: str, activation: str) -> None:
-    env = resident.find_env(name)
-    action = env.spec().action
-    architecture = build_architecture(
-        "mlp", env.spec().observation, action, hidden=(32, 17), activation=activation
-    )
-    network = PolicyNetwork(architecture, seed=4)
-    for parameter in network.parameters():  # a policy that is far from uniform
+    game = Game(name, hidden=(32, 17), activation=activation)
+    for parameter in game.network.parameters():  # a policy that is far from uniform
         parameter.data.add_(
             0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
         )
-    weights = dict(network.named_parameters())
-    records = []
+    played = []
     for in_kernel in (False, True):
-        envs = resident.ResidentEnvs(env, envs=_N, device="cpu", steps=_T, seed=5, threads=2)
-        envs.reset()
-        rollout = PolicyRollout(envs, architecture, in_kernel=in_kernel)
-        rollout.refresh(weights)
+        envs = game.envs()
+        rollout = PolicyRollout(envs, game.architecture, in_kernel=in_kernel)
+        rollout.refresh(game.weights)
         for _ in range(2):  # the second begins where the first ended
             last = envs.buffers.observations[_T].clone()
             rollout.run()
         assert torch.equal(envs.buffers.observations[0], last)
-        records.append(envs.buffers)
+        played.append(envs)
         envs.close()
-    torch_, kernel = records
+    torch_, kernel = records = [envs.buffers for envs in played]
     # rounding may tip an action and with it the rest of an episode: of a few in 2500 at most
     same = (torch_.actions.reshape(_T, _N, -1) - kernel.actions.reshape(_T, _N, -1)).abs() < 1e-3
     whole = same.all(-1).all(0)
@@ -55,48 +87,31 @@ def test_the_kernel_and_torch_take_the_same_actions(name: str, activation: str) 
         both = (getattr(each, field)[:, whole] for each in records)
         torch.testing.assert_close(*both, atol=2e-3, rtol=1e-3)
 
-    # and their log-probabilities are those of the learner
-    for record in records:
-        with torch.no_grad():
-            parameters, _ = network(record.observations[:-1].flatten(0, 1))
-        policy = torch_distribution_of(action)(parameters.unflatten(0, (_T, _N)))
-        log_probs = policy.log_prob(record.actions)
-        torch.testing.assert_close(log_probs, record.log_probs, atol=1e-4, rtol=1e-4)
+    for envs in played:
+        torch.testing.assert_close(
+            game.log_probs(envs), envs.buffers.log_probs, atol=1e-4, rtol=1e-4
+        )
 
 
 def test_the_runs_before_a_capture_leave_no_trace() -> None:
-    env = resident.find_env("CartPole")
-    architecture = build_architecture("mlp", env.spec().observation, env.spec().action, hidden=(8,))
-    weights = dict(PolicyNetwork(architecture, seed=4).named_parameters())
-    found = []
+    game, found = Game(), []
     for stream in (None, WarmUps()):
-        envs = resident.ResidentEnvs(env, envs=30, device="cpu", steps=_T, seed=5)
-        envs.reset()
-        rollout = PolicyRollout(envs, architecture, stream=stream)
-        rollout.refresh(weights)
+        envs = game.envs(30)
+        rollout = PolicyRollout(envs, game.architecture, stream=stream)
+        rollout.refresh(game.weights)
         rollout.run()
         rollout.run()
         found.append((envs.take_sums(), envs.steps, *vars(envs.buffers).values()))
-    for one, other in zip(*found, strict=True):
-        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+    assert_same(found)
 
 
 def test_a_stopped_rollout_leaves_no_trace() -> None:
-    env = resident.find_env("Pendulum")
-    spec = env.spec(squash=True)
-    architecture = build_architecture(
-        "mlp", spec.observation, spec.action, hidden=(8,), critic="action"
-    )
-    weights = dict(PolicyNetwork(architecture, seed=4).named_parameters())
-    found = []
+    game, found = Game("Pendulum", squash=True, critic="action"), []
     for stops in (False, True):
-        envs = resident.ResidentEnvs(
-            env, envs=_N, device="cpu", steps=_T, seed=5, threads=2, squash=True
-        )
-        envs.reset()
+        envs = game.envs()
         noise = OrnsteinUhlenbeckNoise(envs, std=0.1, damping=0.2)
-        rollout = PolicyRollout(envs, architecture, noise=noise)
-        rollout.refresh(weights)
+        rollout = PolicyRollout(envs, game.architecture, noise=noise)
+        rollout.refresh(game.weights)
         rollout.run()
         envs.take_sums()
         if stops:
@@ -107,8 +122,7 @@ def test_a_stopped_rollout_leaves_no_trace() -> None:
         rollout.run()
         found.append((envs.take_sums(), envs.steps, noise.noise, *vars(envs.buffers).values()))
         envs.close()
-    for one, other in zip(*found, strict=True):
-        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+    assert_same(found)
 
 
 def test_what_the_kernel_cannot_compute_is_left_to_torch() -> None:
@@ -122,48 +136,32 @@ def test_what_the_kernel_cannot_compute_is_left_to_torch() -> None:
 
 
 def test_statistics_of_observations_are_not_rounded_with_the_weights() -> None:
-    env = resident.find_env("CartPole")
-    architecture = build_architecture(
-        "mlp", env.spec().observation, env.spec().action, hidden=(8,), normalise_observations=True
-    )
-    network = PolicyNetwork(architecture, seed=4)
-    weights = dict(network.named_parameters())
+    game = Game(normalise_observations=True)
+    weights = game.weights
     weights["input.mean"].copy_(torch.tensor([1e-3, 2.002, 3.003, 1000.3]))
     weights["input.std"].copy_(torch.tensor([1e-3, 1.001, 3e-30, 10.03]))
     weights["policy.weight"].data.mul_(60.0)
-    envs = resident.ResidentEnvs(env, envs=50, device="cpu", steps=_T, seed=5, threads=2)
-    envs.reset()
-    rollout = PolicyRollout(envs, architecture, dtype=torch.bfloat16)
+    envs = game.envs(50)
+    rollout = PolicyRollout(envs, game.architecture, dtype=torch.bfloat16)
     rollout.refresh(weights)
     rollout.run()
     rounded = {name: weight.data.bfloat16().float() for name, weight in weights.items()}
     rounded |= {name: weights[name].data for name in ("input.mean", "input.std")}
     for name, weight in rounded.items():
         weights[name].data = weight
-    record = envs.buffers
-    with torch.no_grad():
-        parameters, _ = network(record.observations[:-1].flatten(0, 1))
-    policy = torch_distribution_of(env.spec().action)(parameters.unflatten(0, (_T, 50)))
-    torch.testing.assert_close(policy.log_prob(record.actions), record.log_probs)
+    torch.testing.assert_close(game.log_probs(envs), envs.buffers.log_probs)
     envs.close()
 
 
 def test_epsilon_greedy_takes_the_best_action_or_any_with_the_probability_recorded() -> None:
-    env = resident.find_env("CartPole")
-    architecture = build_architecture(
-        "mlp", env.spec().observation, env.spec().action, hidden=(8,), critic="dueling"
-    )
-    network = PolicyNetwork(architecture, seed=4)
-    envs = resident.ResidentEnvs(env, envs=_N, device="cpu", steps=_T, seed=5, threads=2)
-    envs.reset()
+    game = Game(critic="dueling")
+    envs = game.envs()
     epsilon = torch.where(torch.arange(_N) % 2 == 0, 0.0, 0.4)
-    rollout = PolicyRollout(envs, architecture, epsilon=epsilon)
-    rollout.refresh(dict(network.named_parameters()))
+    rollout = PolicyRollout(envs, game.architecture, epsilon=epsilon)
+    rollout.refresh(game.weights)
     rollout.run()
     buffers = envs.buffers
-    with torch.no_grad():
-        values, _ = network(buffers.observations[:-1].flatten(0, 1))
-    best = buffers.actions == values.view(_T, _N, 2).argmax(2)
+    best = buffers.actions == game.outputs(envs).argmax(2)
     taken = buffers.valid
     assert best[:, ::2][taken[:, ::2]].all()
     share = best[:, 1::2][taken[:, 1::2]].float().mean()

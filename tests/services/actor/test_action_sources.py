@@ -119,15 +119,6 @@ def test_of_two_policies_each_acts_where_it_is_to_with_its_own_probability(tools
     assert original.closed and chosen().chains == ("int8>onnx",)
 
 
-def test_groups_keep_their_observations_apart(tools) -> None:
-    local = Local(tools)
-    local.become(PolicyVersion(0, 1), [1, 1])
-    for group, size in [(0, 2), (1, 5)]:
-        local.actions.request(group, ActInput({OBSERVATION: np.zeros((size, 3), np.float32)}))
-    assert len(local.actions.take(1, 0.0).actions) == 5
-    assert len(local.actions.take(0, 0.0).actions) == 2
-
-
 def test_an_actor_waits_for_its_first_weights(tools) -> None:
     local = Local(tools, weights_at_look=3)
     local.actions.request(0, ActInput({OBSERVATION: np.zeros((1, 3), np.float32)}))

@@ -7,7 +7,6 @@ import threading
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
 from aclearn.rollout import PolicySnapshot
 from aclearn.types import (
@@ -17,22 +16,6 @@ from aclearn.types import (
 from aclearn.wire import ActRequest
 from services.predictor.outbox import Outbox
 from tests.support.predicting import act_request, pending_of
-
-
-def test_the_number_of_workers_follows_the_wish(serving) -> None:
-    serving.start(workers=2)
-
-    def living() -> int:
-        return sum(t.name.startswith("predictor-") for t in threading.enumerate())
-
-    assert living() == 2
-    for count in (4, 1, 3):
-        serving.predictor.resize(count)
-        serving.tools.wait_until(lambda count=count: living() == count, f"{count} workers live")
-        serving.tools.wait_until(lambda count=count: serving.workers() == count, "it says so")
-    actor = serving.actor(0)
-    assert actor.send(act_request(2, 9))
-    assert serving.reply_to(actor).request == 9
 
 
 def _fails_at(value: float, executable) -> SimpleNamespace:
@@ -66,19 +49,6 @@ def test_a_batch_that_fails_is_counted_and_the_worker_goes_on(serving, caplog) -
     assert "a kernel that does not work" in caplog.text
 
 
-def test_three_failures_in_a_row_stop_the_predictor_with_the_last_traceback(serving) -> None:
-    serving.acting = PolicySnapshot(
-        _fails_at(666.0, serving.acting.executable), PolicyVersion(0, 1)
-    )
-    serving.start(max_batch=1, workers=2)
-    actor = serving.actor(0)
-    for number in range(3):
-        assert actor.send(_poison(number))
-    with pytest.raises(RuntimeError, match="3 steps of predictor workers in a row") as error:
-        serving.until(lambda: False, "the predictor gives up")
-    assert isinstance(error.value.__cause__, ZeroDivisionError)
-
-
 def test_a_reply_names_the_policy_that_computed_it_though_another_came_meanwhile(serving) -> None:
     began, goes_on = threading.Event(), threading.Event()
     old = serving.acting.executable
@@ -100,23 +70,6 @@ def test_a_reply_names_the_policy_that_computed_it_though_another_came_meanwhile
     first, second = serving.reply_to(actor), serving.reply_to(actor)
     assert (first.request, first.version, first.chain) == (1, 1, "old")
     assert (second.request, second.version, second.chain) == (2, 2, "new")
-
-
-def test_several_workers_compute_at_the_same_time(serving) -> None:
-    together = threading.Barrier(3)
-    plain = serving.acting.executable
-
-    def step(observations, state):
-        together.wait(serving.tools.deadline_s)  # passes only when three are here
-        return plain.step(observations, state)
-
-    serving.acting = PolicySnapshot(SimpleNamespace(step=step), PolicyVersion(0, 1))
-    serving.start(max_batch=1, workers=3)
-    actor = serving.actor(0)
-    for number in range(3):
-        assert actor.send(act_request(1, number))
-    assert {serving.reply_to(actor).request for _ in range(3)} == {0, 1, 2}
-    assert serving.counter("worker_failures") == 0
 
 
 def test_a_batch_in_the_outbox_ends_the_wait_at_the_socket(serving) -> None:
