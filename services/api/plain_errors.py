@@ -40,11 +40,7 @@ def _in_python(text: object) -> object:
 
 
 def at_least(name: str, value: Any, least: int) -> int:
-    """The argument as an int.
-
-    Raises:
-        ArgumentError: it is no whole number, or below its least value.
-    """
+    """The argument as an int; `ArgumentError` unless it is a whole number of at least `least`."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -55,11 +51,7 @@ def at_least(name: str, value: Any, least: int) -> int:
 
 
 def as_path(name: str, value: Any) -> Path:
-    """The argument as a path.
-
-    Raises:
-        ArgumentError: it is none.
-    """
+    """The argument as a path; `ArgumentError` if it is none."""
     if not isinstance(value, str | Path):
         raise ArgumentError(f"{name}: expected a path, got {kind_of(value)}")
     return Path(value)

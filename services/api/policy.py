@@ -82,10 +82,6 @@ class Policy:
     ) -> dict[str, NDArray[np.float32] | tuple[NDArray[np.float32], ...]]:
         """The parameters of the distribution of actions, by name.
 
-        Args:
-            observation: as of `act`.
-            mask: as of `act`.
-
         Returns:
             `probabilities` of choices: an array `[A]` for a single one, else a tuple with an array
             for each. `mean` and `std` of numbers `[n]`, before the bounds: −1 and 1 stand for the
@@ -124,9 +120,6 @@ class Policy:
 
         It is the expected discounted return; of a critic of action values (`policy.critic: q`) the
         mean over the policy's actions, without a mask.
-
-        Args:
-            observation: as of `act`.
 
         Returns:
             A float; for a batch `[B]` float32.

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 class Run:
     """A run's folder, of a run that is running or over; each attribute reads the files.
 
-    Args:
-        path: of the run folder.
-
     Attributes:
         path: the same, absolute.
 

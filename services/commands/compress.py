@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from compress import (
-    Artifact,
-)
+from compress import Artifact
 from services.commands.offline_compression import (
     BATCH_SIZES,
     SEED,
@@ -30,7 +28,6 @@ class WayToAct:
     """One way to run the policy.
 
     Attributes:
-        artifact: with bytes, latencies and fidelity.
         returns: of its greedy episodes; empty when none were played.
     """
 
@@ -51,9 +48,6 @@ def compress_run(
 
     Args:
         words: the chain, e.g. "prune=0.5,int8"; "onnx" is added if it names no runtime.
-        episodes: greedy episodes to play with each.
-        passes: number of compressions in a row; a student trains in each.
-        best: the best checkpoint instead of the newest.
 
     Raises:
         AclearnError: the run or the chain cannot be used.

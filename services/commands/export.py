@@ -15,11 +15,7 @@ from aclearn.rollout import Executable
 from aclearn.runs import check_file, write_file
 from aclearn.types import ActionSpec, Visited
 from aclearn.types.nested import at
-from compress import (
-    Artifact,
-    ChainError,
-    RefusedArtifact,
-)
+from compress import Artifact, ChainError, RefusedArtifact
 from compress.artifact import LEAST_SCALE
 from compress.export import export_onnx, run_onnx
 from compress.graphs.int8_reference import integer_parameters
@@ -96,10 +92,7 @@ def _check_model(
     graph, tensors, observations = artifact.graph, artifact.tensors, visited.observations
     expected: NDArray[Any]
     if graph.precision == "int8":
-        expected, share = (
-            integer_parameters(graph, tensors, observations),
-            _INT8_TOLERANCE,
-        )
+        expected, share = integer_parameters(graph, tensors, observations), _INT8_TOLERANCE
     else:
         expected, share = torch_parameters(graph, tensors, observations), _TOLERANCE
     outputs = run_onnx(model, observations, visited.masks)

@@ -103,19 +103,6 @@ def new(
     force: ForceOption = False,
 ) -> None:
     """Write a commented configuration and an environment of your own to edit."""
-    for text in write_project(directory, env, force=force):
-        typer.echo(text)
-
-
-def write_project(directory: Path, env: str | None = None, *, force: bool = False) -> list[str]:
-    """Write config.yaml and, unless the environment cannot be wrapped, my_env.py.
-
-    Returns:
-        Lines for the user.
-
-    Raises:
-        AclearnError: a file exists, cannot be written, or the environment cannot be made.
-    """
     if env is None:
         spec = EnvSpec(ObservationSpec.plain((2,), "float32"), ActionSpec.discrete(3))
         chosen, module = choose(_FACTORY, spec, 0.5), _OWN
@@ -132,10 +119,9 @@ def write_project(directory: Path, env: str | None = None, *, force: bool = Fals
         check_file(directory / name, "new", force=force)
     for name, text in files.items():
         write_file(directory / name, text.encode(), "new")
-    return [
-        f"wrote {' and '.join(str(directory / name) for name in files)}",
-        *_next(directory, [f"aclearn check-env {id_}", "aclearn train config.yaml"]),
-    ]
+    typer.echo(f"wrote {' and '.join(str(directory / name) for name in files)}")
+    for text in _next(directory, [f"aclearn check-env {id_}", "aclearn train config.yaml"]):
+        typer.echo(text)
 
 
 def _next(directory: Path, commands: list[str]) -> list[str]:

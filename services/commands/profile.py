@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -10,15 +9,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import psutil
-from rich.console import Console
 
 from aclearn.config import Config, load_config
 from aclearn.errors import AclearnError, ConfigError
 from aclearn.launch import StopFlag
 from aclearn.launch.resources import usable_cores
 from aclearn.metrics.formatting import printable
-from aclearn.runs import write_file
-from services.commands.step_profile import Snapshot, StepProfile, render, step_profile
+from services.commands.step_profile import Snapshot, StepProfile, step_profile
 from services.launcher.local_run import train
 from services.start.temporary_directory import PROFILE, temporary_directory
 
@@ -30,15 +27,6 @@ WARM_UP_S = 5.0
 _START_WITHIN_S = 600.0
 _RUN_NAME = "profile"
 _DONE = "the profile is complete"
-
-
-def check_seconds(seconds: float) -> None:
-    """Raise `ConfigError` unless a profile can take this time."""
-    if not (math.isfinite(seconds) and 0 < seconds <= MOST_SECONDS):
-        raise ConfigError(
-            f"--seconds: {seconds:g} is not a valid time; expected more than 0 and at most "
-            f"{MOST_SECONDS:g} seconds, e.g. --seconds 30"
-        )
 
 
 def load_profiled(
@@ -70,9 +58,7 @@ class ProfileWatch:
     """Watches a run as its console, takes two snapshots, and ends the run after the second.
 
     Args:
-        seconds: between the two snapshots.
         warm_up_s: from the first learned batch to the first snapshot.
-        stream: for progress messages.
     """
 
     def __init__(self, seconds: float, *, warm_up_s: float, stop: StopFlag, stream: TextIO) -> None:
@@ -144,16 +130,17 @@ def profile(
     """Run `config` in a temporary folder and measure it; None if `stop` was set before the end.
 
     Args:
-        config: YAML file, or the name of a shipped configuration.
         overrides: "key=value" each; goals and bounds of the run are ignored.
-        stop: set by signals; ends the run.
-        stream: for progress messages.
         warm_up_s: unmeasured time after the first learned batch; by default at most `WARM_UP_S`.
 
     Raises:
         AclearnError: the run cannot be started, a role died too often, or nothing was learned.
     """
-    check_seconds(seconds)
+    if not (math.isfinite(seconds) and 0 < seconds <= MOST_SECONDS):
+        raise ConfigError(
+            f"--seconds: {seconds:g} is not a valid time; expected more than 0 and at most "
+            f"{MOST_SECONDS:g} seconds, e.g. --seconds 30"
+        )
     warm_up_s = min(WARM_UP_S, seconds) if warm_up_s is None else warm_up_s
     with temporary_directory(PROFILE, stop) as folder:
         loaded = load_profiled(config, overrides, folder, seconds)
@@ -167,18 +154,3 @@ def profile(
             "profile for a shorter time (--seconds)"
         )
     return step_profile(watch.first, watch.last, cores=usable_cores(), notes=watch.notes)
-
-
-def print_profile(profile: StepProfile, stream: TextIO) -> None:
-    """Write the tables."""
-    # a file has no width; the tables need 90 columns
-    Console(file=stream, width=None if stream.isatty() else 100).print(render(profile))
-
-
-def write_json(profile: StepProfile, path: Path) -> None:
-    """Write all numbers.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
-    write_file(path, (json.dumps(profile.to_dict(), indent=2) + "\n").encode(), "--json")

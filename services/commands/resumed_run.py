@@ -24,8 +24,6 @@ def resumed_config(source: str, given: Config, overrides: Overrides = ()) -> Con
 
     Args:
         source: of `given`, for the message.
-        given: names the run, or its experiment.
-        overrides: applied to the run's own configuration.
 
     Raises:
         AclearnError: there is no such run, or an override is wrong.
@@ -51,7 +49,6 @@ def newest_run(given: Config, *, seed_given: bool = False) -> RunFolder:
     Runs that have learned something come first, then those of configurations in the same folder.
 
     Args:
-        given: the configuration.
         seed_given: whether the run must have the seed of `given`.
 
     Raises:

@@ -102,15 +102,8 @@ def container_keys(
 
 def health() -> None:
     """Check the role of this container: exit status 0 if it works, else 1."""
-    from services.container.health import health_of
-    from services.role.health import RUNTIME_DIR_VARIABLE
+    from services.container.health import health_of, reports_folder
 
-    directory = os.environ.get(RUNTIME_DIR_VARIABLE)
-    if not directory:
-        raise ConfigError(
-            f"{RUNTIME_DIR_VARIABLE} is not set; set it to one folder for the role and for "
-            "`aclearn health`, as the image does"
-        )
-    good, why = health_of(Path(directory), time.monotonic())
+    good, why = health_of(reports_folder(), time.monotonic())
     typer.echo(why)
     raise typer.Exit(0 if good else 1)

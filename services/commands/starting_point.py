@@ -37,7 +37,6 @@ def choose(env_id: str, spec: EnvSpec, target: float | None = None) -> list[Chos
     (benchmarks/sanity.py).
 
     Args:
-        env_id: `env.id`.
         target: return that counts as solved; None: unknown.
     """
     return [Chosen(*entry) for entry in _entries(env_id, spec, target)]

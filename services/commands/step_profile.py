@@ -44,7 +44,6 @@ class Snapshot:
 
     Attributes:
         at_s: its monotonic time, in seconds.
-        line: the newest metrics line.
         cpu_s: name of a process (actor-0) → its CPU time so far.
     """
 
@@ -61,7 +60,6 @@ class RoleProfile:
         parts: part → seconds of work on the clock.
         waits: "waiting for …" → seconds.
         total_s: lifetime of its threads in seconds; 0 for a role that measures no parts.
-        cpu_s: CPU time of its processes.
     """
 
     role: str
@@ -99,8 +97,6 @@ class StepProfile:
         seconds: between the two snapshots.
         learned_steps: agent steps learned in that time; all costs are per one of them.
         cores: number of CPU cores of the run.
-        roles: in the order of a step.
-        cpu_s: CPU time by process.
         notes: disturbances of the measurement.
     """
 

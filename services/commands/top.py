@@ -82,12 +82,6 @@ def part_shares(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
 def top(run_dir: Path, *, once: bool, stream: TextIO, stop: StopFlag) -> None:
     """Show the run in `run_dir`: in a terminal until it is over or `stop` is set, else once.
 
-    Args:
-        run_dir: run folder, of this or another user's run.
-        once: print the newest numbers and end.
-        stream: for the output.
-        stop: set by Ctrl-C.
-
     Raises:
         RunFolderError: it is no run folder, or has no metrics yet.
     """

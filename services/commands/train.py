@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -14,7 +15,7 @@ import typer
 from aclearn.config import Config, load_config, override_keys
 from aclearn.errors import ConfigError, LearningLost
 from aclearn.launch import StopFlag, install_stop_signals
-from aclearn.runs import check_file
+from aclearn.runs import check_file, write_file
 from services.commands.options import (
     ConfigArgument,
     ForceOption,
@@ -81,11 +82,7 @@ def _start_from(env: str, overrides: Sequence[str]) -> Config:
 
 
 def check_start(config: Config, *, resume: bool, overwrite: bool) -> None:
-    """Check that these options go together.
-
-    Raises:
-        ConfigError: they do not.
-    """
+    """Raise `ConfigError` unless these options go together."""
     if resume and overwrite:
         raise ConfigError("--resume continues a run and --overwrite replaces it; leave one out")
     if overwrite and config.run.name is None:
@@ -107,8 +104,6 @@ def train_and_tell(
 
     Args:
         resume: continue the existing run; one that is over is not started.
-        overwrite: replace the existing run of the same name.
-        stop: set by signals; ends the run.
         on_metrics: gets each new line of metrics; returning False ends the run.
 
     Returns:
@@ -158,8 +153,10 @@ def profile(
 ) -> None:
     """Run CONFIG and print the cost of each part of an agent step."""
     os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
-    from services.commands.profile import print_profile, write_json
+    from rich.console import Console
+
     from services.commands.profile import profile as measure
+    from services.commands.step_profile import render
 
     if json_file is not None:
         check_file(json_file, "--json", force=force)
@@ -168,6 +165,8 @@ def profile(
         profile = measure(config, overrides or [], seconds=seconds, stop=stop, stream=sys.stderr)
     if profile is None:
         raise typer.Exit(stop.exit_status)
-    print_profile(profile, sys.stdout)
+    # a file has no width; the tables need 90 columns
+    Console(width=None if sys.stdout.isatty() else 100).print(render(profile))
     if json_file is not None:
-        write_json(profile, json_file)
+        figures = json.dumps(profile.to_dict(), indent=2)
+        write_file(json_file, f"{figures}\n".encode(), "--json")

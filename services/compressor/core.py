@@ -43,8 +43,6 @@ class Compressor:
 
     Args:
         chains: the ladder, checked against the architecture (`CompressorChain.plan`).
-        config: the configuration's group.
-        clock: seconds, for time limits of links and the intervals.
 
     Attributes:
         artifact: the newest one, None before the first.
@@ -52,7 +50,6 @@ class Compressor:
         made: number of artifacts of chains.
         uncompressed: number of uncompressed policies published.
         known: the newest version that is done with.
-        meter: time of the owning thread by part.
     """
 
     def __init__(
@@ -143,12 +140,7 @@ class Compressor:
                 self._fidelity = Fidelity(version=at.version)  # no distance from itself
 
     def newer_than(self, known: PolicyId, *, uncompressed: bool = False) -> Artifact | None:
-        """The newest artifact if its version is newer, or its chain another one at this version.
-
-        Args:
-            known: the requester's policy.
-            uncompressed: whether the uncompressed policy is requested.
-        """
+        """The newest artifact if its version is newer, or its chain another one at this version."""
         artifact = self.artifact
         if uncompressed and self._policy is not None:
             artifact = self._uncompressed_of(self._policy)
@@ -179,6 +171,9 @@ class Compressor:
         near = {name: float(getattr(fidelity, name)) for name in distances if fidelity is not None}
         if near and near["observations"] < LEAST_FOR_KL_MAX and not self.ladder.is_uncompressed:
             del near["kl_max"]
+        times, interval = self._published_at, {}
+        if len(times) > 1:  # the mean of the newest
+            interval["artifact_interval_s"] = (times[-1] - times[0]) / (len(times) - 1)
         return {
             **rung,
             **{name.replace("observations", "kl_observations"): x for name, x in near.items()},
@@ -186,7 +181,7 @@ class Compressor:
             "artifact_version": float(artifact.at.version),
             "compress_ms": 1000 * self._seconds,
             "compressed": float(artifact.chain == self.ladder.rung.chain.id),
-            **self._interval_metrics(),
+            **interval,
             **self._link_gauges(),
             **{f"latency_ms_{size}": ms for size, ms in artifact.latency_ms.items()},
         }
@@ -257,13 +252,6 @@ class Compressor:
         if artifact is not None:
             self._policy = policy
         return artifact
-
-    def _interval_metrics(self) -> dict[str, float]:
-        """Mean seconds between the newest artifacts; nothing before the second."""
-        times = self._published_at
-        if len(times) < 2:
-            return {}
-        return {"artifact_interval_s": (times[-1] - times[0]) / (len(times) - 1)}
 
     def _link_gauges(self) -> dict[str, float]:
         """The links' gauges, limited to valid heartbeat values; empty where a link fails."""

@@ -35,7 +35,6 @@ class CpuBudget:
 
         Args:
             now: monotonic seconds, as in all these methods.
-            cpu_s: CPU seconds of the process so far.
         """
         used_s = min(cpu_s - self._cpu_at_start_s, _MOST_STRETCH * self._own_cpu_s)
         return now >= self._started + max(self._every_s, used_s / self._cpu_share)
@@ -50,11 +49,7 @@ class CpuBudget:
 
 
 class CpuShare:
-    """The share of one core that this process used lately.
-
-    Args:
-        cpu_clock: CPU seconds of the process.
-    """
+    """The share of one core that this process used lately."""
 
     def __init__(
         self,

@@ -24,14 +24,8 @@ class Ladder:
     """Chains from the most compressed to the most faithful; the last is the uncompressed policy.
 
     Args:
-        chains: checked against the architecture (`CompressorChain.plan`).
         observations: number of visited observations that links get.
         to_compare: number of further ones for comparisons of artifacts.
-        clock: seconds, for time limits of links.
-
-    Attributes:
-        rungs: the chains in order.
-        current: index of the rung that compresses.
     """
 
     def __init__(

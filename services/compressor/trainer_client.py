@@ -52,9 +52,7 @@ class TrainerClient:
         """Received weights newer than `known`, and received observations; requests more.
 
         Args:
-            monitor: has the trainer's endpoint.
             known: the newest version that was compressed.
-            wanted: whether to request newer weights now.
         """
         self._client.poll(monitor)
         weights, self._weights = self._weights, None

@@ -35,9 +35,9 @@ from aclearn.wire import (
     new_incarnation,
     parse_endpoint,
 )
-from services.container.health import read_reports
+from services.container.health import read_reports, reports_folder
 from services.ending.words import why_over
-from services.role.health import FAILED, RUNTIME_DIR_VARIABLE, HealthReport
+from services.role.health import FAILED, HealthReport
 from services.roles import MONITOR, RoleSpec
 
 _LOGGER = logging.getLogger(__name__)
@@ -106,8 +106,6 @@ def run_contained(
 
     Args:
         monitor: its address; `MONITOR_HOST` means the same docker-compose.yml.
-        overrides: key=value pairs.
-        run_role: as `services.start.run_role.run_role`.
     """
     become_owner(Path.cwd())
     config: Config | None = None
@@ -129,7 +127,7 @@ def run_contained(
             if time.monotonic() - died.at < config.monitor.silent_after_s:
                 name = died.name  # later the monitor may give its number to another process
         if here and spec is not MONITOR:
-            watch = (_directory(), stop, partial(_is_over, config))
+            watch = (reports_folder(), stop, partial(_is_over, config))
             threading.Thread(target=_watch_monitor, args=watch, daemon=True).start()
         status = run_role(spec, name, config, monitor, stop, contained=True, note=note)
         if stop.reason not in (_MONITOR_GONE, _RUN_OVER):
@@ -204,15 +202,8 @@ def _folder(config: Config) -> Path:
 
 def _died(role: str) -> HealthReport | None:
     """The last report of this container's previous process; None if it ended in order."""
-    reports = read_reports(_directory())
+    reports = read_reports(reports_folder())
     return next((each for each in reports if each.name.startswith(f"{role}-")), None)
-
-
-def _directory() -> Path:
-    directory = os.environ.get(RUNTIME_DIR_VARIABLE)
-    if not directory:
-        raise ConfigError(f"{RUNTIME_DIR_VARIABLE} must name a folder, as in the image")
-    return Path(directory)
 
 
 def words_of(died: HealthReport) -> str:

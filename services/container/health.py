@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import psutil
 
-from services.role.health import HealthReport
+from aclearn.errors import ConfigError
+from services.role.health import RUNTIME_DIR_VARIABLE, HealthReport
+
+
+def reports_folder() -> Path:
+    """The folder of this container's reports; `ConfigError` without it."""
+    directory = os.environ.get(RUNTIME_DIR_VARIABLE)
+    if not directory:
+        raise ConfigError(
+            f"{RUNTIME_DIR_VARIABLE} is not set; set it to one folder for the role and for "
+            "`aclearn health`, as the image does"
+        )
+    return Path(directory)
 
 
 def read_reports(directory: Path) -> list[HealthReport]:
@@ -21,15 +34,9 @@ def read_reports(directory: Path) -> list[HealthReport]:
     return reports
 
 
-def judge(report: HealthReport, now: float, *, runs: bool) -> tuple[bool, str]:
-    """Whether a role works, and the reason in one line.
-
-    Args:
-        now: monotonic seconds, of the same machine.
-        runs: whether its process runs.
-    """
+def _judge(report: HealthReport, now: float) -> tuple[bool, str]:
     silence_s = now - report.at
-    if not runs:
+    if not psutil.pid_exists(report.pid):
         return False, f"{report.name} has died (process {report.pid})"
     if silence_s > report.silent_after_s:
         return False, f"{report.name} hangs: no report for {silence_s:.0f} s"
@@ -40,7 +47,7 @@ def judge(report: HealthReport, now: float, *, runs: bool) -> tuple[bool, str]:
 
 def health_of(directory: Path, now: float) -> tuple[bool, str]:
     """Whether every role that reports to `directory` works, and the reason in one line."""
-    judged = [judge(r, now, runs=psutil.pid_exists(r.pid)) for r in read_reports(directory)]
+    judged = [_judge(report, now) for report in read_reports(directory)]
     if not judged:
         return False, f"no role runs here: no report in {directory}"
     return all(good for good, _ in judged), "; ".join(why for _, why in judged)

@@ -90,9 +90,6 @@ def _written_at(path: Path) -> int | None:
 def refuse_lost_learning(folder: RunFolder, last: Mapping[str, Any]) -> None:
     """Raise if learning is lost, where no parent of the process reports it.
 
-    Args:
-        last: fields of the trainer's last heartbeat.
-
     Raises:
         LearningLost: the last checkpoint could not be written.
     """
@@ -114,7 +111,6 @@ def lost_learning(
 
     Args:
         unsaved_steps: agent steps learned after the newest checkpoint.
-        error: why the last checkpoint could not be written, if known.
     """
     labels = saved_labels(folder.checkpoints_dir)
     lost = updates - (labels[0] if labels else 0)

@@ -69,9 +69,6 @@ def _learned_nothing_in_time(summary: Mapping[str, Any]) -> bool:
 def why_over(config: Config) -> str | None:
     """Why the existing run would end at once, and the keys that let it continue; None if not.
 
-    Args:
-        config: of the resumed run.
-
     Raises:
         ConfigError: the existing run has another environment or policy.
         RunFolderError: there is no run, or its files cannot be read or are invalid.

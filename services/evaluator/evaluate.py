@@ -20,7 +20,6 @@ class Evaluation:
     Attributes:
         returns: the true return of each episode, in order of their ends.
         lengths: agent steps of each.
-        updates: number of updates in it.
         cut: number of episodes that were cut at `most_steps`; they count with their returns so far.
         info: means of the figures of `env.info_metrics` over the episodes that have them.
         greedy: whether the most probable action was taken, as of action values always.
@@ -65,11 +64,8 @@ def evaluate(
     """Play `episodes` whole episodes with the run's newest (or best) checkpoint.
 
     Args:
-        greedy: take the most probable action instead of sampling.
-        best: the best checkpoint instead of the newest.
         seed: of environments and sampling; must differ from training.
         most_steps: agent steps after which an episode is cut.
-        progress: called after each step.
 
     Raises:
         AclearnError: the run, its checkpoint or its environment cannot be used.

@@ -27,8 +27,6 @@ class Played:
     """Episodes in the order of their ends.
 
     Attributes:
-        returns: true returns.
-        lengths: agent steps.
         info: figures of `env.info_metrics` of each episode.
         cut: number of them that were cut at the limit, with their returns so far.
         running: steps of the longest episode that goes on.
@@ -64,12 +62,7 @@ def play(
     episode of `most_steps` is cut, and its environment plays no other one.
 
     Args:
-        saved: names the environment.
-        policy: acts.
-        greedy: take the most probable action instead of sampling.
         seed: of environments and sampling; must differ from training.
-        most_steps: agent steps of an episode.
-        progress: called after each step.
     """
     num_envs = min(_MOST_ENVS, episodes)
     quota = np.full(num_envs, episodes // num_envs)

@@ -23,12 +23,7 @@ from compress import OnnxRuntime
 
 @dataclass(frozen=True, eq=False)
 class SavedPolicy:
-    """The policy of a run's checkpoint.
-
-    Attributes:
-        spec: of the environment that it was trained in.
-        weights: of that network.
-    """
+    """The policy of a run's checkpoint."""
 
     config: Config
     spec: EnvSpec

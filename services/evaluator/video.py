@@ -50,9 +50,6 @@ def write_video(
 
     Args:
         to: a file that `check_video` has accepted; an existing one is replaced.
-        greedy: take the most probable action instead of sampling.
-        best: the best checkpoint instead of the newest.
-        seed: of environment and sampling.
 
     Raises:
         AclearnError: the checkpoint or the environment cannot be used or drawn.

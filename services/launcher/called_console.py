@@ -26,10 +26,7 @@ class CalledConsole:
     order, with a checkpoint.
 
     Args:
-        console: shows the run.
-        on_metrics: the function.
         path: of `metrics.jsonl`; its present lines, of a resumed run, are left out.
-        stop: ends the run.
 
     Attributes:
         error: what the function raised, for the caller of the run; None if nothing.

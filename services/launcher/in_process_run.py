@@ -47,12 +47,9 @@ class InProcessRun:
     Args:
         stop: ends the run in order, as it ends the monitor.
         wall_clock: real seconds, for metrics, `run.max_wall_s` and `run.checkpoint_every_s`.
-        round_s: seconds of a round on the roles' clock.
 
     Attributes:
-        network: between them.
         roles: the living roles by name.
-        rounds: so far.
     """
 
     def __init__(

@@ -36,11 +36,6 @@ _LOGGER = logging.getLogger(__name__)
 def open_run_folder(config: Config, *, resume: bool, overwrite: bool = False) -> RunFolder:
     """The run's folder, locked: a new one, or with `resume` the existing one.
 
-    Args:
-        config: of the run; without a name a new run takes the next number of its experiment.
-        resume: open the existing run.
-        overwrite: replace an existing run.
-
     Raises:
         ConfigError: the existing run has another environment or policy.
         RunFolderError: it exists already (or, to resume, does not), or another process writes it.
@@ -83,9 +78,6 @@ def train(
     learning, if any.
 
     Args:
-        resume: continue the existing run.
-        stop: set by signals; ends the run.
-        overwrite: replace an existing run.
         console: shows the run, instead of the one for standard output.
         on_metrics: gets each new line of metrics; see `CalledConsole`.
 

@@ -35,8 +35,6 @@ def run_lockstep(
     alone; measured times and the moments of checkpoints do not.
 
     Args:
-        stop: ends the run in order.
-        console: shows it.
         ending: gets the newest metrics line.
 
     Raises:

@@ -36,7 +36,6 @@ def role_commands(
     Args:
         bound: the monitor's address to bind.
         monitor: the monitor's address for the others.
-        variables: environment variables of every role.
     """
     return [
         role_command(config, folder, bound if spec is MONITOR else monitor, spec, index, variables)

@@ -46,9 +46,6 @@ class RunParent:
     """Watches supervisor and monitor until the run is over.
 
     Args:
-        supervisor: with every role, not yet started.
-        line: client of the monitor.
-        console: shows the run.
         actor_command: gives the command of actor number i, for a tuner that adds actors.
     """
 

@@ -52,13 +52,10 @@ class PolicyClient:
 
     Args:
         shared: a trainer's weights in shared memory, read without requests while it is open.
-        ask_every_s: least time between two requests.
 
     Attributes:
         acting: the acting policy, None before the first; replaced in one assignment, so another
             thread that reads it once has a consistent policy.
-        swaps: number of replacements.
-        refused: number of refused policies.
     """
 
     def __init__(

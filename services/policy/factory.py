@@ -42,7 +42,6 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
     """The policy's architecture for the configured environment.
 
     Args:
-        config: names the preset, or a network of the user's own.
         spec: of the environment; without it, an environment is made and closed again.
 
     Raises:
@@ -112,7 +111,6 @@ def make_ladder(
     """The chains of `compressor.ladder`, or that of `compressor.chain` and the uncompressed policy.
 
     Args:
-        config: names the chains.
         agents: of an environment; latency is measured for a group of environments.
 
     Raises:

@@ -34,8 +34,6 @@ class SharedWeightsClient:
 
     Args:
         place: where the role uses weights; see `SharedMemory.place`.
-        open_memory: maps memory of that place.
-        load: of the runtime, for weights in that place.
     """
 
     def __init__(

@@ -57,7 +57,6 @@ class RunEnv:
     """What surrounds a role in its run.
 
     Attributes:
-        monitor: the monitor's address.
         folder: of the run; None for roles that write nothing.
         env_spec: of the environments; None for roles that do not need it.
         network: carries the messages of roles in one process; None for ZeroMQ.
@@ -110,7 +109,6 @@ class RoleContext:
     Attributes:
         role: name in the table of roles; supervisor for their parent.
         index: the number in the name; chooses seeds and peers.
-        stop: set by SIGTERM and Ctrl-C.
     """
 
     role: str
@@ -247,7 +245,6 @@ class RoleContext:
         """This role's client of the monitor.
 
         Args:
-            heartbeat: makes the next heartbeat.
             endpoints: name → endpoint of this role's servers.
             on: directives that this role obeys → what it does; `ValueError` is a refusal.
         """

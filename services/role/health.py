@@ -38,7 +38,6 @@ class HealthReport:
         at: time of the report, in seconds of the machine's monotonic clock.
         silent_after_s: silence after which it counts as hung, in seconds.
         waits_for: the missing requirement, as text; empty while it works.
-        restarts: number of earlier starts.
         rss_bytes: resident memory of the process.
     """
 
@@ -62,11 +61,7 @@ class HealthFile:
     Disk errors are ignored.
 
     Args:
-        directory: of the reports; created if missing.
         needs: the roles that it cannot work without.
-        silent_after_s: silence after which the role counts as hung, in seconds.
-        restarts: number of earlier starts.
-        clock: monotonic seconds, of the machine.
     """
 
     def __init__(

@@ -66,7 +66,6 @@ def call(
     Args:
         function: `module:function`.
         payload: arguments that JSON can hold.
-        stop: set by signals; ends the wait.
     """
     # a pipe would wait for a reader if the payload is long
     with tempfile.TemporaryFile() as file:

@@ -46,7 +46,6 @@ class MonitoredRole(Role):
     """A role that works until the monitor or a signal stops it.
 
     Args:
-        meter: measures the messages to and from the monitor.
         work: one round of the work; waits up to the given seconds.
         end: ends the work in any case; called before the last heartbeat.
     """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from aclearn.telemetry import BusyShare, WaitMeter, add_up
-from aclearn.types import EpisodeCohort
 from aclearn.wire import Heartbeat, Server
 from services.role.worker_pool import WorkerPool
 
@@ -35,15 +35,9 @@ class RoleMetrics:
         *,
         counters: Mapping[str, int],
         gauges: Mapping[str, float],
-        dropped: Mapping[str, int] | None = None,
-        episode_returns: Sequence[float] = (),
-        episode_policies: Sequence[str] = (),
-        cohorts: Sequence[EpisodeCohort] = (),
-        settled_s: float = 0.0,
-        clock_s: float = 0.0,
-        note: str = "",
+        **fields: Any,
     ) -> Heartbeat:
-        """A heartbeat; the arguments are the role's own fields."""
+        """A heartbeat of the role's own fields."""
         # a name may be of a user's class, and a message takes printable ones only
         gauges = {
             name if name.isprintable() else ascii(name)[1:-1]: v for name, v in gauges.items()
@@ -63,16 +57,4 @@ class RoleMetrics:
             counters["worker_failures"] = self.workers.failures
             gauges["workers"] = float(self.workers.running)
             gauges["sockets_busy"] = self._sockets_busy.take()
-        return Heartbeat(
-            counters=counters,
-            gauges=gauges,
-            dropped=dict(dropped or {}),
-            waits=waits,
-            parts=parts,
-            episode_returns=list(episode_returns),
-            episode_policies=list(episode_policies),
-            cohorts=list(cohorts),
-            settled_s=settled_s,
-            clock_s=clock_s,
-            note=note,
-        )
+        return Heartbeat(counters=counters, gauges=gauges, waits=waits, parts=parts, **fields)

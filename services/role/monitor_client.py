@@ -91,10 +91,8 @@ class MonitorClient:
     Args:
         client: connected to the monitor; owned by the thread that ticks.
         hello: the first message, repeated when the monitor does not know this incarnation.
-        heartbeat: makes the next heartbeat.
         on: directives that the role obeys, beside `StopRole`; called by `tick`.
         stop: set by signals, which end this process alone.
-        heartbeat_every_s: seconds between two heartbeats.
         health: receives the reason to wait.
         number_given: the monitor gave the number in the name; `tick` raises `NumberTaken` if
             another process has taken it before the first hello.
@@ -172,11 +170,7 @@ class MonitorClient:
         return self._client
 
     def goes_on(self, meter: WaitMeter) -> bool:
-        """`tick`; returns whether the role shall continue: no monitor or signal stopped it.
-
-        Args:
-            meter: measures the messages as a part of the role's work.
-        """
+        """`tick`; returns whether the role shall continue: no monitor or signal stopped it."""
         with meter.part("wire"):
             self.tick()
         return self.stop_reason is None and not self._stop_flag

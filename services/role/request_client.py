@@ -19,7 +19,6 @@ class PeerLink:
     """A client of one peer that reconnects when the peer restarts.
 
     Args:
-        endpoint: the name of the peer's endpoint, e.g. weights.
         index: which of several peers that serve it, modulo their number.
         suffix: tells the connection from others of this process to the endpoint.
 
@@ -80,7 +79,6 @@ class RequestClient(Generic[Key]):
     """Sends requests to one peer at a time, repeats them when due, and matches the answers.
 
     Args:
-        policy: when requests are repeated.
         take: handles a message of the peer; returns the key of the answered request, or None.
 
     Attributes:
@@ -116,7 +114,6 @@ class RequestClient(Generic[Key]):
         """Handle received messages, replace a silent peer by the next, send due requests.
 
         Args:
-            monitor: has the peers.
             timeout_s: longest wait for the first message.
 
         Returns:

@@ -53,12 +53,7 @@ class _Request:
 
 
 class Requests(Generic[Key]):
-    """The unanswered requests of one client, by key.
-
-    Attributes:
-        repeated: number of repeated requests.
-        given_up: number of requests that were given up.
-    """
+    """The unanswered requests of one client, by key."""
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy

@@ -34,7 +34,6 @@ class Seeds:
     the same episodes again; nor does a crash that one of them led to come back.
 
     Attributes:
-        run: `run.seed`.
         index: the process's number among those of its role.
         start: number of this start; see `RoleContext`.
     """

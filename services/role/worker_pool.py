@@ -41,9 +41,6 @@ class WorkerPool:
     Args:
         make_step: makes the step of a new worker, in the worker's thread.
         inline: no threads; `step` lets each worker make a step, which does not wait.
-
-    Attributes:
-        failures: number of steps that raised.
     """
 
     def __init__(

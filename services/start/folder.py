@@ -95,7 +95,6 @@ def check_same_run(
     """The keys in which `here` differs from the configuration of the run in `folder`.
 
     Args:
-        here: a configuration.
         groups: of keys that must not differ.
 
     Raises:

@@ -72,11 +72,6 @@ def check_run(
     Two processes, one after the other, hold what is slow or the user's: the environment, and torch
     with the user's network, loss and correctors. None starts without need.
 
-    Args:
-        monitor: address of its monitor.
-        resume: whether the run exists.
-        overwrite: whether an existing run is to be replaced.
-
     Raises:
         AclearnError: a check failed; says in one line how to mend it.
     """
@@ -169,11 +164,7 @@ def check_predictor(context: RoleContext) -> None:
 
 
 def check_resident_extra(config: Config) -> None:
-    """Check that Warp is there if `resident.envs` needs it.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """Raise `ConfigError` if `resident.envs` needs Warp, and it is not there."""
     if config.resident.envs is not None and importlib.util.find_spec("warp") is None:
         raise ConfigError(
             "resident.envs: environments on the trainer's device need NVIDIA Warp, which is not "
@@ -216,11 +207,7 @@ def check_policy(config: Config, spec: EnvSpec) -> Architecture:
 
 
 def _check_replay(config: Config, spec: EnvSpec) -> None:
-    """Check that a batch of all agents' steps fits into the replay memory.
-
-    Raises:
-        ConfigError: it does not.
-    """
+    """Raise `ConfigError` unless a batch of all agents' steps fits into the replay memory."""
     envs = config.resident.envs or config.trainer.unrolls_per_batch * config.actors.envs_per_group
     at_once = envs * spec.agents * config.actors.unroll_length
     if config.loss.source == "replay" and config.replay.size < at_once:
@@ -234,9 +221,6 @@ def check_sizes(
     config: Config, spec: EnvSpec, architecture: Architecture, *, most_bytes: int = MAX_FRAME_BYTES
 ) -> None:
     """Check the sizes of unrolls, observations and weights.
-
-    Args:
-        config: gives T and B.
 
     Raises:
         ConfigError: one of them is larger; names the keys to change.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -50,7 +49,6 @@ def probe_environment(
     """The spec of the configured environment; None if `stop` was set meanwhile.
 
     Args:
-        stop: set by signals; ends the wait.
         within_s: time limit of the whole probe; by default `actors.step_timeout_s` each for making,
             resetting and stepping.
 
@@ -61,7 +59,7 @@ def probe_environment(
     if config.env.id.startswith(f"{_MAIN}:") and config.run.deterministic:
         return read_spec(config.env)  # no other process has it
     within_s = within_s or _START_WITHIN_S + 3 * config.actors.step_timeout_s
-    said = _ask(config, "first_steps", within_s, stop, call)
+    said = _ask(config, within_s, stop, call, checks=False)
     if said is None:
         return None
     spec = EnvSpec.from_dict(said["spec"])
@@ -78,19 +76,18 @@ def check_environment(config: Config) -> tuple[EnvSpec, EnvReport]:
     """
     # every limit of the environment's own is in the report
     within_s = _START_WITHIN_S + 10 * config.actors.step_timeout_s
-    said = _ask(config, "check", within_s, None, isolated.call)
+    said = _ask(config, within_s, None, isolated.call, checks=True)
     assert said is not None  # nothing stops it
     return EnvSpec.from_dict(said["spec"]), EnvReport(**said["report"])
 
 
 def _ask(
-    config: Config, function: str, within_s: float, stop: StopFlag | None, call: isolated.Call
+    config: Config, within_s: float, stop: StopFlag | None, call: isolated.Call, *, checks: bool
 ) -> dict[str, Any] | None:
     """Fields that the process says; None if `stop` was set meanwhile."""
     _check_modules(config)
-    answer = call(
-        f"services.start.probe:{function}", {"yaml": config.to_yaml()}, within_s=within_s, stop=stop
-    )
+    payload = {"yaml": config.to_yaml(), "checks": checks}
+    answer = call("services.start.probe:try_environment", payload, within_s=within_s, stop=stop)
     said = {"phase": "made"} | answer.said
     if "spec" in said:
         return said
@@ -132,35 +129,8 @@ def _warn_once(words: str) -> None:
     _LOGGER.warning(words)
 
 
-def first_steps(say: isolated.Say, yaml: str) -> None:
-    """Make the environment, reset it, step it once; says each phase, then the spec or an error."""
-
-    def steps(config: Config, env: VectorEnv, enter: Callable[[str], None]) -> None:
-        enter("reset")
-        env.reset()
-        enter("stepped")
-        _step(env, np.random.default_rng(0))
-        say(spec=env.spec.to_dict())
-
-    _in_phases(say, yaml, steps)
-
-
-def check(say: isolated.Say, yaml: str) -> None:
-    """Make the environment and check it; says the spec and the report, or an error."""
-
-    def checks(config: Config, env: VectorEnv, enter: Callable[[str], None]) -> None:
-        enter("checked")
-        report = _checked(config, env)
-        say(spec=env.spec.to_dict(), report=asdict(report))
-
-    _in_phases(say, yaml, checks)
-
-
-def _in_phases(
-    say: isolated.Say,
-    yaml: str,
-    use: Callable[[Config, VectorEnv, Callable[[str], None]], None],
-) -> None:
+def try_environment(say: isolated.Say, yaml: str, checks: bool) -> None:
+    """Make the environment, and check it or step it once; says each phase, results or an error."""
     config, phase = config_from_yaml(yaml), "made"
     search_modules_in(config.run.pythonpath)
 
@@ -176,7 +146,15 @@ def _in_phases(
             step_timeout_s=config.actors.step_timeout_s,
             max_faults=0,
         )
-        use(config, env, enter)
+        if checks:
+            enter("checked")
+            say(report=asdict(_checked(config, env)))
+        else:
+            enter("reset")
+            env.reset()
+            enter("stepped")
+            _step(env, np.random.default_rng(0))
+        say(spec=env.spec.to_dict())
         env.close()
     except BaseException as error:  # SystemExit included
         say(failure=_in_one_line(error, config.env.id, phase))

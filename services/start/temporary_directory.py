@@ -34,9 +34,6 @@ def temporary_directory(use: str, stop: StopFlag) -> Iterator[Path]:
 
     If this process is killed, the next one that makes a directory removes it: the kernel releases
     its lock.
-
-    Args:
-        use: a word for its name.
     """
     _remove_abandoned()
     directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{use}-"))

@@ -65,17 +65,9 @@ class Promising(Broken):
         return np.zeros(5, np.float32), {}
 
 
-class Thumbnail(Broken):
-    observation_space = Box(0, 255, (8, 8, 3), np.uint8)
-
-
 class Picture(Broken):
     observation_space = Box(0, 255, (36, 36, 3), np.uint8)
 
 
 class Speaking(Broken):
     action_space = gymnasium.spaces.Text(4)
-
-
-class Unbounded(Broken):
-    action_space = gymnasium.spaces.Box(-float("inf"), float("inf"), (2,))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ from rich.console import Console
 
 from aclearn.errors import AclearnError, ConfigError
 from aclearn.launch import StopFlag
-from aclearn.runs import check_file
-from services.commands.profile import ProfileWatch, check_seconds, load_profiled, write_json
+from services.commands.profile import ProfileWatch, load_profiled, profile
 from services.commands.step_profile import Snapshot, StepProfile, render, step_profile
 
 
@@ -49,37 +47,28 @@ def _profile() -> StepProfile:
     return step_profile(first, last, cores=2)
 
 
-def test_parts_come_in_the_order_of_a_steps_way_and_unknown_ones_last() -> None:
-    actor, trainer, monitor = _profile().roles
+def test_times_are_told_by_part_and_role_for_each_learned_step_and_add_up() -> None:
+    measured = _profile()
+    actor, trainer, monitor = measured.roles
     assert (actor.role, trainer.role, monitor.role) == ("actor", "trainer", "monitor")
+    # in the order of a step's way, and unknown ones last
     assert list(actor.parts) == ["emulator", "inference", "wire", "gadget"]
     assert list(trainer.parts) == ["forward", "backward"]
-
-
-def test_costs_are_told_per_learned_step_and_add_up_to_the_clock() -> None:
-    profile = _profile()
-    actor, trainer, monitor = profile.roles
-    assert profile.learned_steps_per_s == 100.0
-    assert profile.micros(actor.parts["emulator"]) == pytest.approx(8000.0)  # 8 s / 1000
+    assert measured.learned_steps_per_s == 100.0
+    assert measured.micros(actor.parts["emulator"]) == pytest.approx(8000.0)  # 8 s / 1000
     # 8 + 4 + 1 + 0.5 of work and 6 of waiting, in 20 s of two actors
     assert actor.accounted == pytest.approx(19.5 / 20.0)
     assert actor.other_s == pytest.approx(0.5)
     assert trainer.accounted == pytest.approx(0.9)
     assert (monitor.total_s, monitor.accounted) == (0.0, 0.0)
-    whole = profile.to_dict()["roles"]["actor"]
-    assert sum(whole["wall_us"].values()) == pytest.approx(20_000.0)
-    assert whole["threads"] == pytest.approx(2.0)
-
-
-def test_cpu_time_is_shared_out_over_the_work_and_adds_up_to_the_processes() -> None:
-    profile = _profile()
-    actor = profile.roles[0]
-    assert actor.cpu_s == pytest.approx(6.0)
-    # 14 s of work and other, of which the emulator has 8
+    # 14 s of work and other, of which the emulator has 8 of the processes' 6 s of CPU
     assert actor.cpu_of(actor.parts["emulator"]) == pytest.approx(6.0 * 8.0 / 14.0)
-    cpu_us = profile.to_dict()["roles"]["actor"]["cpu_us"]
-    assert sum(cpu_us.values()) == pytest.approx(6000.0)
-    assert profile.to_dict()["core_share"] == pytest.approx((3 + 3 + 8 + 0.1) / 20.0)
+    told = measured.to_dict()
+    whole = told["roles"]["actor"]
+    assert sum(whole["wall_us"].values()) == pytest.approx(20_000.0)
+    assert sum(whole["cpu_us"].values()) == pytest.approx(6000.0)
+    assert whole["threads"] == pytest.approx(2.0)
+    assert told["core_share"] == pytest.approx((3 + 3 + 8 + 0.1) / 20.0)
 
 
 def test_cpu_time_of_a_longer_look_is_told_for_the_time_of_the_lines() -> None:
@@ -98,9 +87,9 @@ def test_a_run_that_learned_nothing_has_no_profile(time_s: float, learned: int) 
 
 
 def test_the_table_names_parts_waits_what_is_accounted_for_and_what_is_missing() -> None:
-    profile = _profile()
+    measured = _profile()
     stream = io.StringIO()
-    Console(file=stream, width=100).print(render(profile))
+    Console(file=stream, width=100).print(render(measured))
     shown = stream.getvalue()
     rows = {tuple(line.split()) for line in shown.splitlines()}
     assert ("actor", "emulator", "8000.0", "40.0%", "3428.6", "17.1%") in rows, shown
@@ -114,25 +103,10 @@ def test_the_table_names_parts_waits_what_is_accounted_for_and_what_is_missing()
     assert "accounted for 80% of its time on the clock; no part" in stream.getvalue()
 
 
-def test_every_figure_is_written_as_json(tmp_path: Path) -> None:
-    path = tmp_path / "made" / "profile.json"
-    check_file(path, "--json")
-    write_json(_profile(), path)
-    assert json.loads(path.read_text())["roles"]["trainer"]["wall_us"]["forward"] == 3000.0
-    check_file(path, "--json", force=True)
-    with pytest.raises(
-        ConfigError, match=r"--json: .*profile\.json exists already; --force replac"
-    ):
-        check_file(path, "--json")
-    for wrong in (tmp_path, path / "profile.json"):
-        with pytest.raises(ConfigError, match=r"--json: .* is (not )?a folder"):
-            check_file(wrong, "--json", force=True)
-
-
 @pytest.mark.parametrize("seconds", [0.0, -3.0, float("nan"), float("inf"), 1e9])
 def test_a_time_that_cannot_be_measured_is_refused(seconds: float) -> None:
     with pytest.raises(ConfigError, match=r"--seconds: .*more than 0"):
-        check_seconds(seconds)
+        profile("cartpole", [], seconds=seconds, stop=StopFlag(), stream=io.StringIO())
 
 
 def test_goals_and_bounds_are_left_out_and_the_run_goes_to_its_own_folder(tmp_path: Path) -> None:

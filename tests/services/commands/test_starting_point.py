@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from aclearn.types.action_spec import ActionPart
 from services.commands.new import config_text
 from services.commands.starting_point import choose, start_from
 from services.policy.factory import architecture_of
+from tests.support.calls_here import Here
 from tests.support.cli import aclearn
 
 _BOX = ActionSpec.of((ActionPart((), (1,), "float32", low=(-2.0,), high=(2.0,)),))
@@ -100,16 +100,6 @@ def test_a_new_project_trains_as_it_is_written(tmp_path: Path, monkeypatch) -> N
     assert returns[-1] > -1.3
 
 
-def test_box_actions_are_trained_with_no_other_key_than_the_network(
-    tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("p.yaml").write_text("env: {id: Pendulum-v1}\npolicy: {architecture: mlp}\n")
-    aclearn("train", "p.yaml", "run.deterministic=true", "run.name=r", "run.max_updates=3")
-    summary = json.loads(Path("runs/r/summary.json").read_text())
-    assert summary["updates"] == 3 and summary["learned_steps"] > 0
-
-
 def test_a_named_environment_is_wrapped_to_be_edited_and_an_atari_game_is_not(
     tmp_path: Path,
 ) -> None:
@@ -129,7 +119,9 @@ def test_a_named_environment_is_wrapped_to_be_edited_and_an_atari_game_is_not(
         ["tests.support.space_envs:Gates", "env.action_mask=info"],
     ],
 )
-def test_groups_that_check_themselves_are_stepped(words: list[str]) -> None:
+def test_groups_that_check_themselves_are_stepped(words: list[str], monkeypatch) -> None:
+    monkeypatch.setattr("services.role.isolated.call", Here())
+    monkeypatch.setattr("services.start.probe._CHECK_S", 0.3)
     checked = aclearn("check-env", *words)
     assert "steps with random actions" in checked and "MEND" not in checked
 
