@@ -167,18 +167,6 @@ class LongOrShort(Match):
         return self._next(), -1.0, self.steps == self.last, False, self.info()
 
 
-class Specks(Match):
-    """`Match` with observations of 1e-6 and rewards of 1e-5."""
-
-    observation_space = spaces.Box(-np.inf, np.inf, (5,), np.float32)
-
-    def shown(self) -> Any:
-        return (super().shown() * 1e-6).astype(np.float32)
-
-    def reward(self, action: Any) -> float:
-        return 1e-5 * super().reward(action)
-
-
 class Won(Match):
     """Tells at the end whether a coin fell well, gymnasium's statistics, and a word."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.system import CARTPOLE, Run, System
+from tests.support.metrics_lines import check_lines
+from tests.support.system import CARTPOLE, System
 
 _ENVIRONMENT = '''
 import os
@@ -52,20 +53,39 @@ def test_an_actor_whose_environment_exits_with_0_is_started_again(system: System
     assert run.finish()["dropped_steps"]["env_fault"] > 0
 
 
-def test_lockstep_and_evaluation_outlive_an_environment_that_exits(system: System) -> None:
-    (system.folder / "leaving_env.py").write_text(_ENVIRONMENT)
-    mark = system.folder / "left"
-    mark.touch()
-    config = system.config(
-        CARTPOLE,
-        run={"deterministic": True, "max_updates": 20},
-        env={"id": "leaving_env:Leaving", "kwargs": {"mark": str(mark)}},
-        actors={"max_env_faults": 200},
-    )
-    run: Run = system.train(config)
-    assert run.wait() == 0, run.diagnosis()
-    assert run.check_account()["dropped_steps"]["env_fault"] > 0
-    # an episode of an untrained policy has about 20 steps
-    played = system.command("evaluate", run.folder, "--episodes", "20")
-    assert played.wait() == 0, played.output
-    assert "20 episodes, return" in played.output
+#: A user's own module, which every role imports; only the trainer has loaded torch by then. Its
+#: sixth update fails, and all later ones.
+_FAILING = """
+import sys
+
+if "trainer" in sys.orig_argv:
+    import torch
+
+    backward, calls = torch.Tensor.backward, iter(range(5))
+
+    def failing(*arguments, **options):
+        if next(calls, None) is None:
+            raise ValueError("broken on purpose")
+        return backward(*arguments, **options)
+
+    torch.Tensor.backward = failing
+"""
+
+
+def test_a_trainer_whose_workers_fail_three_times_in_a_row_ends_with_the_traceback(
+    system: System,
+) -> None:
+    (system.folder / "sitecustomize.py").write_text(_FAILING)
+    config = system.config(CARTPOLE, supervisor={"max_restarts": 0})
+    run = system.train(config)
+    assert run.wait() == 1, run.diagnosis()
+    log = run.log("trainer-0")
+    assert log.count("event=worker_failed") == 3
+    assert "RuntimeError: 3 steps of trainer workers in a row failed" in log
+    assert "ValueError: broken on purpose" in log and "Traceback" in log
+    assert "trainer-0" in run.output and "in a row failed" in run.output
+    check_lines(run.lines())
+    last = run.last()
+    assert last["updates"] == 5
+    # three batches of two unrolls of five steps of four games, less the masked steps
+    assert 0 < last["dropped_steps"]["worker_failed"] <= 3 * 2 * 5 * 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
 from aclearn.runs import load_newest
@@ -51,19 +50,3 @@ def test_roles_by_hand_are_refused_in_the_folder_of_a_run_and_its_own_are_not(
     again.wait_until_learning(beyond=learned)
     again.wait_for(lambda: again.last()["generation"] == 1, "its trainer goes on from the last one")
     again.finish()
-
-
-def test_a_run_is_refused_in_the_folder_of_roles_by_hand(system: System) -> None:
-    config = system.config(CARTPOLE)
-    address = f"tcp://127.0.0.1:{free_port()}"
-    trainer, run = (system.role(name, config, address) for name in ("trainer", "monitor"))
-    run.wait_for(lambda: "queue_fill" in run.last(), "the trainer is known")
-    held = [
-        f"the {r} (process {c.process.pid}" for r, c in (("monitor", run), ("trainer", trainer))
-    ]
-    # nothing is learned yet: the folder would be replaced if no process wrote there
-    _refused(system.train(config), *held)
-    assert [path.name for path in run.folder.parent.iterdir()] == [run.folder.name]
-    # a monitor ends the run with it
-    run.signal(signal.SIGTERM)
-    assert (run.wait(), trainer.wait()) == (0, 0), run.output

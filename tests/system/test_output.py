@@ -76,17 +76,6 @@ def test_a_run_without_output_comes_to_its_end_with_status_0(system: System) -> 
         assert (status, "Traceback" in errors) == (0, False), (command, redirections, errors)
 
 
-def test_a_console_that_is_not_utf_8_or_has_no_columns_changes_nothing(system: System) -> None:
-    config = system.config(CARTPOLE, run={"max_updates": 5, "deterministic": True})
-    for encoding in ("ascii", "iso-8859-1"):
-        system.environment |= {"PYTHONIOENCODING": encoding, "COLUMNS": "0", "LINES": "0"}
-        for command in (f"train {config} run.name={encoding}", f"top runs/{encoding} --once"):
-            status, errors = _shell(system, command, "2>errors >out")
-            assert (status, "Traceback" in errors) == (0, False), (command, errors)
-    out = (Path(system.folder) / "out").read_bytes().decode("iso-8859-1")
-    assert "the run is over: max_updates" in out
-
-
 def test_a_terminal_of_no_size_shows_all_views(system: System) -> None:
     config = system.config(CARTPOLE, run={"max_updates": 20})
     del system.environment["COLUMNS"]

@@ -98,34 +98,6 @@ def test_a_second_trainer_waits_and_the_one_that_must_leave_saves_first(system: 
         _left_in_order(role, signal.SIGTERM, is_monitor=role is run)
 
 
-def test_a_role_refuses_the_folder_of_another_run_and_tells_what_has_changed(
-    system: System,
-) -> None:
-    address = f"tcp://127.0.0.1:{free_port()}"
-    config = system.config(CARTPOLE)
-    first = system.role("monitor", config, address)
-    first.wait_for(lambda: first.lines(), "its first line")
-    before = (first.folder / "config.yaml").read_bytes()
-
-    other = system.config(CARTPOLE, "other", env={"id": "Acrobot-v1"})
-    foreign = system.role("trainer", other, address)
-    assert foreign.wait() == 64, foreign.output
-    assert "env.id is 'CartPole-v1' there, 'Acrobot-v1' here" in foreign.output
-    assert "under another run.name" in foreign.output and "Traceback" not in foreign.output
-    assert (first.folder / "config.yaml").read_bytes() == before
-    _left_in_order(first, signal.SIGTERM, is_monitor=True)
-    before = (first.folder / "metrics.jsonl").read_bytes()
-
-    changed = system.config(CARTPOLE, "changed", optimiser={"learning_rate": 0.5})
-    again = system.role("monitor", changed, address)
-    again.wait_for(lambda: len(again.lines()) > before.count(b"\n"), "it goes on")
-    _left_in_order(again, signal.SIGTERM, is_monitor=True)
-    assert "event=config_differs" in again.output
-    assert "keys=optimiser.learning_rate\n" in again.output
-    assert "event=run_continued" in again.output
-    again.check_account()
-
-
 def test_a_role_of_another_environment_is_refused_by_key_unless_forced(system: System) -> None:
     config = system.config(CARTPOLE, actors={"processes": 1})
     address = f"tcp://127.0.0.1:{free_port()}"
