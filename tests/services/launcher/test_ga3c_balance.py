@@ -12,7 +12,7 @@ def test_predictions_batches_and_frames_are_in_balance(tmp_path, inference: str)
     t_max, envs, unrolls = 4, 2, 2
     run = WholeRun(
         tmp_path,
-        run={"max_updates": 150},
+        run={"max_updates": 60},
         env={"id": "ALE/Pong-v5", "frame_stack": 1, "atari": {"screen_size": 40}},
         policy={"architecture": "mlp", "hidden": [8]},
         actors={"processes": 2, "envs_per_group": envs, "unroll_length": t_max}

@@ -30,7 +30,7 @@ _TOY = f"{toy_indicator.__name__}:BestStreak"
 def test_every_indicator_is_in_the_lines_and_each_name_is_known(tmp_path: Path, recorded) -> None:
     run = WholeRun(
         tmp_path,
-        run={"max_updates": 150},
+        run={"max_updates": 100},
         actors={"processes": 2, "envs_per_group": 4, "behaviour_parameters": recorded} | _MIXED,
         compressor={"chain": ["int8", "onnx"], "every_s": 0.125, "fidelity_every": 1},
         monitor={"indicators": [{_TOY: {"least": 15.0}}], "return_window_s": 4.0},

@@ -63,38 +63,3 @@ def test_what_it_has_learned_is_saved_though_a_role_dies(tmp_path, monkeypatch, 
     assert 1 < saved["counters"]["updates"] == summary["updates"]
     accounted = summary["learned_steps"] + sum(summary["dropped_steps"].values())
     assert summary["env_steps"] == accounted + summary["in_flight_steps"]
-
-
-def test_a_stop_ends_it_in_order_and_the_run_goes_on_where_it_was(tmp_path) -> None:
-    config = config_from_yaml(_YAML.format(dir=tmp_path, updates=1_000_000))
-    stop = StopFlag()
-
-    class Console:
-        """Requests the end once learning is shown."""
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def update(self, line, roles):
-            if line["updates"] > 0:
-                stop.set("SIGINT")
-
-        def note(self, text):
-            pass
-
-    ending = train(config, resume=False, stop=stop, console=Console())
-    summary = ending.checked_summary()
-    assert summary["reason"] == "SIGINT" and summary["in_flight_steps"] == 0
-    folder = RunFolder.open(tmp_path / "r")
-    updates = load_newest(folder.checkpoints_dir).state["counters"]["updates"]
-    folder.close()
-    assert updates == summary["updates"] > 0
-
-    config = config_from_yaml(_YAML.format(dir=tmp_path, updates=updates + 10))
-    resumed = train(config, resume=True, stop=StopFlag()).checked_summary()
-    assert (resumed["reason"], resumed["updates"]) == ("max_updates", updates + 10)
-    assert resumed["generation"] == 1 and resumed["learned_steps"] > summary["learned_steps"]
-    assert resumed["time_s"] > summary["time_s"]

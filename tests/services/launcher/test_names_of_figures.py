@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from aclearn.metrics.sinks.wandb_sink import ID_FILE
 from aclearn.runs import MetricsTail
 from tests.support.toys import odd_names
+from tests.support.waiting import wait_for
 from tests.support.wandb_files import records, values
 from tests.support.whole_run import WholeRun
 
@@ -48,10 +51,13 @@ def test_figures_of_any_name_reach_every_sink_and_stop_no_resume(
 ) -> None:
     folder = tmp_path / "rü n'q\"s %s"
     settings: dict[str, Any] = {
-        "env": {"id": f"{_TOY}:Named", "info_metrics": list(odd_names.INFO)},
+        "env": {"id": f"{_TOY}:Named", "info_metrics": list(odd_names.INFO), "kwargs": {}},
         "loss": {"kind": f"{_TOY}:NamedLoss"},
         "policy": {"normalise_observations": True},
-        "metrics": {"sinks": [{"wandb": {"mode": "offline"}}], "sink_timeout_s": 30.0},
+        "metrics": {
+            "sinks": [{"wandb": {"mode": "offline", "project": "p"}}],
+            "sink_timeout_s": 30.0,
+        },
     }
     run = WholeRun(folder, run={"max_updates": 4}, **settings)
     try:
@@ -68,8 +74,33 @@ def test_figures_of_any_name_reach_every_sink_and_stop_no_resume(
     assert last["monitor_sink_failures"] == 0 and "metrics_error" not in last
     assert "x" * 70 not in last and last["env_steps"] > 8.0
 
+    # wandb's folder has the second of its start in its name
+    begun_s = int(time.time())
+    wait_for(lambda: int(time.time()) > begun_s, "the next second")
     resumed = WholeRun(folder, resume=True, run={"max_updates": 6}, **settings)
     try:
         assert resumed.run()["updates"] == 6
     finally:
         resumed.close()
+    _check_wandb(folder / "r", resumed.lines())
+
+
+def _check_wandb(folder: Path, lines: list[dict[str, Any]]) -> None:
+    """A resumed run continues the same run offline, without secrets, and both parts end well."""
+    files = sorted((folder / "wandb").glob("offline-run-*/*.wandb"))
+    parts = [[(r.WhichOneof("record_type"), r) for r in records(file)] for file in files]
+    begun = [record.run for part in parts for kind, record in part if kind == "run"]
+    assert {each.run_id for each in begun} == {(folder / ID_FILE).read_text()}
+    assert (begun[0].project, begun[0].display_name) == ("p", "r")
+    sent = values(begun[0].config.update)
+    assert sent["actors"]["envs_per_group"] == 2
+    assert sent["env"]["id"] == f"{_TOY}:Named" and "kwargs" not in sent["env"]
+    logged = [
+        values(record.history.item) for part in parts for kind, record in part if kind == "history"
+    ]
+    assert [each["env_steps"] for each in logged] == [line["env_steps"] for line in lines]
+    assert logged[-1]["wait_share/actor/emulator"] == lines[-1]["wait_share"]["actor"]["emulator"]
+    ends = [record.exit.exit_code for part in parts for kind, record in part if kind == "exit"]
+    assert ends == [0, 0]
+    summaries = [values(record.summary.update) for kind, record in parts[-1] if kind == "summary"]
+    assert any(each.get("reason") == "max_updates" for each in summaries)

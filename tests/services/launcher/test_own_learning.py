@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from aclearn.policies import describe_architecture
@@ -36,20 +35,6 @@ def network_of(run) -> PolicyNetwork:
     return network
 
 
-def test_a_corrector_of_ones_own_decides_what_our_loss_learns(start, monkeypatch) -> None:
-    monkeypatch.syspath_prepend(TOYS)
-    run = start(run={"max_updates": 150}, correctors=_CORRECTORS, **_GROUPS)
-    summary = run.run()
-    assert summary["updates"] == 150
-    assert summary["policy_loss"] == 0.0
-    assert summary["distance_to_target"] < 0.3
-    assert summary["value_loss"] == pytest.approx(summary["distance_to_target"] ** 2 / 2, abs=0.05)
-    assert 0.0 <= summary["clipped_rho_share"] <= 1.0  # V-trace's own metric stays
-    with torch.no_grad():
-        _, values = network_of(run)(_STATES)
-    assert float((values - 3.0).abs().mean()) < 0.3
-
-
 def test_a_loss_and_a_corrector_of_ones_own_decide_what_the_policy_becomes(
     start, monkeypatch
 ) -> None:
@@ -73,53 +58,3 @@ def test_a_loss_and_a_corrector_of_ones_own_decide_what_the_policy_becomes(
     assert max(moved) > 0.0  # the second pass has other weights than the targets
     # pushed to one side only, the pole falls after 8 to 11 steps
     assert 8.0 <= summary["return_mean_100"] < 14.0
-
-
-#: Both report the distance of the recorded log μ from that of the recorded parameters.
-_BY_PARAMETERS = """
-from dataclasses import replace
-
-import torch
-
-from aclearn.algorithms import Loss
-from aclearn.algorithms import LossSums
-
-
-class ByParameters(Loss):
-    needs = frozenset({"advantages", "behaviour_parameters"})
-
-    def __call__(self, batch, outputs, correction, config):
-        behaviour = torch.log_softmax(batch.behaviour_parameters, -1)
-        log_mu = behaviour.gather(-1, batch.actions.unsqueeze(-1)).squeeze(-1)
-        zero = torch.zeros(())
-        off = torch.where(batch.valid, log_mu - batch.behaviour_log_prob, zero).abs().sum()
-        policy = torch.where(batch.valid, outputs.log_probs * correction.advantages, zero).sum()
-        return LossSums(-policy, {"off": off, "policy_loss": policy})
-
-
-class Entropy:
-    needs = frozenset({"behaviour_parameters"})
-
-    def correct(self, batch, correction):
-        log_p = torch.log_softmax(batch.behaviour_parameters, -1)
-        entropy = -(log_p.exp() * log_p).sum(-1)
-        return replace(correction, metrics={**correction.metrics, "mu_entropy": entropy})
-"""
-
-
-@pytest.mark.parametrize("inference", ["local", "predictor"])
-def test_a_loss_and_a_corrector_get_the_parameters_that_actions_were_drawn_from(
-    start, tmp_path, monkeypatch, inference
-) -> None:
-    (tmp_path / "by_parameters.py").write_text(_BY_PARAMETERS, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    run = start(
-        run={"max_updates": 100},
-        loss={"kind": "by_parameters:ByParameters"},
-        correctors=["vtrace", "by_parameters:Entropy"],
-        **_GROUPS | {"actors": {"inference": inference, "behaviour_parameters": True}},
-    )
-    summary = run.run()
-    assert summary["updates"] == 100
-    assert 0.0 <= summary["off"] < 1e-4
-    assert 0.0 < summary["mu_entropy"] <= 0.6932  # ln 2

@@ -16,8 +16,8 @@ from aclearn.types import OBSERVATION
 from services.commands.export import export_run
 from services.evaluator.evaluate import evaluate
 from services.policy import users_network
+from tests.support.cli import aclearn
 from tests.support.env_specs import plain_spec
-from tests.support.waiting import run_python
 from tests.support.whole_run import WholeRun
 
 _MODULE = """
@@ -124,10 +124,9 @@ def test_two_runs_of_one_seed_end_with_the_same_weights(start, own: str, tmp_pat
 
 def test_a_network_that_cannot_be_trained_is_named_before_the_run(own: str, tmp_path: Path) -> None:
     given = [f"policy.architecture={own}:Dropped", "policy.hidden=null", "run.name=r"]
-    ended = run_python("-m", "services", "train", "cartpole", *given, f"run.dir={tmp_path}/runs")
-    assert ended.returncode != 0
-    words = f"policy.architecture '{own}:Dropped': Dropped: parameters: two calls with one input"
-    assert words in ended.stderr, ended.stderr
+    words = rf"policy.architecture '{own}:Dropped': Dropped: parameters: two calls with one input"
+    with pytest.raises(ConfigError, match=words):
+        aclearn("train", "cartpole", *given, f"run.dir={tmp_path}/runs")
     assert not (tmp_path / "runs").exists()
 
 

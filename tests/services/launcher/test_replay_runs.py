@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 import aclearn
 from services.evaluator.evaluate import evaluate
 from services.roles import TRAINER
-from tests.support.whole_run import WholeRun
 
 _DQN: dict[str, Any] = {
     "loss": {"kind": "dqn", "target_update_every": 10, "epsilon_steps": 50},
@@ -62,31 +60,3 @@ def test_a_killed_trainer_goes_on_with_the_memory_of_its_checkpoint(start) -> No
     assert summary["dropped_steps"]["trainer_restart"] > 0
     with_memory = [line["replay_steps"] for line in run.lines() if line["generation"] == 1]
     assert min(with_memory) > 64
-
-
-def test_a_resumed_resident_run_ends_with_the_weights_of_an_unbroken_one(tmp_path: Path) -> None:
-    pytest.importorskip("aclearn.resident")
-    replay = {"size": 640, "start": 128, "batch": 16, "ratio": 1.0, "n_steps": 3}
-    resident = {
-        "loss": _DQN["loss"],
-        "resident": {"envs": 8, "device": "cpu"},
-        "actors": {
-            "processes": 2,
-            "envs_per_group": 16,
-            "unroll_length": 8,
-        },  # 2 and 16: the default
-        "trainer": {"device": "cpu", "amp": "off", "unrolls_per_batch": 2},
-        "replay": replay,
-    }
-    whole = WholeRun(tmp_path / "whole", **resident, run={"max_updates": 50})
-    assert accounted(whole.run())
-    broken = tmp_path / "broken"
-    WholeRun(broken, **resident, run={"max_updates": 30}).run()
-    resumed = WholeRun(broken, resume=True, **resident, run={"max_updates": 50})
-    assert accounted(resumed.run())
-    expected, found = whole.checkpoint().tensors, resumed.checkpoint().tensors
-    for name in expected:
-        if name.startswith(("weights/", "target/", "optimiser/", "replay/rewards")):
-            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
-    assert expected.keys() == found.keys()
-    assert "replay/rewards" in expected

@@ -35,11 +35,8 @@ def test_the_roles_of_this_machine_find_the_monitor_wherever_it_listens(
         network=NetworkConfig(bind_host=host, keys_dir=str(tmp_path)),
     )
     assert monitor_addresses(config, tmp_path) == (bound, found)
-
-
-def test_without_a_port_the_monitor_has_a_socket_file(tmp_path) -> None:
+    address = f"ipc://{tmp_path}/monitor.sock"  # without a port
     config = Config(env=EnvConfig(id="CartPole-v1"))
-    address = f"ipc://{tmp_path}/monitor.sock"
     assert monitor_addresses(config, tmp_path) == (address, address)
 
 
@@ -104,18 +101,17 @@ def run_parent(tools, monkeypatch):
     return run
 
 
-def test_roles_left_after_the_monitor_has_ended_are_stopped_ten_seconds_later(run_parent) -> None:
-    assert run_parent(monitor_0=3.0, trainer_0=4.0, actor_0=None) == pytest.approx(13.0, abs=0.25)
-
-
-def test_a_run_is_over_when_all_roles_have_ended(run_parent) -> None:
-    after_s = run_parent(monitor_0=3.0, trainer_0=12.0, actor_0=7.0)
-    assert after_s == pytest.approx(12.0, abs=0.15)
-
-
-def test_no_role_is_stopped_while_the_monitor_runs(run_parent) -> None:
-    after_s = run_parent(monitor_0=500.0, trainer_0=1.0, actor_0=None)
-    assert after_s == pytest.approx(510.0, abs=0.25)
+@pytest.mark.parametrize(
+    ("ends", "stopped_s"),
+    [
+        # roles left after the monitor has ended are stopped ten seconds later
+        ({"monitor_0": 3.0, "trainer_0": 4.0, "actor_0": None}, 13.0),
+        ({"monitor_0": 3.0, "trainer_0": 12.0, "actor_0": 7.0}, 12.0),  # all have ended
+        ({"monitor_0": 500.0, "trainer_0": 1.0, "actor_0": None}, 510.0),
+    ],
+)
+def test_no_role_is_stopped_while_the_monitor_runs(run_parent, ends, stopped_s: float) -> None:
+    assert run_parent(**ends) == pytest.approx(stopped_s, abs=0.25)
 
 
 def test_an_exit_with_0_is_a_death_only_where_a_later_status_says_that_the_run_goes_on() -> None:

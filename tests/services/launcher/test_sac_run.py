@@ -27,6 +27,11 @@ _RESIDENT = {
 }
 _SAC = {"loss": {"kind": "sac"}, "policy": {"std_from_observations": True}}
 _DDPG = {"loss": {"kind": "ddpg", "memory": "replay", "noise_std": 0.5}}
+_DQN = {
+    "env": {"id": "CartPole-v1"},
+    "loss": {"kind": "dqn", "target_update_every": 10, "epsilon_steps": 50},
+    "replay": _PENDULUM["replay"] | {"n_steps": 3},
+}
 
 
 def accounted(summary: dict[str, Any]) -> None:
@@ -37,7 +42,7 @@ def accounted(summary: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("settings", [_SAC, _DDPG], ids=["sac", "ddpg"])
 def test_actors_get_the_policy_alone_and_a_step_counts_once(tmp_path: Path, settings) -> None:
-    run, weights = WholeRun(tmp_path, **_PENDULUM, **settings, run={"max_updates": 40}), set()
+    run, weights = WholeRun(tmp_path, **_PENDULUM, **settings, run={"max_updates": 20}), set()
     observe = run.faults.observe
 
     def look(sender: str, receiver: str, frames: list[bytes]) -> None:
@@ -47,7 +52,7 @@ def test_actors_get_the_policy_alone_and_a_step_counts_once(tmp_path: Path, sett
 
     run.faults.observe = look
     summary = run.run()
-    assert summary["updates"] == 40
+    assert summary["updates"] == 20
     accounted(summary)
     assert weights and not any("value" in name for name in weights)
     saved = run.checkpoint().tensors
@@ -60,8 +65,8 @@ def test_actors_get_the_policy_alone_and_a_step_counts_once(tmp_path: Path, sett
         )
         assert "target/policy.weight" not in saved
 
-    resumed = WholeRun(tmp_path, resume=True, **_PENDULUM, **settings, run={"max_updates": 50})
-    assert resumed.run()["updates"] == 50
+    resumed = WholeRun(tmp_path, resume=True, **_PENDULUM, **settings, run={"max_updates": 25})
+    assert resumed.run()["updates"] == 25
 
     assert len(evaluate(run.path, episodes=1, greedy=True).returns) == 1
     *_, exact, small = compress_run(run.path, "prune=0.5,int8")
@@ -72,7 +77,7 @@ def test_actors_get_the_policy_alone_and_a_step_counts_once(tmp_path: Path, sett
     assert policy.act(observation).shape == (1,) and np.isfinite(policy.value(observation))
 
 
-@pytest.mark.parametrize("settings", [_SAC, _DDPG], ids=["sac", "ddpg"])
+@pytest.mark.parametrize("settings", [_SAC, _DQN], ids=["sac", "dqn"])
 def test_resident_environments_fill_the_memory_and_a_resumed_run_has_the_same_bits(
     tmp_path: Path, settings
 ) -> None:
@@ -93,6 +98,6 @@ def test_resident_environments_fill_the_memory_and_a_resumed_run_has_the_same_bi
     expected, found = whole.checkpoint().tensors, resumed.checkpoint().tensors
     for name in expected.keys() - counted:
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
-    assert np.abs(expected["target/value.weight"]).max() > 0.0
+    assert any(name.startswith("target/") for name in expected)
     priorities = expected["replay/priorities"]
     assert len(np.unique(priorities[priorities > 0.0])) > 100, "errors have set them"

@@ -30,91 +30,67 @@ def _train(folder: Path, env: dict[str, Any], **groups: Any) -> WholeRun:
 
 
 _ACTORS = {"processes": 1, "envs_per_group": 8, "unroll_length": 8}
+_MASKED = {"action_mask": "info"}
 
 
-@pytest.mark.parametrize(
-    ("env", "inference"),
-    [
-        ("Match", "int8"),
-        ("Switches", "local"),
-        ("Reach", "predictor"),
-        ("Gates", "local"),
-        ("Gates", "predictor"),
-        ("Locks", "int8"),
-    ],
-)
-def test_most_of_the_best_return_is_learned(tmp_path: Path, env: str, inference: str) -> None:
-    groups = {"compressor": _INT8} if inference == "int8" else {}
-    asked = {"inference": "predictor"} if inference == "predictor" else {}
-    best = getattr(space_envs, env).best
-    masked = {"action_mask": "info"} if env in ("Gates", "Locks") else {}
+#: Environment, its settings, and those of the run that learns it.
+_LEARNED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "choices, int8": ("Match", {}, {"compressor": _INT8}),
+    "switches": ("Switches", {}, {}),
+    "numbers, predictor": ("Reach", {}, {"actors": _ACTORS | {"inference": "predictor"}}),
+    "masks, predictor": ("Gates", _MASKED, {"actors": _ACTORS | {"inference": "predictor"}}),
+    "masks choice by choice, int8": ("Locks", _MASKED, {"compressor": _INT8}),
+    "masks, ppo in shuffled minibatches": (
+        "Gates",
+        _MASKED,
+        {"loss": {"kind": "ppo"}, "trainer": {"minibatches": 2, "epochs": 2}},
+    ),
+    "masks, action values": (
+        "Gates",
+        _MASKED,
+        {"policy": {"critic": "q"}, "correctors": ["retrace", "importance_sampling"]},
+    ),
+    "squashed numbers, on policy": (
+        "Reach",
+        {"squash_actions": True},
+        {"actors": _ACTORS | {"wait_for_weights": True}, "trainer": {"unrolls_per_batch": 1}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _LEARNED)
+def test_most_of_the_best_return_is_learned(tmp_path: Path, name: str) -> None:
+    env, settings, groups = _LEARNED[name]
     run = _train(
         tmp_path,
-        {"id": f"tests.support.space_envs:{env}"} | masked,
-        actors=_ACTORS | asked,
-        run={"max_updates": 500, "target_return": 0.7 * best},
-        **groups,
+        {"id": f"tests.support.space_envs:{env}"} | settings,
+        run={"max_updates": 500, "target_return": 0.7 * getattr(space_envs, env).best},
+        **{"actors": _ACTORS} | groups,
     )
-    _assert_learned(run)
-    clipped = run.heartbeats["actor-0"].gauges.get("clipped_action_share")
-    assert (clipped is not None and 0.0 < clipped < 1.0) == (env == "Reach")
-
-
-def _assert_learned(run: WholeRun) -> None:
     found = run.summary()
     assert found["reached_target_at_s"] is not None, found
+    clipped = run.heartbeats["actor-0"].gauges.get("clipped_action_share")
+    assert (clipped is not None and 0.0 < clipped < 1.0) == (name == "numbers, predictor")
+    if "ppo" in name:  # an action that another step's mask forbids would be infinitely far
+        assert 0.0 <= found["proximal_kl"] < 1.0
+    if "on policy" in name:
+        ratios = [line["rho_mean"] for line in run.lines() if line.get("rho_mean") is not None]
+        assert ratios and ratios == pytest.approx([1.0] * len(ratios), abs=1e-3)
 
 
-def test_ppo_learns_with_masks_in_shuffled_minibatches(tmp_path: Path) -> None:
-    run = _train(
-        tmp_path,
-        {"id": "tests.support.space_envs:Gates", "action_mask": "info"},
-        actors=_ACTORS,
-        loss={"kind": "ppo"},
-        trainer={"minibatches": 2, "epochs": 2},
-        run={"max_updates": 500, "target_return": 0.7 * space_envs.Gates.best},
-    )
-    _assert_learned(run)
-    # an action that another step's mask forbids would be infinitely far
-    assert 0.0 <= run.summary()["proximal_kl"] < 1.0
-
-
-def test_a_critic_of_action_values_learns_with_masks(tmp_path: Path) -> None:
-    run = _train(
-        tmp_path,
-        {"id": "tests.support.space_envs:Gates", "action_mask": "info"},
-        actors=_ACTORS,
-        policy={"hidden": [32], "critic": "q"},
-        correctors=["retrace", "importance_sampling"],
-        run={"max_updates": 500, "target_return": 0.7 * space_envs.Gates.best},
-    )
-    _assert_learned(run)
-
-
-def test_squashed_numbers_are_learned_by_ratios_that_are_one_on_policy(tmp_path: Path) -> None:
-    run = _train(
-        tmp_path,
-        {"id": "tests.support.space_envs:Reach", "squash_actions": True},
-        actors=_ACTORS | {"wait_for_weights": True},
-        trainer={"unrolls_per_batch": 1},
-        run={"max_updates": 500, "target_return": 0.7 * space_envs.Reach.best},
-    )
-    _assert_learned(run)
-    ratios = [line["rho_mean"] for line in run.lines() if line.get("rho_mean") is not None]
-    assert ratios and ratios == pytest.approx([1.0] * len(ratios), abs=1e-3)
-
-
-def test_a_network_of_ones_own_learns_choices_and_numbers_with_normalisers(tmp_path: Path) -> None:
-    network = {"architecture": "tests.support.own_networks:Plain", "hidden": None}
+def test_a_network_of_ones_own_is_trained_with_normalisers(tmp_path: Path) -> None:
     run = _train(
         tmp_path,
         {"id": "tests.support.space_envs:Reach"},
-        policy=network | {"normalise_observations": True},
+        policy={
+            "architecture": "tests.support.own_networks:Plain",
+            "hidden": None,
+            "normalise_observations": True,
+        },
         loss={"normalise_returns": True},
         actors=_ACTORS,
-        run={"max_updates": 500, "target_return": 0.7 * space_envs.Reach.best},
+        run={"max_updates": 60},
     )
-    _assert_learned(run)
     tensors = run.checkpoint().tensors
     # a choice of 3 and one of 2, each as likely as the others
     shown = [1 / 3] * 3 + [1 / 2] * 2
@@ -122,15 +98,20 @@ def test_a_network_of_ones_own_learns_choices_and_numbers_with_normalisers(tmp_p
     assert tensors["weights/value.mean"] > 1.0  # of 2 points a step
 
 
+_OWN = {"architecture": "tests.support.own_networks:OfLeaves", "hidden": None}
+
+
+@pytest.mark.parametrize("policy", [{"architecture": "minigrid", "hidden": [32]}, _OWN])
 @pytest.mark.parametrize("inference", ["local", "predictor", "int8"])
-def test_every_leaf_reaches_all_roles(tmp_path: Path, inference: str) -> None:
+def test_every_leaf_reaches_all_roles(tmp_path: Path, inference: str, policy: Any) -> None:
     # every policy that a role loads is compared with the network's layers on all leaves
-    groups = {"compressor": _INT8} if inference == "int8" else {}
+    chain = ["onnx"] if policy is _OWN else _INT8["chain"]
+    groups = {"compressor": _INT8 | {"chain": chain}} if inference == "int8" else {}
     asked = {"inference": "predictor"} if inference == "predictor" else {}
     run = _train(
         tmp_path,
         {"id": "tests.support.space_envs:Senses", "ignore": ["note"]},
-        policy={"architecture": "minigrid", "hidden": [32]},
+        policy=policy,
         actors=_ACTORS | asked,
         run={"max_updates": 10},
         **groups,

@@ -17,7 +17,7 @@ from tests.support.whole_run import WholeRun
 
 #: Nats: the whole policies differ by 1e-16, and by 1e-4 where the weights of one are multiplied.
 EPSILON = 1e-5
-DWELL_S, BACK_AFTER_S = 3.0, 5.0
+DWELL_S, BACK_AFTER_S = 2.0, 3.0
 THRESHOLD = {"epsilon": EPSILON, "dwell_s": DWELL_S, "back_after_s": BACK_AFTER_S}
 
 
@@ -70,7 +70,7 @@ def run(tmp_path: Path) -> Iterator[FaultyRun]:
 
 
 def test_a_fault_is_noticed_and_when_it_is_gone_the_actors_return(run: FaultyRun) -> None:
-    run.seconds(15.0)
+    run.seconds(6.0)
     assert run.decisions() == [] and set(run.acts.values()) == {True}
     run.fault.touch()
     began = run.clock()
@@ -97,7 +97,7 @@ def test_a_fault_is_noticed_and_when_it_is_gone_the_actors_return(run: FaultyRun
 
 
 def test_a_monitor_killed_in_mid_decision_comes_back_to_the_same_rung(run: FaultyRun) -> None:
-    run.seconds(10.0)
+    run.seconds(4.0)
     run.fault.touch()
     run.faults.drop("SetChain", nth=1, sender="monitor-0")
     run.run_until(run.decisions, "the decision is on disk")
@@ -112,30 +112,3 @@ def test_a_monitor_killed_in_mid_decision_comes_back_to_the_same_rung(run: Fault
     assert run.decisions() == [noticed]
     run.run_until(lambda: set(run.acts.values()) == {True}, "the actors return")
     assert run.decisions()[1]["rung"] == 0
-
-
-def test_actors_play_both_policies_as_far_as_the_compressed_one_is_near(tmp_path: Path) -> None:
-    mix = {"zero_at": 3e-4, "dwell_s": 1.0}
-    run = FaultyRun(tmp_path, {"linear_mix": mix})
-    try:
-        run.seconds(10.0)
-        assert run.decisions() == [] and set(run.acts.values()) == {True}
-        run.fault.touch()
-        run.run_until(run.decisions, "the share falls")
-        [fallen] = run.decisions()
-        share = fallen["compressed_share"]
-        kl = fallen["cause"]["compressor_kl_mean"]
-        assert 0.0 < share < 0.95 and share == pytest.approx(1.0 - kl / 3e-4, abs=5e-4)
-        run.seconds(1.0)
-        assert (
-            run.lines()[-1]["actor_compressed_share"]
-            == run.lines()[-1]["strategy_compressed_share"]
-        )
-        for acts in (True, False):
-            run.run_until(lambda acts=acts: acts in run.acts.values(), f"compressed: {acts}")
-        run.fault.unlink()
-        run.run_until(lambda: run.decisions()[-1]["compressed_share"] == 1.0, "it rises")
-        run.seconds(2.0)
-        assert set(run.acts.values()) == {True}
-    finally:
-        run.close()

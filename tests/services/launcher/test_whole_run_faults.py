@@ -115,12 +115,3 @@ def test_rewards_that_no_trainer_takes_end_the_run_as_faults(start) -> None:
     with pytest.raises(EnvironmentFailure, match=said):
         run.run()
     assert "bad_unroll" not in run.heartbeats["trainer-0"].dropped
-
-
-def test_an_environment_that_sets_torchs_defaults_is_learned_in_one_process(start) -> None:
-    run = start(
-        run={"max_updates": 5},
-        env={"id": "tests.aclearn.envs.test_torch_defaults:Doubles"},
-        actors={"max_env_faults": 0},
-    )
-    assert run.run()["updates"] == 5
