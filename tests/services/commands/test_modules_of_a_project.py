@@ -10,7 +10,6 @@ import pytest
 from tests.support.cli import aclearn
 from tests.support.waiting import run_python
 
-_SHORT = ("run.max_updates=2", "actors.processes=1", "supervisor.max_restarts=0")
 _NETWORK = """
 from torch import nn
 
@@ -45,29 +44,32 @@ def _run(*words: str, cwd: Path) -> str:
 
 
 def test_a_project_is_trained_from_its_parent_and_read_from_elsewhere(
-    project: Path, tmp_path_factory: pytest.TempPathFactory
+    project: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parent, elsewhere = project.parent, tmp_path_factory.mktemp("elsewhere")
-    network = ("policy.architecture=my_network:Network", "policy.hidden=null")
-    said = _run("train", "myproj/config.yaml", *network, *_SHORT, cwd=parent)
-    assert "run myproj-1 (seed 1) ended: max_updates" in said
-    run = parent / "runs" / "myproj-1"
-    said = _run("train", str(run / "config.yaml"), "--resume", "run.max_updates=4", cwd=elsewhere)
-    assert "ended: max_updates" in said
-    assert "1 episodes" in _run("evaluate", str(run), "--episodes", "1", cwd=elsewhere)
-    said = _run("check-env", "my_env:make", f"run.pythonpath=[{project}]", cwd=elsewhere)
-    assert "one seed gives one episode" in said
-
-
-def test_a_module_of_the_project_that_ours_hides_is_named_before_the_run(project: Path) -> None:
     (project / "services").mkdir()
     (project / "services" / "prices.py").touch()
     (project / "compress.py").touch()
     (project / "correctors").mkdir()  # empty: no module
-    said = _run("train", "myproj/config.yaml", *_SHORT, cwd=project.parent)
+    network = ("policy.architecture=my_network:Network", "policy.hidden=null")
+    short = ("run.max_updates=2", "actors.processes=1", "supervisor.max_restarts=0")
+    done = run_python(
+        *("-P", "-m", "aclearn", "train", "myproj/config.yaml", *network, *short),
+        cwd=project.parent,
+    )
+    said = done.stdout + done.stderr
+    assert "run myproj-1 (seed 1) ended: max_updates" in said
+    # modules that ours hide are named
     (line,) = [line for line in said.splitlines() if "rename yours" in line]
     assert f"{project / 'services'}" in line and f"{project / 'compress.py'}" in line
     assert "correctors" not in line
+
+    elsewhere, run = tmp_path_factory.mktemp("elsewhere"), project.parent / "runs" / "myproj-1"
+    monkeypatch.chdir(elsewhere)
+    more = ("run.deterministic=true", "run.max_updates=4")
+    assert "ended: max_updates" in aclearn("train", run / "config.yaml", "--resume", *more)
+    assert "1 episodes" in aclearn("evaluate", run, "--episodes", "1")
+    assert "one seed gives" in aclearn("check-env", "my_env:make", f"run.pythonpath=[{project}]")
     # a run that imports nothing of the project is not concerned
-    said = _run("train", "cartpole", *_SHORT, cwd=project)
+    (project / "correctors" / "a.py").touch()
+    said = aclearn("train", "cartpole", "run.deterministic=true", *short)
     assert "rename yours" not in said

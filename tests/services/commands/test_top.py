@@ -11,7 +11,7 @@ import pytest
 
 from aclearn.errors import RunFolderError
 from aclearn.launch import StopFlag
-from services.commands.top import TopView, how_it_ended, part_shares, read_goal, top
+from services.commands.top import TopView, part_shares, read_goal, top
 
 
 def _line(time_s: float, **changes: Any) -> dict[str, Any]:
@@ -89,36 +89,34 @@ def test_without_a_terminal_the_newest_line_is_printed_once(run: _Run) -> None:
     assert "\x1b" not in shown
 
 
-def test_a_run_that_is_over_says_why(run: _Run) -> None:
-    run.write(_line(10.0), _line(20.0))
-    run.end(_line(20.0))
-    assert "the run is over: max_env_steps" in _shown(run.path)
+@pytest.mark.parametrize(
+    ("reason", "ended_at_s", "told"),
+    [
+        ("max_env_steps", 20.0, "the run is over: max_env_steps"),
+        ("SIGTERM", 19.0, "the run continues"),  # of its first part: it was resumed
+        (None, 0.0, "no new metrics for 0:03:2"),
+    ],
+)
+def test_how_a_run_stands(run: _Run, reason: str | None, ended_at_s: float, told: str) -> None:
+    run.write(_line(10.0), _line(20.0), torn='{"time_s": 21.0, "env_st')
+    if reason is None:
+        old = time.time() - 200.0
+        os.utime(run.metrics, (old, old))
+    else:
+        run.end(_line(ended_at_s), reason)
+    shown = _shown(run.path)
+    assert told in shown and "20.0 k of 40.0 k steps" in shown
 
 
-def test_a_resumed_run_is_not_over_although_its_first_part_has_a_summary(run: _Run) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["run: [", "run: 3", "", "other: {}"]
+    + [f"run: {{max_env_steps: {value}}}" for value in ("x", "[1]", "{a: 1}", ".nan")],
+)
+def test_a_configuration_that_cannot_be_read_costs_the_goal_only(run: _Run, text: str) -> None:
     run.write(_line(10.0))
-    run.end(_line(10.0), "SIGTERM")
-    run.write(_line(12.0))
-    assert "the run continues" in _shown(run.path)
-
-
-def test_a_run_without_new_metrics_is_told(run: _Run) -> None:
-    run.write(_line(10.0))
-    old = time.time() - 200.0
-    os.utime(run.metrics, (old, old))
-    assert "no new metrics for 0:03:2" in _shown(run.path)
-
-
-def test_a_torn_last_line_is_left_out(run: _Run) -> None:
-    run.write(_line(10.0), torn='{"time_s": 11.0, "env_st')
-    assert "10.0 k of 40.0 k steps" in _shown(run.path)
-
-
-def test_a_configuration_that_cannot_be_read_costs_the_goal_only(run: _Run) -> None:
-    run.write(_line(10.0))
-    for text in ("run: [", "run: 3", "", "other: {}"):
-        (run.path / "config.yaml").write_text(text)
-        assert read_goal(run.path / "config.yaml") == {}
+    (run.path / "config.yaml").write_text(text)
+    assert read_goal(run.path / "config.yaml") == {}
     assert "no end is set" in _shown(run.path)
 
 
@@ -129,19 +127,9 @@ def test_what_is_no_run_with_metrics_is_refused_by_name(tmp_path: Path, run: _Ru
         _shown(tmp_path)
     with pytest.raises(RunFolderError, match="expected a run that has started"):
         _shown(run.path)
-    run.write(torn='{"time_s"')
-    with pytest.raises(RunFolderError, match="wait a few seconds, or look into its logs"):
+    run.write({"time_s": "x"}, {"wait_share": 3}, torn='{"time_s"')
+    with pytest.raises(RunFolderError, match="no metrics yet; wait a few seconds, or look into"):
         _shown(run.path)
-
-
-def test_summaries_end_runs_by_their_time(run: _Run) -> None:
-    from aclearn.runs import RunFolder
-
-    folder = RunFolder.open(run.path)
-    assert how_it_ended(folder, _line(10.0)) is None
-    run.end(_line(10.0), "SIGINT")
-    assert how_it_ended(folder, _line(10.0)) == "SIGINT"
-    assert how_it_ended(folder, _line(10.5)) is None
 
 
 def test_shares_of_parts_are_those_between_two_lines() -> None:
@@ -201,16 +189,3 @@ def test_damaged_values_at_any_place_of_a_line_raise_nothing(run: _Run) -> None:
             run.end(damaged)
             _shown(run.path)
             (run.path / "summary.json").unlink()
-
-
-def test_only_damaged_lines_are_as_none(run: _Run) -> None:
-    run.write({"time_s": "x"}, {"wait_share": 3})
-    with pytest.raises(RunFolderError, match="no metrics yet"):
-        _shown(run.path)
-
-
-def test_a_damaged_configuration_leaves_out_the_goal(run: _Run) -> None:
-    run.write(_line(10.0))
-    for value in ("x", "[1]", "{a: 1}", ".nan"):
-        (run.path / "config.yaml").write_text(f"run: {{max_env_steps: {value}}}\n")
-        assert "10.0 k" in _shown(run.path)

@@ -57,38 +57,6 @@ def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, t
     assert compressor.newer_than(pulling.client.id) is None
 
 
-def test_an_artifact_of_an_older_generation_changes_nothing(roles, tools) -> None:
-    pulling, compressor = Pulling(roles, tools), make(tools, ["onnx"])
-    observations = some_observations(tools.flat, 5)
-    compressor.compress(PolicyVersion(2, 1), some_tensors(tools.flat, 1))
-    pulling.pull(compressor)
-    swaps, before = pulling.client.swaps, pulling.runtime.parameters(observations)
-    # a compressor that does not know of the trainer's restart yet
-    behind = make(tools, ["onnx"])
-    behind.compress(PolicyVersion(1, 500), some_tensors(tools.flat, 2))
-    behind.newer_than = lambda known, uncompressed: behind.artifact
-    sent = 0
-
-    def has_arrived() -> bool:  # the second request follows the answer to the first
-        nonlocal sent
-        pulling.poll()
-        sent += serve_artifacts(pulling.server, behind, 0.01)
-        return sent >= 2
-
-    tools.wait_until(has_arrived, "the artifact of the older generation has come")
-    assert (pulling.client.at, pulling.client.acting.chain) == (PolicyVersion(2, 1), "onnx")
-    assert (pulling.client.swaps, pulling.client.refused) == (swaps, 0)
-    np.testing.assert_array_equal(pulling.runtime.parameters(observations), before)
-    tensors = some_tensors(tools.flat, 3)
-    compressor.compress(PolicyVersion(2, 2), tensors)
-    pulling.pull(compressor)
-    assert pulling.client.at == PolicyVersion(2, 2)
-    expected = float64_parameters(tools.flat, tensors, observations)
-    np.testing.assert_allclose(
-        pulling.runtime.parameters(observations), expected, rtol=1e-5, atol=1e-5
-    )
-
-
 def test_a_role_that_refuses_the_last_artifact_acts_on_the_uncompressed_policy(
     roles, tools
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -89,25 +87,6 @@ def test_another_rung_compresses_the_same_version_again_and_actors_take_it(roles
         )
         assert compressor.newer_than(pulling.client.id) is None
     assert pulling.client.refused == 0
-
-
-def test_an_artifact_of_the_new_rung_that_fails_its_check_changes_nothing(roles, tools) -> None:
-    pulling, (_, compressor) = Pulling(roles, tools), make_scaled(tools, 3.0, 2.0)
-    at, tensors = PolicyVersion(0, 5), some_tensors(tools.flat, 1)
-    compressor.compress(at, tensors)
-    pulling.pull(compressor)
-    compressor.set_rung(1)
-    compressor.compress(at, tensors)
-    whole = compressor.artifact
-    compressor.artifact = replace(whole, digest="0" * 32)
-    pulling.pull(compressor)
-    assert (pulling.client.id, pulling.client.refused) == (PolicyId(at, "scaled=3"), 1)
-    pulling.pull(compressor)  # the uncompressed policy replaces it
-    assert pulling.client.id == PolicyId(at, _UNCOMPRESSED)
-    compressor.set_rung(0)
-    compressor.compress(at, tensors)
-    pulling.pull(compressor)
-    assert pulling.client.id == PolicyId(at, "scaled=3")
 
 
 def test_a_rung_keeps_the_state_of_its_links_while_another_one_is_current(tools) -> None:

@@ -9,12 +9,11 @@ import pytest
 
 from aclearn.config import load_config
 from aclearn.types import PolicyVersion
-from compress import ChainError, Policy, PolicyGraph, parse_chain
+from compress import ChainError, parse_chain
 from services.compressor.core import Compressor
 from services.policy.factory import make_ladder
-from tests.support.compressors import acting, some_observations, some_tensors
-from tests.support.contexts import context_of, seen
-from tests.support.layer_walk import outputs
+from tests.support.compressors import some_observations, some_tensors
+from tests.support.contexts import seen
 from tests.support.system import TOYS
 
 _YAML = """
@@ -36,18 +35,6 @@ def config(tmp_path, monkeypatch):
 def quarters(tensors):
     """The nearest multiples of a quarter; no number of these is half-way between two."""
     return {name: (np.floor(4.0 * t + 0.5) / 4.0).astype(np.float32) for name, t in tensors.items()}
-
-
-def test_a_policy_goes_through_a_chain_with_the_link(config, tools) -> None:
-    tensors, observations = some_tensors(tools.flat, 1), some_observations(tools.flat, 6)
-    chain = parse_chain(config.compressor.chain)
-    artifact = chain.compress(Policy.of(tools.flat, tensors), context_of(observations))
-    assert artifact.chain == "round=0.25>onnx"
-    for name, tensor in artifact.tensors.items():
-        np.testing.assert_array_equal(tensor, quarters(tensors)[name])
-    runtime = acting(artifact, tools.flat)
-    expected, _, _ = outputs(PolicyGraph(tools.flat), quarters(tensors), observations)
-    np.testing.assert_allclose(runtime.parameters(observations), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_compressor_publishes_what_the_link_makes_and_tells_its_gauges(config, tools) -> None:

@@ -178,20 +178,6 @@ def test_without_a_trainer_polling_does_nothing(roles, tools) -> None:
     assert (client.at, client.swaps, runtime.swapped) == (PolicyVersion(), 0, [])
 
 
-def test_a_policy_that_was_read_stays_what_it_was_when_the_next_one_comes(pulling) -> None:
-    assert pulling.client.acting is None
-    pulling.asked()
-    pulling.answer(_weights(0, 3))
-    before = pulling.client.acting
-    pulling.asked()
-    pulling.answer(_weights(0, 7))
-    after = pulling.client.acting
-    for acting, version in ((before, 3), (after, 7)):
-        assert (acting.at, acting.chain) == (PolicyVersion(0, version), "none")
-        logits = parameters_of(acting.executable, np.zeros((1, 3)))
-        assert logits.tolist() == [[version, version]]
-
-
 def _artifact(architecture, tensors):
     chain = parse_chain(["onnx"], min_action_prob=0.1)
     observations = np.zeros((4, 3), np.float32)

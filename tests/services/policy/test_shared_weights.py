@@ -99,15 +99,6 @@ def test_posted_weights_act_without_a_question(sharing, tools) -> None:
     assert tools.nothing_comes(sharing.trainer, sharing.poll)
 
 
-def test_looks_are_a_hundredth_of_a_second_apart(sharing) -> None:
-    sharing.poll()
-    sharing.post(0, 1)
-    sharing.poll(0.005)
-    assert sharing.client.swaps == 0
-    sharing.poll(0.006)
-    assert sharing.client.swaps == 1
-
-
 def test_a_trainer_that_was_started_again_is_read_from_its_own_buffer(sharing) -> None:
     sharing.post(0, 500)
     sharing.poll()
@@ -236,11 +227,6 @@ _ON_GPU = {"actors": {"inference": "predictor"}, "predictor": {"runtime": "torch
 def test_a_buffer_is_made_only_where_a_role_would_read_it(device, groups, wanted) -> None:
     allocate = allocator_for(_config(**groups), torch.device(device))
     assert (allocate is not None) == wanted
-
-
-def test_a_buffer_that_no_role_wants_is_not_made(tools, roles, caplog) -> None:
-    assert share_weights(PublishedWeights(), None, tools.flat, roles.monitor) is None
-    assert not caplog.records
 
 
 def _no_memory(floats: int):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aclearn.control.directives import SetMix, SetWorkers, StopRole
+from aclearn.control.directives import SetMix, StopRole
 from aclearn.wire import (
     DirectiveAck,
     DirectiveMessage,
@@ -180,28 +180,6 @@ def test_a_heartbeat_reply_of_another_revision_makes_the_role_ask_for_the_peers(
     assert line.next() == line.hello
 
 
-def test_a_monitor_that_does_not_know_the_role_hears_hello_at_once(roles, tools) -> None:
-    line = Line(roles, tools)
-    line.introduce()
-    assert isinstance(line.next(), Heartbeat)
-    line.say(MembershipReply("hello", "unknown incarnation: say hello"))
-    assert line.next() == line.hello
-
-
-def test_stop_is_remembered_with_its_reason(roles, tools) -> None:
-    line = Line(roles, tools)
-    line.introduce()
-    line.next()
-    assert line.membership.stop_reason is None
-    line.say(StopRole("target_reached").message())
-    tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "stop is known")
-    assert line.membership.stop_reason == "target_reached"
-    line.say(StopRole("").message())  # without a reason it is a stop too
-    tools.wait_until(
-        lambda: line.membership.tick() or line.membership.stop_reason == "stop", "stop is known"
-    )
-
-
 def test_a_process_whose_name_is_taken_waits_and_says_why_once(roles, tools, caplog) -> None:
     line = Line(roles, tools)
     for _ in range(2):
@@ -316,19 +294,20 @@ def test_each_directive_is_obeyed_and_acknowledged_also_one_that_comes_twice(rol
         assert line.next() == DirectiveAck(7)
     assert line.shares == [0.25, 0.25, 1.0]
     assert line.membership.stop_reason == "x" and line.membership.run_is_over
+    line.say(StopRole("").message(8))  # without a reason it is a stop too
+    assert line.next() == DirectiveAck(8)
+    assert line.membership.stop_reason == "stop"
 
 
 @pytest.mark.parametrize(
     ("message", "refusal"),
     [
         (DirectiveMessage(9, "Explode", {}), "Explode: it is not obeyed here; expected one of St"),
-        (SetWorkers(4).message(9), "SetWorkers: it is not obeyed here; expected one of StopRole, "),
         (DirectiveMessage(9, "E" * 1024, {"x": "y" * 40_000}), "E" * 64 + ": it is not obeyed"),
         (DirectiveMessage(9, "SetMix", {}), "SetMix: expected a map with exactly ['compressed_sh"),
         (DirectiveMessage(9, "SetMix", {"compressed_share": 1}), "SetMix: expected a float, got"),
         (DirectiveMessage(9, "SetMix", {"compressed_share": 1.5}), "SetMix: expected a float from"),
         (SetMix(0.75).message(9), "SetMix: no such mix"),
-        (DirectiveMessage(9, "StopRole", {"reason": True}), "StopRole: expected a str, got bool"),
     ],
 )
 def test_a_directive_that_the_role_does_not_obey_is_refused_and_the_role_goes_on(

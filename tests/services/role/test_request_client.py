@@ -37,53 +37,29 @@ def test_what_other_machines_cannot_reach_is_refused_when_the_monitor_is_on_one(
         context.serve("weights")
 
 
-def test_a_link_connects_to_the_endpoint_that_the_monitor_names(roles, tools) -> None:
-    _, server, peer = _serve(roles, "trainer-0")
-    link, known = PeerLink(roles("actor-0"), "weights"), tools.KnownPeers()
-    assert not link.follow(known)
-    assert link.client is None
-    known.learn(peer)
-    assert link.follow(known)
-    assert _reaches(tools, link, server)
-    client = link.client
-    assert not link.follow(known)
-    known.learn(peer, Peer("actor", "actor-1", "x", {}))
-    assert not link.follow(known)  # others came; the peer is the same
-    assert link.client is client
-
-
-def test_a_peer_that_was_started_again_is_followed(roles, tools) -> None:
+def test_a_link_follows_its_peer_through_restarts_of_the_peer_and_of_the_monitor(
+    roles, tools
+) -> None:
     _, first, first_peer = _serve(roles, "trainer-0")
     _, second, second_peer = _serve(roles, "trainer-0")
     link, known = PeerLink(roles("actor-0"), "weights"), tools.KnownPeers()
+    assert not link.follow(known)
+    assert link.client is None
     known.learn(first_peer)
-    link.follow(known)
+    assert link.follow(known)
     assert _reaches(tools, link, first)
-    known.learn(second_peer)
+    client = link.client
+    assert not link.follow(known)
+    known.learn(first_peer, Peer("actor", "actor-1", "x", {}))
+    assert not link.follow(known)  # others came; the peer is the same
+    assert link.client is client
+    # monitor and trainer died together; the new monitor has counted as far as the old one
+    known.learn(second_peer, revision=known.revision)
     assert link.follow(known)
     assert _reaches(tools, link, second)
-
-
-def test_peers_of_a_new_monitor_count_although_its_revision_is_the_old_one(roles, tools) -> None:
-    _, _, first_peer = _serve(roles, "trainer-0")
-    _, second, second_peer = _serve(roles, "trainer-0")
-    link, known = PeerLink(roles("actor-0"), "weights"), tools.KnownPeers()
-    known.learn(first_peer, revision=3)
-    link.follow(known)
-    # monitor and trainer died together; the new monitor has counted to 3 as well
-    known.learn(second_peer, revision=3)
-    assert link.follow(known)
-    assert _reaches(tools, link, second)
-
-
-def test_a_peer_that_the_monitor_does_not_name_now_is_kept(roles, tools) -> None:
-    _, server, peer = _serve(roles, "trainer-0")
-    link, known = PeerLink(roles("actor-0"), "weights"), tools.KnownPeers()
-    known.learn(peer)
-    link.follow(known)
     known.learn()  # a new monitor to which the trainer has not said hello yet
     assert not link.follow(known)
-    assert _reaches(tools, link, server)
+    assert _reaches(tools, link, second)
 
 
 @pytest.mark.parametrize(("index", "expected"), [(0, 0), (1, 1), (2, 0), (5, 1)])

@@ -13,11 +13,11 @@ def test_no_two_environments_of_a_start_share_a_seed_nor_do_two_starts() -> None
     # the largest run: 500 actors with 64 groups of 64 environments
     def of_start(run: int, generation: int, start: int) -> range:
         seeds = Seeds(run, generation, start=start)
-        firsts = [seeds.environments(first) for first in range(0, 500 * 4096, 64)]
+        firsts = [seeds.environments(first) for first in range(0, 500 * 4096, 4096)]
         # consecutive, whatever the actor's number
-        assert firsts == list(range(firsts[0], firsts[0] + 500 * 4096, 64))
+        assert firsts == list(range(firsts[0], firsts[0] + 500 * 4096, 4096))
         assert Seeds(run, generation, index=7, start=start).environments(0) == firsts[0]
-        return range(firsts[0], firsts[-1] + 64)
+        return range(firsts[0], firsts[-1] + 4096)
 
     ranges = [of_start(*place) for place in itertools.product((1, 2), (0, 1, 2), (0, 1, 2))]
     ranges.sort(key=lambda each: each.start)

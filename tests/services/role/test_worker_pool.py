@@ -98,19 +98,6 @@ def test_a_worker_that_raises_is_replaced_and_the_others_go_on(pool, job, tools)
     tools.wait_until(lambda: job.made == 6, "each failure made a new one")
 
 
-def test_three_failures_in_a_row_end_the_pool_with_the_reason(pool, job, tools) -> None:
-    pool.resize(2)
-    job.failing.set()
-    for failures in range(1, MOST_FAILURES + 1):
-        # the other worker and idle steps between them do not interrupt the series
-        job.turn.release()
-        tools.wait_until(lambda failures=failures: pool.failures == failures, "it failed")
-    tools.wait_until(lambda: living() == set(), "no worker continues")
-    with pytest.raises(RuntimeError, match="3 steps of test workers in a row failed") as raised:
-        pool.check()
-    assert isinstance(raised.value.__cause__, ValueError)
-
-
 @pytest.mark.parametrize(
     ("outcomes", "ends"),
     [

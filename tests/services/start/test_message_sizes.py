@@ -14,7 +14,6 @@ from services.start.preflight import check_sizes
 from tests.support.env_specs import plain_spec
 
 _IMAGES = plain_spec((4, 84, 84), "uint8", 6, 4)
-_UNROLL = 6 * 3 * 84 * 84  # T+1 = 6 frames of B = 3 games, without their stacks
 _WEIGHTS = 4 * 512 * 3136  # the first hidden layer of nature
 
 
@@ -31,22 +30,36 @@ def _check(most_bytes: int, spec: EnvSpec = _IMAGES, **actors: object) -> None:
     check_sizes(config, spec, architecture, most_bytes=most_bytes)
 
 
-def test_what_just_fits_is_let_through() -> None:
-    _check(_WEIGHTS)
-    assert _UNROLL < _WEIGHTS
+_MANY = {"envs_per_group": 300, "unroll_length": 1}
 
 
-def test_a_layer_that_is_too_large_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"hidden\.0\.weight of nature are 6 MiB.*policy\.hidden"):
-        _check(_WEIGHTS - 1)
-
-
-def test_an_unroll_that_is_too_long_is_refused_by_its_keys() -> None:
-    size = 401 * 3 * 84 * 84  # frames of 3 games
-    _check(size, unroll_length=400)
-    words = r"actors\.unroll_length: .*400 steps of 3 environments are 8 MiB.*envs_per_group"
+@pytest.mark.parametrize(
+    ("most_bytes", "actors", "words"),
+    [
+        (_WEIGHTS, {}, r"hidden\.0\.weight of nature are 6 MiB.*policy\.hidden"),
+        (
+            401 * 3 * 84 * 84,  # frames of 3 games
+            {"unroll_length": 400},
+            r"actors\.unroll_length: .*400 steps of 3 environments are 8 MiB.*envs_per_group",
+        ),
+        (
+            # 300 environments of an unroll of one step: 2 frames each there, 4 in a request
+            300 * 4 * 84 * 84,
+            {**_MANY, "inference": "predictor"},
+            r"actors\.envs_per_group: .*300 environments are 8 MiB",
+        ),
+    ],
+)
+def test_what_just_fits_is_let_through_and_a_byte_less_refused_by_its_key(
+    most_bytes: int, actors: dict[str, object], words: str
+) -> None:
+    _check(most_bytes, **actors)
     with pytest.raises(ConfigError, match=words):
-        _check(size - 1, unroll_length=400)
+        _check(most_bytes - 1, **actors)
+
+
+def test_without_a_predictor_no_request_counts() -> None:
+    _check(300 * 4 * 84 * 84 - 1, **_MANY)
 
 
 def test_masks_count_for_each_observation_of_an_unroll() -> None:
@@ -67,13 +80,3 @@ def test_masks_count_for_each_observation_of_an_unroll() -> None:
     check(size)
     with pytest.raises(ConfigError, match=r"unroll_length: the action masks .* 400 steps of 3 env"):
         check(size - 1)
-
-
-def test_observations_on_their_way_to_a_predictor_are_whole_stacks() -> None:
-    # 300 environments of an unroll of one step: 2 frames each there, 4 in a request
-    size = 300 * 4 * 84 * 84
-    many = {"envs_per_group": 300, "unroll_length": 1}
-    _check(size - 1, **many)
-    _check(size, inference="predictor", **many)
-    with pytest.raises(ConfigError, match=r"actors\.envs_per_group: .*300 environments are 8 MiB"):
-        _check(size - 1, inference="predictor", **many)
