@@ -244,12 +244,21 @@ def _mapping(text: str, source: str) -> Document:
 def _parse_overrides(overrides: Mapping[str, Any] | Sequence[str]) -> list[_Override]:
     if isinstance(overrides, Mapping):
         items = [(f"override {key!r:.200}", str(key), value) for key, value in overrides.items()]
-        return [_Override(source, _override_key(key, source), v) for source, key, v in items]
+        return [
+            _Override(source, _override_key(key, source), _plain(v)) for source, key, v in items
+        ]
     if isinstance(overrides, str) or not isinstance(overrides, Sequence):
         raise ConfigError(
             f"overrides: expected a mapping or a list of texts, got {overrides!r:.200}"
         )
     return [_parse_override(*pair) for pair in zip_longest(overrides, overrides[1:], fillvalue="")]
+
+
+def _plain(value: Any) -> Any:
+    """A path as text, numbers and arrays of numpy as Python's."""
+    if isinstance(value, Path):
+        return str(value)
+    return value.tolist() if hasattr(value, "dtype") and hasattr(value, "tolist") else value
 
 
 def _parse_override(text: str, following: str) -> _Override:
