@@ -12,17 +12,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from aclearn.learning.frame_stack import chosen_observations, rebuild_observations
-from aclearn.rollout import UnrollBuilder, UnrollCounter
 from aclearn.types import (
     OBSERVATION,
-    ActionBatch,
-    EnvStep,
     LeafSpec,
-    PolicyVersion,
     Unroll,
-    UnrollSpec,
 )
-from tests.support.env_specs import plain_spec
 from tests.support.unrolls import quiet_unroll
 
 H, W = 2, 3
@@ -94,30 +88,6 @@ def test_rebuilt_stacks_are_those_that_the_environments_showed(data: st.DataObje
     order = data.draw(st.permutations(sorted(resets)))
     film = Film.shoot(T, B, S, C, resets)
     film.check(film.as_unroll(list(order)), S)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_what_the_builder_collects_is_rebuilt_over_several_unrolls(data: st.DataObject) -> None:
-    T, B, unrolls = data.draw(st.integers(1, 4)), 2, 3
-    S, C = data.draw(st.sampled_from([1, 2, 4])), data.draw(st.sampled_from([1, 3]))
-    places = st.tuples(st.integers(1, unrolls * T), st.integers(0, B - 1))
-    film = Film.shoot(unrolls * T, B, S, C, data.draw(st.sets(places, max_size=8)))
-    spec = plain_spec((S * C, H, W), "uint8", 2, S)
-    builder = UnrollBuilder(
-        UnrollSpec(spec, T), num_envs=B, clip_rewards=False, life_loss_ends=False
-    )
-    counter = UnrollCounter()
-    zeros, no = np.zeros(B, np.float32), np.zeros(B, np.bool_)
-    builder.begin({OBSERVATION: film.stacks[0]})
-    for t in range(1, unrolls * T + 1):
-        reset = np.array([(t, b) in film.resets for b in range(B)])
-        step = EnvStep({OBSERVATION: film.stacks[t]}, zeros, no, no, no, reset, no)
-        builder.add(ActionBatch(np.zeros(B, np.int32), zeros, PolicyVersion(0, 0)), step)
-        if builder.full:
-            unroll = builder.take(counter)
-            part = Film(film.stacks[t - T : t + 1], set(), C)
-            part.check(unroll, S)
 
 
 def test_flat_observations_are_taken_as_they_are() -> None:

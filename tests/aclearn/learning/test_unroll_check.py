@@ -304,9 +304,6 @@ def test_densities_above_one_pass_and_probabilities_do_not(flat_unroll):
     ("index", "value", "said"),
     [
         ((1, 0, 0), 3, "actions: expected choices of 3 and 2 numbers"),
-        ((1, 0, 0), 0.5, "actions: expected choices of 3 and 2 numbers"),
-        ((1, 0, 0), -1, "actions: expected choices of 3 and 2 numbers"),
-        ((2, 1, 2), 1e7, "actions: expected choices of 3 and 2 numbers"),
         ((2, 1, 2), np.nan, "actions: NaN or infinity"),
     ],
 )
