@@ -115,10 +115,8 @@ class ResidentReference:
         padded = sampled.new_zeros((made.num_envs, *sampled.shape[1:]))
         padded[:count] = sampled
         seen, rewards, terminated, _ = made.step(padded)
-        after = made.state()[:count]
-        by_name = {name: after[name] for name in after.dtype.names or ()}
         reached = (tensor[:count].cpu().numpy() for tensor in (seen, rewards, terminated))
-        return ReferenceStep(by_name, *reached)
+        return ReferenceStep(_fields(made.state()[:count]), *reached)
 
 
 @dataclass(frozen=True)
@@ -189,15 +187,13 @@ def check_resident(
             ended = (terminated | truncated).cpu().numpy()
             if not len(live):
                 continue
+            reached = (tensor.cpu().numpy()[live] for tensor in (seen, rewards, terminated))
             check.compare(
                 at,
                 live,
-                {name: before[name][live] for name in before.dtype.names or ()},
+                _fields(before[live]),
                 np.asarray(made.spec.action.to_env(actions[live])),
-                made.state()[live],
-                seen.cpu().numpy()[live],
-                rewards.cpu().numpy()[live],
-                terminated.cpu().numpy()[live],
+                ReferenceStep(_fields(made.state()[live]), *reached),
             )
         episodes = made.take_sums().episodes
     finally:
@@ -219,18 +215,10 @@ class _Check:
         self.largest: dict[str, float] = {}
 
     def compare(
-        self,
-        at: int,
-        live: Arrays,
-        before: Fields,
-        actions: Arrays,
-        after: Arrays,
-        seen: Arrays,
-        rewards: Arrays,
-        terminated: Arrays,
+        self, at: int, live: Arrays, before: Fields, actions: Arrays, found: ReferenceStep
     ) -> None:
         """Compare one step of the environments `live`, whose rows all arrays have."""
-        expected = self._reference.step(before, actions)
+        expected, terminated = self._reference.step(before, actions), found.terminated
         same = np.asarray(expected.terminated, bool) == terminated
         for row in np.flatnonzero(~same):
             one = {name: values[row : row + 1] for name, values in before.items()}
@@ -238,12 +226,12 @@ class _Check:
                 self._disagree("terminated", at, live, int(row), terminated, expected.terminated)
         self.excluded += int((~same).sum())
         self.steps += int(same.sum())
-        for name in after.dtype.names or ():
-            self._field(name, at, live, same, after[name], np.asarray(expected.state[name]))
-        for index in range(seen.shape[1]):
-            name = f"observation[{index}]"
-            self._field(name, at, live, same, seen[:, index], expected.observations[:, index])
-        self._field("reward", at, live, same, rewards, expected.rewards)
+        for name, values in found.state.items():
+            self._field(name, at, live, same, values, np.asarray(expected.state[name]))
+        for index in range(found.observations.shape[1]):
+            mine, its = (each.observations[:, index] for each in (found, expected))
+            self._field(f"observation[{index}]", at, live, same, mine, its)
+        self._field("reward", at, live, same, found.rewards, expected.rewards)
 
     def _of(self, name: str) -> float:
         if isinstance(self._tolerance, Mapping):
@@ -285,6 +273,10 @@ class _Check:
             f"environment has {found[row]!r}, the reference {expected[row]!r}, tolerance "
             f"{self._of(name):g}"
         )
+
+
+def _fields(states: Arrays) -> Fields:
+    return {name: states[name] for name in states.dtype.names or ()}
 
 
 def _uniform(made: ResidentEnvs, rng: np.random.Generator) -> Arrays:

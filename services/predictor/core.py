@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from aclearn.distributions import Distribution
 from aclearn.rollout import ActInput, PolicySnapshot, act
 from aclearn.telemetry import WaitMeter, part
-from aclearn.types import State
 from aclearn.wire import ActReply, ActRequest
 from services.predictor.outbox import Answered, Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
@@ -31,15 +30,8 @@ def answer_batch(
     Args:
         parameters: whether replies have the parameters of the behaviour policy.
     """
-    requests = [pending.request for pending in batch]
     with part("batch"):
-        observations = {
-            name: _rows([request.observations[name] for request in requests])
-            for name in requests[0].observations
-        }
-        explored = [request.epsilon for request in requests if request.epsilon is not None]
-        epsilon = _rows(explored) if explored else None
-        given = ActInput(observations, _states_of(requests), _masks_of(requests), epsilon)
+        given = _side_by_side([pending.request for pending in batch])
     with part("inference"):
         chosen = act(acting, distribution, given, rng)
     answered = []
@@ -62,33 +54,38 @@ def answer_batch(
     return answered
 
 
+def _side_by_side(requests: Sequence[ActRequest]) -> ActInput:
+    """All requests as one; one without a state has just begun, one without masks allows all."""
+    first = requests[0]
+    stated = next((request.state for request in requests if request.state), ())
+    states = [
+        request.state
+        or tuple(np.zeros((request.size, *like.shape[1:]), np.float32) for like in stated)
+        for request in requests
+    ]
+    masked = next((request.masks for request in requests if request.masks is not None), None)
+    masks = [
+        np.ones((request.size, *masked.shape[1:]), np.bool_)
+        if request.masks is None
+        else request.masks
+        for request in requests
+        if masked is not None
+    ]
+    epsilons = [request.epsilon for request in requests if request.epsilon is not None]
+    return ActInput(
+        {
+            name: _rows([request.observations[name] for request in requests])
+            for name in first.observations
+        },
+        tuple(_rows(parts) for parts in zip(*states, strict=True)),
+        _rows(masks) if masks else None,
+        _rows(epsilons) if epsilons else None,
+    )
+
+
 def _rows(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """The concatenated arrays; a single one is not copied."""
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-def _states_of(requests: Sequence[ActRequest]) -> State:
-    """The states of all requests, concatenated; zeros for a request without one."""
-    known = next((request.state for request in requests if request.state), ())
-    states = [
-        request.state
-        or tuple(np.zeros((request.size, *like.shape[1:]), np.float32) for like in known)
-        for request in requests
-    ]
-    return tuple(_rows(parts) for parts in zip(*states, strict=True))
-
-
-def _masks_of(requests: Sequence[ActRequest]) -> NDArray[np.bool_] | None:
-    """The masks of all requests in one; True where a request has none; None if none has."""
-    known = [request.masks for request in requests if request.masks is not None]
-    if not known:
-        return None
-    width = known[0].shape[1]
-    masks = [
-        np.ones((request.size, width), np.bool_) if request.masks is None else request.masks
-        for request in requests
-    ]
-    return _rows(masks)
 
 
 def make_step(

@@ -95,6 +95,3 @@ class Serving:
 
     def counter(self, name: str) -> int:
         return self.predictor.heartbeat({}).counters[name]
-
-    def workers(self) -> float:
-        return self.predictor.heartbeat({}).gauges["workers"]

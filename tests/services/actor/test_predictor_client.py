@@ -132,16 +132,6 @@ def test_an_actor_that_leaves_takes_back_what_is_not_answered(asking) -> None:
     assert cancelled == [ActCancel(numbers[0]), ActCancel(numbers[2])]
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_an_answer_of_another_size_is_not_taken(asking, size) -> None:
-    asking.request(0, 2)
-    request = asking.asked()
-    asking.answer(request.request, size)
-    assert asking.collect(0) is None
-    asking.answer(request.request, 2)
-    assert len(asking.collect(0).actions) == 2
-
-
 def test_a_request_without_an_answer_is_asked_again_and_answered_once(asking) -> None:
     asking.request(0, 2)
     first = asking.asked()
@@ -213,40 +203,35 @@ def test_an_answer_that_came_while_the_environments_stepped_is_no_silence(asking
 
 
 @pytest.mark.parametrize(
-    "parameters",
-    [None, np.zeros((2, 3)), np.zeros((1, 4)), np.full((2, 4), np.nan)],
-    ids=["none", "too few", "of another batch", "not finite"],
+    "wrong",
+    [
+        {"actions": np.zeros(1, np.int32), "log_prob": np.zeros(1, np.float32)},
+        {"actions": np.zeros(3, np.int32), "log_prob": np.zeros(3, np.float32)},
+        {"actions": np.array([0, -1], np.int32)},
+        {"actions": np.array([0, 3], np.int32)},
+        {"actions": np.array([0, 1], np.int32)},  # masked
+        {"behaviour_parameters": None},
+        {"behaviour_parameters": np.zeros((2, 3), np.float32)},
+        {"behaviour_parameters": np.zeros((1, 4), np.float32)},
+        {"behaviour_parameters": np.full((2, 4), np.nan, np.float32)},
+    ],
 )
-def test_a_reply_without_the_parameters_that_unrolls_need_is_no_reply(
-    asking, caplog, parameters
-) -> None:
+def test_a_reply_that_does_not_fit_is_no_reply(asking, caplog, wrong) -> None:
     asking.actions._parameters = 4
-    asking.request(0, 2)
-    number, zeros = asking.asked().request, np.zeros(2, np.float32)
-    given = None if parameters is None else parameters.astype(np.float32)
-    bad = ActReply(number, 0, 1, zeros.astype(np.int32), zeros, behaviour_parameters=given)
-    for _ in range(2):
-        asking.say(bad)
-    assert asking.collect(0) is None
-    assert caplog.text.count("event=reply_refused by=predictor") == 1
-    good = np.arange(8, dtype=np.float32).reshape(2, 4)
-    asking.say(replace(bad, behaviour_parameters=good))
-    np.testing.assert_array_equal(asking.collect(0).parameters, good)
-
-
-@pytest.mark.parametrize("wrong", [-1, 3, 1], ids=["below", "above", "masked"])
-def test_a_reply_with_a_choice_that_cannot_be_taken_is_no_reply(asking, caplog, wrong) -> None:
     masks = np.array([[True, True, True], [True, False, True]])
-    observations = {"observation": np.zeros((2, 3), np.float32)}
-    asking.actions.request(0, ActInput(observations, masks=masks))
-    asking.actions.poll()
+    seen = {OBSERVATION: np.zeros((2, 3), np.float32)}
+    asking.actions.request(0, ActInput(seen, masks=masks))
     number, zeros = asking.asked().request, np.zeros(2, np.float32)
-    bad = ActReply(number, 0, 1, np.array([0, wrong], np.int32), zeros)
-    asking.say(bad)
+    given = np.arange(8, dtype=np.float32).reshape(2, 4)
+    good = ActReply(number, 0, 1, np.array([1, 0], np.int32), zeros, behaviour_parameters=given)
+    for _ in range(2):
+        asking.say(replace(good, **wrong))
     assert asking.collect(0) is None
     assert caplog.text.count("event=reply_refused by=predictor") == 1
-    asking.say(replace(bad, actions=np.array([1, 0], np.int32)))
-    np.testing.assert_array_equal(asking.collect(0).actions, [1, 0])
+    asking.say(good)
+    taken = asking.collect(0)
+    assert taken.actions.tolist() == [1, 0]
+    np.testing.assert_array_equal(taken.parameters, given)
 
 
 def test_why_a_request_is_refused_is_said_once_and_a_full_queue_is_no_news(asking, caplog) -> None:
