@@ -37,10 +37,7 @@ lint: $(STAMP)  ## ruff, mypy, the direction of imports
 	$(BIN)/lint-imports
 
 docs: $(STAMP)  ## write docs/configuration.md, docs/links.md, docs/reference/ the table of results and the picture of processes again
-	$(BIN)/python -c 'from pathlib import Path; from aclearn.config import configuration_page; \
-	Path("docs/configuration.md").write_text(configuration_page(), encoding="utf-8")'
-	$(BIN)/python -c 'from pathlib import Path; from compress import LINKS; from compress.settings import links_page; \
-	Path("docs/links.md").write_text(links_page(LINKS), encoding="utf-8")'
+	$(BIN)/python -m tools.key_pages
 	$(BIN)/python -m tools.reference_pages
 	$(BIN)/python -m tools.learning_table
 	$(BIN)/python -m tools.wiring_picture

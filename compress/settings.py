@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-import pkgutil
-from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from typing_extensions import override
 
-from aclearn.config import Group, settings_table, validated
+from aclearn.config import Group, validated
 from aclearn.errors import ConfigError
 from compress.errors import ChainError
 from compress.link import Link
-
-_HEAD = """# Links
-
-The links of a [compressor chain](compression.md) with their settings; the first one is the main
-setting. `make docs` generates this page from the classes in `compress/methods/`.
-"""
 
 SettingsType = TypeVar("SettingsType", bound=Group)
 
@@ -64,13 +55,3 @@ class ConfiguredLink(Link, Generic[SettingsType]):
     @override
     def id(self) -> str:
         return self.name
-
-
-def links_page(links: Mapping[str, str]) -> str:
-    """The text of docs/links.md, of a table name → `module:Class`."""
-    parts = [_HEAD]
-    for name, address in links.items():
-        link: type[ConfiguredLink[Any]] = pkgutil.resolve_name(address)
-        parts += [f"## {name}\n", f"{inspect.getdoc(link)}\n"]
-        parts += [*settings_table(link.model), ""] if link.model.model_fields else []
-    return "\n".join(parts)

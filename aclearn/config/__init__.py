@@ -9,11 +9,6 @@ from aclearn.config._yaml import YamlError, canonical_yaml, inline_yaml, parse_y
 from aclearn.config.actors import MAX_PROCESSES, ActorsConfig
 from aclearn.config.compressor import CompressorConfig
 from aclearn.config.correctors import CorrectorConfig
-from aclearn.config.describe import (
-    configuration_page,
-    describe_config,
-    settings_table,
-)
 from aclearn.config.env import EnvConfig
 from aclearn.config.learning import OptimiserConfig, ReplayConfig, TrainerConfig
 from aclearn.config.load import (
@@ -57,15 +52,12 @@ __all__ = [
     "canonical_yaml",
     "config_from_yaml",
     "config_of_keys",
-    "configuration_page",
-    "describe_config",
     "doubts",
     "got",
     "inline_yaml",
     "load_config",
     "override_keys",
     "parse_yaml",
-    "settings_table",
     "shipped_config",
     "shipped_configs",
     "summary_of",

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 import types
-from pathlib import Path
 
 import pytest
 
-from compress import LINKS, ONNX, ChainError, CompressorChain, Link, parse_chain, parse_words
+from compress import ONNX, ChainError, CompressorChain, Link, parse_chain, parse_words
 from compress.methods.distiller import Distiller
 from compress.methods.quantizer import Quantizer, has_vnni
-from compress.settings import links_page
 
 INT8 = "int8" if has_vnni() else "int8-7bit"
 
@@ -207,8 +205,3 @@ def test_a_chain_in_words_is_the_chain_in_python() -> None:
 def test_a_comma_without_a_link_beside_it_is_refused(text):
     with pytest.raises(ChainError, match=r"has a comma without a link; expected e\.g\. prune"):
         parse_words(text)
-
-
-def test_the_page_of_links_is_current() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "links.md").read_text(encoding="utf-8")
-    assert page == links_page(LINKS), "docs/links.md is out of date; run `make docs`"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aclearn.config import describe_config
 from aclearn.config.loss import ALGORITHMS
+from tools.key_pages import describe_config
 
 _ROOT = Path(__file__).parents[2]
 _PAGES = [

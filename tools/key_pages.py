@@ -1,9 +1,16 @@
-"""The table of all keys, generated from the models."""
+"""Writes docs/configuration.md and docs/links.md: every key and setting, from the models.
+
+python -m tools.key_pages
+"""
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
+from collections.abc import Mapping
 from itertools import groupby
-from typing import Any, NamedTuple, get_args
+from pathlib import Path
+from typing import Any, Final, NamedTuple, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -14,6 +21,9 @@ from aclearn.config._named import Named
 from aclearn.config._yaml import dump_yaml, inline_yaml
 from aclearn.config.loss import LossConfig
 from aclearn.config.model import Config
+from compress import LINKS, ConfiguredLink
+
+_DOCS: Final = Path(__file__).parents[1] / "docs"
 
 _HEAD = """# Configuration
 
@@ -34,8 +44,11 @@ policy: {architecture: accerl-net1}
 actors: {processes: 4}
 ```
 """
+_LINKS_HEAD = """# Links
 
-
+The links of a [compressor chain](compression.md) with their settings; the first one is the main
+setting. `make docs` generates this page from the classes in `compress/methods/`.
+"""
 _TABLE = ("| key | type | default | meaning |", "|---|---|---|---|")
 
 
@@ -121,3 +134,18 @@ def _default(field: FieldInfo) -> str:
 
 def _yaml(value: Any) -> str:
     return dump_yaml([value]).removeprefix("- ").strip()
+
+
+def links_page(links: Mapping[str, str]) -> str:
+    """The text of docs/links.md, of a table name → `module:Class`."""
+    parts = [_LINKS_HEAD]
+    for name, address in links.items():
+        link: type[ConfiguredLink[Any]] = pkgutil.resolve_name(address)
+        parts += [f"## {name}\n", f"{inspect.getdoc(link)}\n"]
+        parts += [*settings_table(link.model), ""] if link.model.model_fields else []
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    (_DOCS / "configuration.md").write_text(configuration_page(), encoding="utf-8")
+    (_DOCS / "links.md").write_text(links_page(LINKS), encoding="utf-8")

@@ -1,7 +1,9 @@
-"""The table of keys, the page made from it, and the configurations that we ship."""
+"""The table of keys, and the pages that are made of the models."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,18 +13,12 @@ from aclearn.config import (
     ActorsConfig,
     Config,
     config_from_yaml,
-    configuration_page,
-    describe_config,
-    load_config,
 )
 from aclearn.config._yaml import parse_yaml
+from compress import LINKS
+from tools.key_pages import configuration_page, describe_config, links_page
 
-ROOT = Path(__file__).parents[3]
-SHIPPED = sorted((ROOT / "configs").rglob("*.yaml"))
-
-
-def _name(path: Path) -> str:
-    return path.relative_to(ROOT / "configs").with_suffix("").as_posix()
+ROOT = Path(__file__).parents[2]
 
 
 def test_each_key_is_described_with_its_type_its_bounds_and_its_default() -> None:
@@ -92,29 +88,11 @@ def test_the_page_of_algorithms_has_the_settings_that_each_brings(kind: str) -> 
     assert [*map(str, figures)] in [[cell.strip() for cell in row[1:4]] for row in rows]
 
 
-def test_the_page_in_docs_is_current() -> None:
-    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-
-    assert page == configuration_page(), "docs/configuration.md is out of date; run `make docs`"
-
-
-@pytest.mark.parametrize("path", SHIPPED, ids=_name)
-def test_a_shipped_configuration_is_complete_commented_and_named_after_its_file(path: Path) -> None:
-    config = load_config(path, ["run.seed=3"])
-    assert config.experiment == _name(path).replace("/", "-")
-    assert load_config(_name(path), ["run.seed=3"]) == config
-    assert config.run.target_return is not None or config.run.max_env_steps is not None
-    # a student acts only near its policy
-    assert "distill" not in str(config.compressor.chain) or config.compressor.max_kl is not None
-    plain = ("id:", "kind:", "architecture:")
-    keys = [line.strip() for line in path.read_text("utf-8").splitlines() if line.startswith("  ")]
-    assert [key for key in keys if "#" not in key and not key.startswith(plain)] == []
-
-
-def test_three_games_and_five_chains_are_shipped() -> None:
-    games = {"breakout", "cartpole", "pong"}
-    chains = {"pong_int8", "pong_pruned", "pong_distilled", "pong_chain", "cluster"}
-    top = {path.stem: path for path in SHIPPED if path.parent.name == "configs"}
-    assert games | chains <= top.keys()
-    for name, path in top.items():
-        assert bool(load_config(path, []).compressor.chain) == (name in chains)
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("configuration", configuration_page), ("links", partial(links_page, LINKS))],
+    ids=["configuration", "links"],
+)
+def test_the_page_in_docs_is_current(name: str, text: Callable[[], str]) -> None:
+    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    assert page == text(), f"docs/{name}.md is out of date; run `make docs`"
