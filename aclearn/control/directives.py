@@ -129,7 +129,7 @@ class SetMix(Payload):
 
 @dataclass(frozen=True)
 class StopRun(Payload):
-    """End the run; the supervisor sends it too."""
+    """End the run; of other processes only the supervisor sends it."""
 
     reason: Text
     roles = ("monitor",)

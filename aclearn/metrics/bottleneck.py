@@ -16,6 +16,7 @@ from aclearn.metrics.names import (
     NEWER_WEIGHTS,
     PART_SECONDS,
     QUEUE_FILLS,
+    REPLAY_RATIO,
     REQUESTS,
     RESIDENT_ENVS,
     SOCKETS_BUSY,
@@ -108,6 +109,11 @@ class _Line:
         self.learned_steps: int | None = line.get(LEARNED_HERE, line.get("learned_steps"))
         self.resident_envs = int(line.get(RESIDENT_ENVS) or 0)
         self.parts: Mapping[str, float] = (line.get(PART_SECONDS) or {}).get("trainer", {})
+        self.replay_ratio: float | None = line.get(REPLAY_RATIO)
+        #: What makes the trainer learn each step less often.
+        self.fewer_updates = "fewer trainer.epochs or trainer.minibatches"
+        if self.replay_ratio is not None:
+            self.fewer_updates = "a smaller replay.ratio"
         self.free: float | None = line.get(FREE_CORES)
 
     def find(self) -> Bottleneck:
@@ -148,7 +154,7 @@ class _Line:
         remedy = (
             "more resident.threads or a faster environment"
             if what == "rollouts"
-            else "fewer trainer.epochs, a smaller policy.architecture"
+            else f"{self.fewer_updates}, a smaller policy.architecture"
         )
         return Bottleneck(
             "trainer",
@@ -178,6 +184,15 @@ class _Line:
                 reasons.append(f"actors wait {percent(pressure)} for the training queue")
             if self.queue_fill >= _FULL:
                 reasons.append(f"the training queue is {percent(self.queue_fill)} full")
+            seen = f"trainer: it {works} while {' and '.join(reasons)}"
+            if self.replay_ratio is not None:
+                return Bottleneck(
+                    "trainer",
+                    f"{seen}, since replay.ratio draws {self.replay_ratio:.3g} steps for each new "
+                    "one before actors go on; "
+                    f"{self.fewer_updates}, a smaller policy.architecture or a GPU would help",
+                    kind="replay",
+                )
             remedy = self._advice(
                 "trainer.workers",
                 "fewer actors.processes",
@@ -186,7 +201,7 @@ class _Line:
             )
             return Bottleneck(
                 "trainer",
-                f"trainer: it {works} while {' and '.join(reasons)}; {remedy}",
+                f"{seen}; {remedy}",
                 count="trainers" if may_be_free(self.free) else "actors",
                 kind=self._kind("trainer"),
             )
@@ -208,7 +223,7 @@ class _Line:
             return self._at_the_actor(f"{turns} and the trainer {percent(unrolls)} for unrolls")
         return Bottleneck(
             "trainer",
-            f"trainer: {turns}; fewer trainer.epochs or trainer.minibatches would help, or "
+            f"trainer: {turns}; {self.fewer_updates} would help, or "
             "actors.wait_for_weights: false, which acts while it learns",
             kind="turns",
         )

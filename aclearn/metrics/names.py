@@ -81,6 +81,8 @@ SOCKETS_BUSY: Final = {"trainer": "sockets_busy", "predictor": "predictor_socket
 RESIDENT_ENVS: Final = "resident_envs"
 #: Agent steps learned since the trainer's start.
 LEARNED_HERE: Final = "learned_steps_since_start"
+#: Gauge of a trainer with a replay memory: steps drawn so far for each new one.
+REPLAY_RATIO: Final = "replay_ratio"
 #: Gauge of the monitor: idle CPU cores of its machine, if every role runs there.
 FREE_CORES: Final = "monitor_free_cores"
 #: Gauges of the compressors: the rung of their newest measurements; 1 if their newest artifact is
@@ -118,7 +120,7 @@ TRAINER_FIGURES: Final = (
     "explained_variance",
     *("rho_mean", "behaviour_kl", "behaviour_kl_estimate", "effective_sample_share"),
     *("clipped_rho_share", "clipped_c_share", "kl_dropped_share"),
-    *("proximal_kl", "clipped_ratio_share", "replay_steps", "replay_ratio", "q_mean"),
+    *("proximal_kl", "clipped_ratio_share", "replay_steps", REPLAY_RATIO, "q_mean"),
     "temperature",
     *("batch_steps", "compressed_share", "checkpoint_age_s", *_WORKER_FIGURES),
 )

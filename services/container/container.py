@@ -28,6 +28,7 @@ from aclearn.runs import RunFolder
 from aclearn.wire import (
     KEY_FILE,
     Client,
+    StatusRequest,
     ZmqTransport,
     connect_dealer,
     create_keys,
@@ -240,7 +241,8 @@ def _end_run(config: Config, monitor: str, reason: str) -> None:
         except EndpointError:
             return  # the role failed with the same error and reported it
         client = Client(ZmqTransport(socket_), str(config.run.name), incarnation)
-        client.send(StopRun(reason).message(), timeout_s=_LAST_WORD_WITHIN_S)
+        for message in (StatusRequest(), StopRun(reason).message()):  # of a supervisor
+            client.send(message, timeout_s=_LAST_WORD_WITHIN_S)
         client.close(linger_s=1.0)
 
 

@@ -45,6 +45,8 @@ class StatusClient:
 
     def stop(self, reason: str) -> bool:
         """Request the end of the run; False if the monitor cannot be reached."""
+        # a monitor that was started again knows no supervisor yet
+        self._client.send(StatusRequest(), sequence=self.asked, timeout_s=0.5)
         return self._client.send(StopRun(reason).message(), timeout_s=0.5)
 
     def _want(self, directive: SetActors) -> None:

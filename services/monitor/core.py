@@ -299,8 +299,14 @@ class MonitorState:
         return []
 
     def _obey(self, directive: DirectiveMessage, sender: _Sender) -> list[Message]:
-        """A supervisor ends the run; nothing else is obeyed."""
-        answer = obey(directive, {StopRun: lambda end: self.stop(end.reason, sender.now)})
+        """The supervisor ends the run; nothing else is obeyed, and nobody else."""
+
+        def end(stop: StopRun) -> None:
+            if self._supervisor is None or sender.incarnation != self._supervisor.incarnation:
+                raise ValueError("only the supervisor, which asks for the status, ends the run")
+            self.stop(stop.reason, sender.now)
+
+        answer = obey(directive, {StopRun: end})
         self.refused += bool(answer.refusal)
         return [answer]
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from aclearn.control import DIRECTIVES, Directive
+from aclearn.control import DIRECTIVES, Directive, Payload
 from services.monitor.registry import Member, OutgoingMessage
 
 _LOGGER = logging.getLogger(__name__)
@@ -76,6 +76,8 @@ class DirectiveChannel:
     issued: int = 0
     overruled: int = 0
     refused: int = 0
+    #: What plug-ins gave for once, and every receiver has: by `to`, kind of payload and rank.
+    _done: dict[tuple[str, type, int], Payload] = field(default_factory=dict)
     #: By `to` and kind of payload, then by rank.
     _standing: dict[tuple[str, type], dict[int, _Standing]] = field(default_factory=dict)
     _deliveries: dict[tuple[str, type], _Delivery] = field(default_factory=dict)
@@ -96,16 +98,24 @@ class DirectiveChannel:
                 if standing.only is not None and all(
                     (incarnation, standing.id) in have for incarnation in standing.only & there
                 ):
-                    del by_rank[rank]
+                    self._done[(*key, rank)] = by_rank.pop(rank).directive.payload
             if not by_rank:
                 del self._standing[key]
 
     def issue(self, directive: Directive, *, by: str, rank: int = MONITOR_RANK) -> None:
-        """Put a plug-in's directive in force; repeating it has no effect, the highest rank wins."""
-        payload = directive.payload
-        by_rank = self._standing.setdefault((directive.to, type(payload)), {})
-        if (before := by_rank.get(rank)) is not None and before.directive.payload == payload:
+        """Put a plug-in's directive in force; repeating it has no effect, the highest rank wins.
+
+        The monitor itself repeats what has had no effect, such as a checkpoint that failed.
+        """
+        payload, key = directive.payload, (directive.to, type(directive.payload))
+        if directive.once and rank != MONITOR_RANK and self._done.get((*key, rank)) == payload:
             return
+        by_rank = self._standing.setdefault(key, {})
+        if (before := by_rank.get(rank)) is not None and (
+            (before.directive.payload, before.directive.once) == (payload, directive.once)
+        ):
+            return
+        self._done.pop((*key, rank), None)
         self.issued += 1
         receivers = {r.incarnation for r in self._receivers if directive.is_for(r.role, r.name)}
         only = receivers if directive.once else None

@@ -14,6 +14,7 @@ from aclearn.telemetry import WaitMeter
 from aclearn.types import EpisodeCohort, bounded_cohorts
 from aclearn.wire import (
     Client,
+    DirectiveAck,
     DirectiveMessage,
     ErrorReply,
     Heartbeat,
@@ -116,6 +117,8 @@ class MonitorClient:
         self._heartbeat_every_s, self._health, self._clock = heartbeat_every_s, health, clock
         self._number_given = number_given
         self._on: Obeyed = {StopRole: self._end_run} | dict(on or {})
+        #: By kind of directive, the monitor that gave the newest one, and the answer.
+        self._answered: dict[str, tuple[str, DirectiveAck]] = {}
         self._answered_at = float("-inf")
         self._requests = Requests[str](ASKING)
         self._next_heartbeat = clock()
@@ -144,7 +147,7 @@ class MonitorClient:
         while (envelope := self._client.receive(0.0)) is not None:
             self._answered_at = self._clock()
             if isinstance(message := envelope.message, DirectiveMessage):
-                self._client.send(obey(message, self._on))
+                self._client.send(self._obey(message, envelope.incarnation))
             else:
                 self._take(message)
         now = self._clock()
@@ -186,6 +189,14 @@ class MonitorClient:
             self._left = True
             self._send_heartbeat(final=True, timeout_s=_GOODBYE_LINGER_S)
             self._client.close(linger_s=_GOODBYE_LINGER_S)
+
+    def _obey(self, message: DirectiveMessage, monitor: str) -> DirectiveAck:
+        """Obey a directive once, although it comes again until the answer has arrived."""
+        by, answer = self._answered.get(message.kind, ("", None))
+        if answer is None or (by, answer.id) != (monitor, message.id):
+            answer = obey(message, self._on)
+            self._answered[message.kind] = (monitor, answer)
+        return answer
 
     def _end_run(self, directive: StopRole) -> None:
         self.run_is_over = True

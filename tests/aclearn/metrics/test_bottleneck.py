@@ -27,6 +27,20 @@ def test_a_busy_trainer_that_actors_wait_for_is_the_bottleneck() -> None:
     )
 
 
+def test_actors_that_wait_for_the_draws_of_a_replay_memory_blame_its_ratio() -> None:
+    shares = {
+        "trainer": {"working": 0.97, "unrolls": 0.03},
+        "actor": {"working": 0.6, "training queue": 0.4},
+    }
+    found = find_bottleneck({"wait_share": shares, "replay_ratio": 7.98})
+    assert found == Bottleneck(
+        "trainer",
+        "trainer: it works 97 % of the time while actors wait 40 % for the training queue, since "
+        "replay.ratio draws 7.98 steps for each new one before actors go on; a smaller "
+        "replay.ratio, a smaller policy.architecture or a GPU would help",
+    )
+
+
 def test_a_full_training_queue_alone_names_the_trainer() -> None:
     shares = {
         "trainer": {"working": 0.97, "unrolls": 0.03},
@@ -343,6 +357,8 @@ def test_a_run_with_resident_environments_has_no_actor_to_wait_for() -> None:
         found = find_bottleneck(line)
         assert found.role == "trainer" and words in found.sentence
         assert "it plays 4.10 k environments itself" in found.sentence
+    replayed = find_bottleneck(line | {"replay_ratio": 8.0}).sentence
+    assert "a smaller replay.ratio, a smaller" in replayed and "epochs" not in replayed
 
 
 @pytest.mark.parametrize(

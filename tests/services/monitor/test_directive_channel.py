@@ -15,7 +15,7 @@ from aclearn.control import (
     SetWorkers,
     StopRole,
 )
-from services.monitor.directive_channel import DirectiveChannel
+from services.monitor.directive_channel import MONITOR_RANK, DirectiveChannel
 from tests.support.tuned_runs import member
 
 _TRAINER, _P, _Q = member("trainer-0", "t"), member("predictor-0", "p"), member("predictor-1", "q")
@@ -79,18 +79,32 @@ def test_a_role_that_was_started_again_is_told_what_stands() -> None:
     assert line.sent(1.0) == [("u", SetWorkers(2).message(1))]
 
 
-def test_what_is_said_once_is_for_the_living_only() -> None:
+@pytest.mark.parametrize("rank", [3, MONITOR_RANK], ids=["plugin", "monitor"])
+def test_what_is_said_once_is_for_the_living_only_and_repeated_by_the_monitor_alone(rank) -> None:
     line = Line(_TRAINER)
-    line.issue("trainer", SaveBest(5.0), once=True)
+
+    def say(best: float = 5.0, **options) -> None:
+        line.issue("trainer", SaveBest(best), rank=rank, **({"once": True} | options))
+
+    say()
     assert line.sent() == [("t", SaveBest(5.0).message(1))]
-    line.there = [member("trainer-0", "u")]
-    assert line.sent(0.5) == []
-    line.issue("trainer", SaveBest(5.0), once=True)
-    assert line.sent() == [("u", SaveBest(5.0).message(2))]
-    line.channel.acknowledge("u", 2)
+    say()
+    line.channel.acknowledge("t", 1)
     assert line.sent(1.0) == []
-    line.issue("trainer", SaveBest(5.0), once=True)  # e.g. it could not be written
-    assert line.sent() == [("u", SaveBest(5.0).message(3))]
+    for incarnation in ("t", "u"):  # e.g. it could not be written, or the trainer died
+        line.there = [member("trainer-0", incarnation)]
+        line.sent()
+        say()
+        repeated = [to for to, _ in line.sent()]
+        line.channel.acknowledge(incarnation, line.channel.issued)
+        assert repeated == ([incarnation] if rank == MONITOR_RANK else [])
+    # another value, and the same for those that come later too
+    say(6.0)
+    assert [message.values for _, message in line.sent()] == [{"return_mean": 6.0}]
+    line.channel.acknowledge("u", line.channel.issued)
+    line.sent()
+    say(6.0, once=False)
+    assert [message.values for _, message in line.sent()] == [{"return_mean": 6.0}]
 
 
 def test_a_role_that_never_acknowledges_is_told_rarely_and_warned_of_once(caplog) -> None:

@@ -17,6 +17,7 @@ def test_actors_stop_first_and_the_other_roles_when_they_are_gone(monitor) -> No
     for name in ("trainer-0", "predictor-0", "actor-0", "actor-1"):
         monitor.hello(name, name)
     monitor.tick()
+    monitor.take("cli", StatusRequest())
     monitor.take("cli", StopRun("asked by the user").message())
     assert monitor.state.phase is Phase.STOPPING_ACTORS
     assert monitor.told_to_stop() == ["actor-0", "actor-1"]

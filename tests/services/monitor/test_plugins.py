@@ -158,12 +158,18 @@ def test_the_monitor_tells_which_role_refuses_a_directive_and_why(tools) -> None
     assert monitor.state.make_line(60.0)["monitor_directives_refused"] == 1.0
 
 
-def test_of_the_directives_of_others_the_monitor_obeys_only_the_run_s_end(tools) -> None:
+def test_of_the_directives_of_others_the_monitor_obeys_only_the_supervisor_s_stop(tools) -> None:
     monitor = Monitor(tools)
+    monitor.hello("actor-0", "a")
+    for sender in ("a", "stranger"):
+        [answer] = monitor.take(sender, StopRun("enough").message(3))
+        assert answer.message.id == 3 and "only the supervisor" in answer.message.refusal
+    monitor.take("cli", StatusRequest())
     for refused in (SetWorkers(2), Note("x")):
         [answer] = monitor.take("cli", refused.message(4))
         assert answer.message.id == 4 and "expected one of StopRun" in answer.message.refusal
-    assert (monitor.state.refused, monitor.state.phase) == (2, Phase.RUNNING)
+    [answer] = monitor.take("a", StopRun("enough").message(3))
+    assert (monitor.state.refused, monitor.state.phase) == (5, Phase.RUNNING)
     [answer] = monitor.take("cli", StopRun("enough").message(5))
     assert answer.message == DirectiveAck(5)
     assert monitor.state.reason == "enough"

@@ -285,17 +285,21 @@ def test_episodes_that_a_new_monitor_has_not_taken_are_told_again(roles, tools) 
     assert line.next().episode_returns == [2.0, 3.0]
 
 
-def test_each_directive_is_obeyed_and_acknowledged_also_one_that_comes_twice(roles, tools) -> None:
+def test_each_directive_is_obeyed_once_and_acknowledged_as_often_as_it_comes(roles, tools) -> None:
     line = Line(roles, tools)
     line.introduce()
     line.next()
-    for directive in (SetMix(0.25), SetMix(0.25), SetMix(1.0), StopRole("x")):
-        line.say(directive.message(7))
-        assert line.next() == DirectiveAck(7)
-    assert line.shares == [0.25, 0.25, 1.0]
+    # the last one of them is in force again
+    for number, directive in ((7, SetMix(0.25)), (8, SetMix(1.0)), (7, SetMix(0.25))):
+        for _ in range(3):
+            line.say(directive.message(number))
+            assert line.next() == DirectiveAck(number)
+    assert line.shares == [0.25, 1.0, 0.25]
+    line.say(StopRole("x").message(9))
+    assert line.next() == DirectiveAck(9)
     assert line.membership.stop_reason == "x" and line.membership.run_is_over
-    line.say(StopRole("").message(8))  # without a reason it is a stop too
-    assert line.next() == DirectiveAck(8)
+    line.say(StopRole("").message(10))  # without a reason it is a stop too
+    assert line.next() == DirectiveAck(10)
     assert line.membership.stop_reason == "stop"
 
 
