@@ -76,7 +76,7 @@ def learned(name: str, envs: int, n_step: int, seed: int, cpu_s: float) -> Itera
             mean = float(returns[ended > 0].mean()) if ended.any() else None
             steps, updates = trainer.account.learned_steps, trainer.counters.updates
             yield [f"{used:.2f}", steps, updates, "" if mean is None else f"{mean:.2f}"]
-    trainer.close()
+    trainer.source.close()
 
 
 def variance(table: Path, names: Sequence[str], seeds: Sequence[int], cpu_s: float | None) -> None:

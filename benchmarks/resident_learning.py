@@ -59,7 +59,7 @@ def learning_rows(
         return trainer.account.learned_steps - before
 
     yield row(envs, "resident", **rate(work, seconds))
-    trainer.close()
+    trainer.source.close()
     worker.close()
     for by, count, overrides in _QUEUED:
         rates = _rates_of_run([*_A2C, *overrides], seconds)

@@ -42,6 +42,9 @@ class EpisodeTracker:
         cohorts: gets every episode, one without end in long parts; None where nobody asks for
             means.
         info_metrics: reads the episodes' figures; None: they have none.
+
+    Attributes:
+        returns, lengths: `[B]`, so far, of the running episodes.
     """
 
     def __init__(
@@ -53,8 +56,8 @@ class EpisodeTracker:
         self._cohorts, self._info_metrics = cohorts, info_metrics
         #: Number of each running episode's cohort; -1 before its first step.
         self._cohort = np.full(num_envs, -1, np.int64)
-        self._returns = np.zeros(num_envs, np.float64)
-        self._lengths = np.zeros(num_envs, np.int64)
+        self.returns = np.zeros(num_envs, np.float64)
+        self.lengths = np.zeros(num_envs, np.int64)
         #: Of the parts of the running episodes that are in the cohorts.
         self._counted_returns = np.zeros(num_envs, np.float64)
         self._counted_lengths = np.zeros(num_envs, np.int64)
@@ -63,16 +66,6 @@ class EpisodeTracker:
         self._chains: dict[str, int] = {}
         #: Index of each running episode's chain; -1 for several.
         self._played = np.zeros(num_envs, np.int64)
-
-    @property
-    def returns(self) -> NDArray[np.float64]:
-        """Returns so far of the running episodes."""
-        return self._returns
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Agent steps so far of the running episodes."""
-        return self._lengths
 
     def update(
         self,
@@ -88,10 +81,10 @@ class EpisodeTracker:
             chain_index: index into `chains` for each action, as in an `ActionBatch`.
         """
         # A reset step begins an episode and belongs to none; a faulted one is a reset step too.
-        self._returns[step.reset] = 0.0
-        self._lengths[step.reset] = -1
-        self._returns += step.rewards
-        self._lengths += 1
+        self.returns[step.reset] = 0.0
+        self.lengths[step.reset] = -1
+        self.returns += step.rewards
+        self.lengths += 1
         self._observe_chains(chains, chain_index)
         self._observe_begins(step)
         finished = self._finished(step)
@@ -106,8 +99,8 @@ class EpisodeTracker:
         finished = []
         for b in ended:
             episode = FinishedEpisode(
-                float(self._returns[b]),
-                int(self._lengths[b]),
+                float(self.returns[b]),
+                int(self.lengths[b]),
                 names[self._played[b]],
                 self._info_metrics.read(step.infos.get(int(b), {})) if self._info_metrics else {},
             )
@@ -127,16 +120,16 @@ class EpisodeTracker:
         self._no_part_for -= 1
         if self._cohorts is None or self._no_part_for > 0:
             return
-        lengths = self._lengths - self._counted_lengths
+        lengths = self.lengths - self._counted_lengths
         least = max(_LEAST_STEPS_OF_A_PART, _TIMES_THE_LONGEST * self._longest)
         self._no_part_for = least - int(lengths.max())  # a length grows by 1 in a step
         long = lengths >= least
         for b in np.flatnonzero(long & (self._cohort >= 0)):
-            return_ = float(self._returns[b] - self._counted_returns[b])
+            return_ = float(self.returns[b] - self._counted_returns[b])
             self._cohorts.end(int(self._cohort[b]), return_, int(lengths[b]), {})
             self._cohort[b] = self._cohorts.begin(1)
-            self._counted_returns[b] = self._returns[b]
-            self._counted_lengths[b] = self._lengths[b]
+            self._counted_returns[b] = self.returns[b]
+            self._counted_lengths[b] = self.lengths[b]
 
     def _observe_begins(self, step: EnvStep) -> None:
         self._counted_returns[step.reset] = 0.0
@@ -148,7 +141,7 @@ class EpisodeTracker:
             for number in self._cohort[faulted]:
                 self._cohorts.drop(int(number))
             self._cohort[faulted] = -1
-        begun = self._lengths == 1
+        begun = self.lengths == 1
         if begun.any():
             self._cohort[begun] = self._cohorts.begin(int(np.count_nonzero(begun)))
 
@@ -157,5 +150,5 @@ class EpisodeTracker:
         if len(self._chains) == 1:
             return
         played = numbers[0] if chain_index is None else np.array(numbers)[chain_index]
-        goes_on = self._lengths > 1
+        goes_on = self.lengths > 1
         self._played = np.where(goes_on & (self._played != played), -1, played)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from aclearn.distributions import Distribution
 from aclearn.rollout import ActInput, act, act_in_parts
@@ -47,7 +48,7 @@ class ActionSource(Protocol):
         """Cancel all requests."""
 
 
-class LocalActions:
+class LocalActions(ActionSource):
     """IMPALA and AcceRL: the actor runs the policy itself, with its newest weights.
 
     It can hold two policies, the current rung's and the uncompressed one. While the second one is
@@ -76,26 +77,27 @@ class LocalActions:
         self._waiting: dict[int, tuple[ActInput, NDArray[np.bool_] | None]] = {}
         self.predictions = 0
 
+    @override
     def poll(self) -> None:
-        """Look for newer weights."""
         with self._meter.part("swap"):
             for client in self._clients():
                 self._poll(client)
 
+    @override
     def request(
         self, group: int, given: ActInput, original: NDArray[np.bool_] | None = None
     ) -> None:
-        """Keep the observations until `take`, which uses the newest weights."""
         self._waiting[group] = given, original
 
+    @override
     def hold_original(self, wanted: bool) -> None:
-        """Start or stop holding the uncompressed policy beside the current rung's."""
         if wanted and self._original is None and self._make_original is not None:
             self._original = self._make_original()
         elif not wanted and self._original is not None:
             self._original.close()
             self._original = None
 
+    @override
     def take(self, group: int, timeout_s: float) -> ActionBatch | None:
         """Run the policy; None before the first weights, and while they are not fresh."""
         current = self._client.acting
@@ -118,13 +120,14 @@ class LocalActions:
         self.predictions += len(chosen.actions)
         return chosen
 
+    @override
     def gauges(self) -> dict[str, float]:
-        """Counts of received policies."""
         each = [client.gauges() for client in self._clients()]
         return {name: sum(gauges[name] for gauges in each) for name in each[0]}
 
     def _clients(self) -> list[PolicyClient]:
         return [self._client, *([self._original] if self._original else [])]
 
+    @override
     def close(self) -> None:
-        """Nothing to cancel."""
+        pass  # nothing to cancel

@@ -8,11 +8,13 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from aclearn.rollout import ActInput
 from aclearn.telemetry import WaitMeter
 from aclearn.types import ActionBatch, ActionSpec, PolicyVersion
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, Message
+from services.actor.action_sources import ActionSource
 from services.role.monitor_client import MonitorClient
 from services.role.request_client import PeerLink, RequestClient
 from services.role.requests import RetryPolicy
@@ -31,7 +33,7 @@ _RETRY = RetryPolicy(
 _LAST_WORDS_WITHIN_S = 0.5
 
 
-class PredictorClient:
+class PredictorClient(ActionSource):
     """GA3C: a predictor chooses the actions.
 
     Late requests are sent again; silent predictors replaced.
@@ -61,18 +63,16 @@ class PredictorClient:
         self._replies: dict[int, ActionBatch] = {}
         self.predictions = 0
 
+    @override
     def poll(self) -> None:
-        """Send pending requests, repeat late ones, take received replies."""
         with self._meter.part("wire"):
             self._client.poll(self._monitor)
 
+    @override
     def request(
         self, group: int, given: ActInput, original: NDArray[np.bool_] | None = None
     ) -> None:
-        """Send the input, which must not change until the reply.
-
-        A predictor has one policy, so `original` is None.
-        """
+        """`given` must not change until the reply; a predictor has one policy."""
         self._number += 1
         self._replies.pop(group, None)
         self._cancel(group)
@@ -82,22 +82,23 @@ class PredictorClient:
         with self._meter.part("wire"):
             self._client.ask(group, asked)
 
+    @override
     def hold_original(self, wanted: bool) -> None:
-        """A predictor has one policy."""
+        pass  # a predictor has one policy
 
+    @override
     def take(self, group: int, timeout_s: float) -> ActionBatch | None:
-        """The reply to the group's request; waits up to `timeout_s` for any reply."""
         if group not in self._replies:
             with self._meter.waiting("actions"):
                 self._client.receive(timeout_s)
         return self._replies.pop(group, None)
 
+    @override
     def gauges(self) -> dict[str, float]:
-        """Requests repeated to the same predictor since the start."""
         return {"repeated_requests": float(self._client.requests.repeated)}
 
+    @override
     def close(self) -> None:
-        """Cancel unanswered requests, so that no predictor computes them."""
         for group in list(self._asked):
             self._cancel(group)
         if (client := self._client.link.client) is not None:

@@ -97,7 +97,7 @@ class TrainerRole:
         Raises:
             LearningLost: the checkpoint could not be written, and no parent reports that.
         """
-        self._trainer.close()
+        self._trainer.source.close()
         ended = self._loop.end()
         if ended:  # a hanging worker may hold the weights
             self._checkpoints.copy_best()

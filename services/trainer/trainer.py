@@ -258,10 +258,6 @@ class Trainer:
             fields[name] |= more
         return fields
 
-    def close(self) -> None:
-        """Close the source, whose waiting steps count as dropped."""
-        self.source.close()
-
     def _state(self) -> dict[str, Any]:
         architecture = self.learner.architecture
         return {

@@ -79,7 +79,7 @@ def test_the_buffer_counts_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer.step(0.0, trainer.make_worker())
     state = trainer.source.state()
     held = sum(array.nbytes for name, array in state.items() if name.startswith("fifo/")) / 16
-    trainer.close()
+    trainer.source.close()
     # 150 steps of 27 bytes and their copy; 26 bytes of the account
     buffer, account = 2 * 150 * 27, 150 * 26
     assert 0.4 * (buffer + account) < held < buffer + account

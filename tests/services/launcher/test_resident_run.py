@@ -219,7 +219,7 @@ def test_a_batch_ends_where_the_run_does(loss: str, after: int) -> None:
     assert trainer.heartbeat_fields() == fields
     for name, array in trainer.snapshot().tensors.items():
         np.testing.assert_array_equal(array, state[name], err_msg=name)
-    trainer.close()
+    trainer.source.close()
     worker.close()
 
 

@@ -71,7 +71,7 @@ def _trained(
     for _ in range(batches):
         if not trainer.over:
             trainer.step(0.0, worker)
-    trainer.close()
+    trainer.source.close()
     return trainer
 
 
