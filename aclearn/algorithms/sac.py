@@ -75,7 +75,7 @@ class SACConfig(ActionCriticConfig):
 class SAC(Algorithm):
     """Soft actor-critic with a learned temperature (Haarnoja et al. 2018b).
 
-    Of each step, with a' ~ π(x') and a ~ π(x) drawn anew, y = r + γ (min Q'(x', a') − α log π(a')):
+    Of each step, with fresh a' ~ π(x') and a ~ π(x), y = r + γ (min Q'(x', a') − α log π(a')):
 
     * critics: Σ ½ (y − Q(x, a_taken))², Q' being slow copies of the critics;
     * policy: α log π(a) − min Q(x, a);

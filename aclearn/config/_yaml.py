@@ -159,7 +159,7 @@ _Dumper.add_representer(_Tuple, lambda dumper, value: dumper.represent_sequence(
 
 
 def with_tuples(value: Any) -> Any:
-    """The same for `dump_yaml`, which then writes tuples as such."""
+    """A value for `dump_yaml`, which then writes tuples as such."""
     if isinstance(value, dict):
         return {key: with_tuples(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -128,7 +128,7 @@ def override_keys(overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any
 
 
 def _settled(config: Config, experiment: str | None = None, folders: Iterable[Path] = ()) -> Config:
-    """The same with absolute folders and an experiment, searching modules in `folders` too."""
+    """A copy with absolute folders and an experiment, which searches modules in `folders` too."""
     searched = [*map(Path, config.run.pythonpath), *folders]
     # each once, in this order
     pythonpath = tuple(dict.fromkeys(str(folder.absolute()) for folder in searched))

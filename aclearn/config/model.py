@@ -171,7 +171,7 @@ class Config(Group):
             by_us.append((section, key))
         config = validate(filled)
         for section, key in by_us:
-            # nobody set it: another loss has other usual values
+            # it was not set: another loss has other usual values
             getattr(config, section).model_fields_set.discard(key)
         return config
 
@@ -194,7 +194,7 @@ class Config(Group):
         return self.run.experiment or plain_name(self.env.id.removeprefix("ALE/").lower())
 
     def named_by_seed(self) -> Config:
-        """The same with a name of the run: `<experiment>-seed<seed>`, unless it has one.
+        """A copy with a name of the run: `<experiment>-seed<seed>`, unless it has one.
 
         Roles started one by one agree on it without asking each other.
         """
@@ -202,7 +202,7 @@ class Config(Group):
         return self.with_run(name=name)
 
     def with_run(self, **values: Any) -> Config:
-        """The same with other values in `run`, without another validation."""
+        """A copy with other values in `run`, without another validation."""
         return self.model_copy(update={"run": self.run.model_copy(update=values)})
 
     def to_yaml(self) -> str:

@@ -83,7 +83,7 @@ def check_env(
 
 @contextmanager
 def _within(call: str, deadline: StepDeadline, report: EnvReport) -> Iterator[None]:
-    """A call of the environment; what it raises is reported and ends the check."""
+    """A call of the environment; its exception is reported and ends the check."""
     try:
         with deadline:
             yield

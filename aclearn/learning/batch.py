@@ -33,17 +33,17 @@ class FrozenCorrection:
     values: Tensor
 
     def scaled(self, advantage_scale: float | Tensor) -> FrozenCorrection:
-        """The same with another factor of the advantages."""
+        """A copy with another factor of the advantages."""
         return replace(self, correction=replace(self.correction, advantage_scale=advantage_scale))
 
     def columns(self, columns: slice) -> FrozenCorrection:
-        """The same of some of the environments."""
+        """The part of some of the environments."""
         return FrozenCorrection(
             self.correction.columns(columns), self.log_probs[:, columns], self.values[:, columns]
         )
 
     def steps(self, steps: Tensor) -> FrozenCorrection:
-        """The same of single steps, as `Correction.steps`."""
+        """The part of single steps, numbered as in `Correction.steps`."""
         return FrozenCorrection(
             self.correction.steps(steps),
             self.log_probs.flatten()[steps].unsqueeze(0),

@@ -57,7 +57,7 @@ class PublishedWeights:
         return PolicyVersion() if newest is None else newest.at
 
     def publish(self, at: PolicyVersion, weights: Mapping[str, Tensor]) -> None:
-        """Copy these weights, which nobody may write meanwhile, as the newest ones.
+        """Copy these weights, which no thread may write meanwhile, as the newest ones.
 
         Args:
             weights: float32, by name; the same names, shapes and order each time.

@@ -241,7 +241,7 @@ def _unroll(batch: Batch, networks: Networks) -> PolicyOutput[Tensor]:
 
 
 def _log_probs(batch: Batch, policy: TorchDistribution, networks: Networks) -> Tensor:
-    """Of the actions taken; a deterministic policy has none, so that its ratios π/μ are 1."""
+    """Log-probabilities of the actions; those of μ for a deterministic policy: ratios are 1."""
     if networks.values_actions:
         return batch.behaviour_log_prob
     return policy.log_prob(batch.actions)

@@ -60,7 +60,7 @@ class Buffers:
         return 4 * env.observation_size + (4 if action.numbers else 8) * numbers + 4 + 4 + 3
 
     def arrays(self, env: ResidentEnv, sampler: Sampler) -> list[Any]:
-        """The same memory as Warp arrays, in the order of a rollout kernel's arguments."""
+        """This memory as Warp arrays, in the order of a rollout kernel's arguments."""
         dtypes = (env.observation_type, sampler.sampled, None, None, None, None, None)
         tensors = vars(self).values()
         return [wp.from_torch(t, dtype=dtype) for t, dtype in zip(tensors, dtypes, strict=True)]

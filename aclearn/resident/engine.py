@@ -362,7 +362,7 @@ class Rollout:
         self._envs.advance(count)
 
     def run_slice(self, part: Slice, count: int, *, row: int, ahead: int = 0) -> None:
-        """The same of one slice; the caller calls `envs.advance` with all steps afterwards.
+        """Steps of one slice; the caller calls `envs.advance` with all steps afterwards.
 
         Args:
             ahead: steps of this slice that `envs.steps` does not count yet.

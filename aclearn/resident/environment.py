@@ -88,7 +88,7 @@ class ResidentEnv:
         return wp.types.vector(self.observation_size, wp.float32)
 
     def configured(self, device: str, config: Mapping[str, Any]) -> Any:
-        """Its parameters for these keys of `make_params`.
+        """The kernels' parameters for these keys of `make_params`.
 
         Raises:
             ConfigError: a key or a value does not fit.
@@ -103,7 +103,7 @@ class ResidentEnv:
             ) from error
 
     def spec(self, *, squash: bool = False) -> EnvSpec:
-        """Its observations and actions, for a policy.
+        """Observations and actions, for a policy.
 
         Args:
             squash: as `env.squash_actions`.

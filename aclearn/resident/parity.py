@@ -85,7 +85,7 @@ class GymnasiumReference:
 
 
 class ResidentReference:
-    """The same environment on another device as a reference; its step must draw nothing.
+    """This environment on another device as a reference; its step must draw nothing.
 
     Args:
         env: the environment, with one choice or bounded numbers as its action.

@@ -91,7 +91,7 @@ def _discrete(spec, parameters, choose):
 
 
 def _several(spec, parameters, choose):
-    """Of choices, numbers, or choices and then numbers, as one vector."""
+    """A sampler of choices, numbers, or choices and then numbers, as one vector."""
     choices, numbers, squash = len(spec.counts), spec.numbers, spec.squash
     size, logits = choices + numbers, sum(spec.counts)
     scalar, taken_scalar = (wp.float32, wp.float32) if numbers else (wp.int64, wp.int32)

@@ -196,7 +196,7 @@ def check_parts(dir: Path) -> None:
     names = ", ".join(path.name for path in found[:3]) + (", …" if len(found) > 3 else "")
     raise CheckpointError(
         f"{dir} has no checkpoint, but {names}: expected <number>-<label>.json beside each "
-        ".safetensors of that name. Copy the missing files there; to start anew instead, use "
+        ".safetensors of that name. Copy the missing files there; to start afresh instead, use "
         "--overwrite or another run.name"
     )
 

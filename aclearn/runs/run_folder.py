@@ -222,7 +222,7 @@ class RunFolder:
             raise CheckpointError(
                 f"the run in {self.path} has learned ({self.metrics_path.name} says so), and "
                 f"{self.checkpoints_dir} has no checkpoint; copy its checkpoints there. To start "
-                "anew instead, use --overwrite or another run.name"
+                "afresh instead, use --overwrite or another run.name"
             )
 
     def log_path(self, role: str, identifier: str) -> Path:

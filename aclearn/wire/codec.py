@@ -26,7 +26,7 @@ from aclearn.wire.schema import COUNT, SCHEMAS, SHORT_TEXT, ArrayField, Schema
 MAX_HEADER_BYTES = 64 * 1024
 MAX_FRAMES = 256
 MAX_FRAME_BYTES = 256 * 1024 * 1024
-"""Of one array. A socket ends the connection of a peer that sends more."""
+"""Bound of one array. A socket ends the connection of a peer that sends more."""
 
 REASONS = frozenset(
     {

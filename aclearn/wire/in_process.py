@@ -85,7 +85,7 @@ class _End:
 
 
 class ServerEnd(_End):
-    """As a ROUTER: any number of clients, each known by its routing id."""
+    """A ROUTER's end: any number of clients, each known by its routing id."""
 
     def __init__(self, network: InProcessNetwork, owner: str, address: str) -> None:
         super().__init__(network, owner, address)
@@ -120,7 +120,7 @@ class ServerEnd(_End):
 
 
 class ClientEnd(_End):
-    """As a DEALER: connects to the server at its address, now or later."""
+    """A DEALER's end: connects to the server at its address, now or later."""
 
     def __init__(
         self, network: InProcessNetwork, owner: str, address: str, routing_id: bytes

@@ -1,4 +1,4 @@
-"""The torch runtimes on the CPU: for artifacts, and where bf16 beats ONNX Runtime's fp32."""
+"""The torch runtimes on the CPU: for artifacts, and for bf16 where that is faster than ONNX."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def new(
 
 
 def _next(directory: Path, commands: list[str]) -> list[str]:
-    """The commands to go on with, after a change into the folder unless it is the current one."""
+    """The next commands, after a change into the folder unless it is the current one."""
     if not directory.exists() or not directory.samefile(Path.cwd()):
         commands = [f"cd {shlex.quote(str(directory))}", *commands]
     first, *others = commands

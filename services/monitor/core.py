@@ -299,7 +299,7 @@ class MonitorState:
         return []
 
     def _obey(self, directive: DirectiveMessage, sender: _Sender) -> list[Message]:
-        """The supervisor ends the run; nothing else is obeyed, and nobody else."""
+        """The supervisor alone ends the run; other directives are refused."""
 
         def end(stop: StopRun) -> None:
             if self._supervisor is None or sender.incarnation != self._supervisor.incarnation:

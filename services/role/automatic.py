@@ -23,7 +23,7 @@ def settled(config: Config, spec: EnvSpec, amp: str | None) -> tuple[Config, lis
     """The configuration with the values that `auto` stands for, and a sentence on each.
 
     Args:
-        amp: what the trainer's device has, if `amp_is_open`; None leaves `auto`.
+        amp: number format of the trainer's device, if `amp_is_open`; None leaves `auto`.
     """
     told = []
     for key, (value, why) in _choices(config, spec, amp):

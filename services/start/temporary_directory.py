@@ -78,7 +78,7 @@ def _remove_abandoned() -> None:
     """Remove the directories of killed processes."""
     for use in (_SOCKETS, PROFILE):
         for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}{use}-*"):
-            with suppress(OSError):  # it is in use, somebody else's, or just removed
+            with suppress(OSError):  # it is in use, another user's, or just removed
                 lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 try:
                     found = os.fstat(lock)

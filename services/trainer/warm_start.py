@@ -43,7 +43,7 @@ def warm_start(config: Config, architecture: Architecture) -> WarmStart:
     target network.
     The optimiser's moments come along where its kind is the same: without them every weight would
     move by the whole step size, however small its gradient. The size of the advantages does where
-    the loss is the same. Counters do not, so that a schedule begins anew.
+    the loss is the same. Counters do not, so that a schedule begins again.
 
     Raises:
         ConfigError: there is no such run or checkpoint, or it is of another architecture; names
@@ -71,8 +71,8 @@ def warm_start(config: Config, architecture: Architecture) -> WarmStart:
         kind = "unknown" if there is None else there.optimiser.kind
         doubts.append(
             f"{_KEY}: the optimiser of {checkpoint.path.parents[1]} is {kind}, here it is "
-            f"{config.optimiser.kind}, so that its moments begin anew: the first updates move each "
-            "weight by the whole step size; begin with a smaller optimiser.learning_rate"
+            f"{config.optimiser.kind}, so that its moments begin again: the first updates move "
+            "each weight by the whole step size; begin with a smaller optimiser.learning_rate"
         )
     tensors = {n: t for n, t in checkpoint.tensors.items() if n.startswith(tuple(taken))}
     same_loss = there is not None and there.loss.kind == config.loss.kind

@@ -66,8 +66,8 @@ class SettingStats:
         """Whether others can be compared with it: the noise is known, and a whole window of it."""
         return self._readings > _PRIOR_WEIGHT and self.of(setting).windows >= 1.0
 
-    def learn(self, setting: Setting, rate: float, weight: float, *, anew: bool = False) -> None:
-        """Add a window's rate, of `weight` full windows; `anew` replaces the estimate.
+    def learn(self, setting: Setting, rate: float, weight: float, *, replace: bool = False) -> None:
+        """Add a window's rate, of `weight` full windows; `replace` forgets earlier ones.
 
         A window of length t that deviates by r from a mean of n full windows has E[r²] = σ² (w/t +
         1/n). The noise σ² is a moving mean of r² / (w/t + 1/n), each limited to (3 σ)²: a window
@@ -80,7 +80,7 @@ class SettingStats:
             self._readings = min(self._readings + 1.0, _MOST_READINGS)
             limited = min(sample, (OUTLIER * self.noise) ** 2)
             self._variance += (limited - self._variance) / self._readings
-        estimate.windows = min((0.0 if anew else estimate.windows) + weight, MOST_WINDOWS)
+        estimate.windows = min((0.0 if replace else estimate.windows) + weight, MOST_WINDOWS)
         estimate.mean += (rate - estimate.mean) * min(1.0, weight / estimate.windows)
 
     def learn_slope(self, kept: Setting, trial: Setting) -> None:

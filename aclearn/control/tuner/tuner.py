@@ -152,7 +152,7 @@ class Tuner:
             if abs(deviation) > max(self._config.restart_search_share, OUTLIER * noise):
                 if known:
                     return self._doubt(reading, deviation)
-                self._known.learn(kept, reading.rate, weight, anew=True)
+                self._known.learn(kept, reading.rate, weight, replace=True)
                 reason = f"{deviation:+.1%} from the window before, which is forgotten"
                 return self._decide("baseline", reason, kept, reading)
         self._suspect = 0.0

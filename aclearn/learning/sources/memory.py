@@ -21,7 +21,7 @@ from aclearn.types import UnrollSpec
 #: Added to an error, so that every step can be drawn (Schaul et al. 2016, section 3.3).
 _LEAST_ERROR = 1e-6
 _INTEGERS = torch.int64
-#: What is kept as batches have it, where a run has it at all.
+#: Fields that are kept in the form of batches, where a run has them.
 _OF_BATCH = (
     "actions",
     "behaviour_log_prob",

@@ -47,7 +47,7 @@ class Replay(SourceAround):
     ) -> None:
         super().__init__(inner)
         self._memory, self._account, self._config = memory, account, config
-        self._lock = threading.Lock()  # of the memory; nobody waits for new steps while holding it
+        self._lock = threading.Lock()  # of the memory; held by none that waits for new steps
         self._taking = threading.Lock()  # of the inner source's turn
         self._added = self._drawn = 0
         self._chain_steps: Counter[str] = Counter()  # of new steps since the last batch

@@ -87,7 +87,7 @@ def test_what_may_harm_the_policy_is_told_and_a_worse_result_too(
     loss = config.loss.model_copy(update={"kind": "a2c"})
     other = config.model_copy(update={"optimiser": optimiser, "loss": loss})
     tensors, [of_the_kind] = warm_start(other, architecture)
-    assert "is adam, here it is rmsprop, so that its moments begin anew" in of_the_kind
+    assert "is adam, here it is rmsprop, so that its moments begin again" in of_the_kind
     assert "weights/policy.bias" in tensors and "totals" not in tensors
     assert not any(name.startswith("optimiser/") for name in tensors)
 
