@@ -91,6 +91,8 @@ class SyncVectorEnv:
         self.spec = EnvSpec(observation, action, warning, masked, agents, self._layout.form)
         self.masks = np.ones((B, action.mask_width), np.bool_) if masked else None
         self.faults, self.fault_details = group.faults, group.fault_details
+        self.between_attempts: Callable[[], None] = lambda: None
+        group.between_attempts = lambda: self.between_attempts()
         self._seeded = False
         #: Where the next action is ignored.
         self._idle = np.zeros(B, np.bool_)
@@ -107,15 +109,6 @@ class SyncVectorEnv:
         """Observation and action space of an agent, and the number of agents of an environment."""
         first = self._group.envs[0]
         return first.observation_space, first.action_space, 1
-
-    @property
-    def between_attempts(self) -> Callable[[], None]:
-        """Called between any two calls that may each take the time limit."""
-        return self._group.between_attempts
-
-    @between_attempts.setter
-    def between_attempts(self, call: Callable[[], None]) -> None:
-        self._group.between_attempts = call
 
     def reset(self, seed: int | None = None) -> Observations:
         """First observations of a new episode in every environment."""

@@ -11,6 +11,7 @@ _CHAINED = (
     "The above exception was the direct cause of the following exception:",
 )
 _READ_BYTES = 65536
+_LINES, _TRACEBACK_LINES = 20, 80
 #: With less free space, a log may be empty because the disk is full.
 _LEAST_FREE_BYTES = 4096
 
@@ -24,8 +25,8 @@ def log_ending(log: Path, *, start: int) -> str:
     return f"the end of its log {log}:\n{text}"
 
 
-def log_tail(path: Path, *, start: int = 0, lines: int = 20, traceback_lines: int = 80) -> str:
-    """The last lines of a log, including the whole last traceback.
+def log_tail(path: Path, *, start: int = 0) -> str:
+    """The last twenty lines of a log, including the last traceback, 80 lines of it if further up.
 
     Reads at most 64 KiB; undecodable bytes are replaced.
 
@@ -43,11 +44,11 @@ def log_tail(path: Path, *, start: int = 0, lines: int = 20, traceback_lines: in
     except OSError:
         return ""
     all_lines = text.rstrip().splitlines()
-    tail_at = max(0, len(all_lines) - lines)
+    tail_at = max(0, len(all_lines) - _LINES)
     traceback_at = _last_traceback(all_lines)
     if traceback_at is None or traceback_at >= tail_at:
         return "\n".join(all_lines[tail_at:])
-    shown_until = min(tail_at, traceback_at + traceback_lines)
+    shown_until = min(tail_at, traceback_at + _TRACEBACK_LINES)
     gap = [f"... {tail_at - shown_until} lines ..."] if shown_until < tail_at else []
     return "\n".join([*all_lines[traceback_at:shown_until], *gap, *all_lines[tail_at:]])
 

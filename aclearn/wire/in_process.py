@@ -27,12 +27,6 @@ class InProcessNetwork:
         self.servers: dict[str, ServerEnd] = {}
         self.clients: dict[tuple[str, bytes], ClientEnd] = {}
 
-    @property
-    def waiting(self) -> int:
-        """Number of messages in the queues."""
-        ends: list[ServerEnd | ClientEnd] = [*self.servers.values(), *self.clients.values()]
-        return sum(len(end.inbox) for end in ends)
-
     def bind(self, owner: str, address: str) -> ServerEnd:
         """A server's end at an address of any form.
 
