@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -36,20 +35,6 @@ def test_one_bad_request_is_refused_alone(serving) -> None:
     # the refusal does not affect its sender
     assert actors[1].send(act_request(1, 8))
     assert serving.reply_to(actors[1]).request == 8
-
-
-def test_without_threads_one_step_takes_a_request_in_answers_it_and_sends_the_reply(
-    serving,
-) -> None:
-    serving.start(inline=True, workers=2)
-    actor = serving.actor(0)
-    assert actor.send(act_request(2, 5))
-    assert serving.server.transport.wait(serving.tools.deadline_s)
-    serving.predictor.step(0.0)
-    assert serving.counter("predictions") == 2
-    reply = actor.receive(serving.tools.deadline_s).message
-    assert (reply.request, len(reply.actions)) == (5, 2)
-    assert not [t for t in threading.enumerate() if t.name.startswith("predictor-")]
 
 
 def test_a_request_that_is_taken_back_is_not_computed(serving) -> None:

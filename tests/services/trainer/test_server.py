@@ -92,15 +92,6 @@ def _numbers(front) -> tuple[int, int, int]:
     return counters["env_steps"], sum(dropped.values()), counters["in_flight_steps"]
 
 
-def test_an_unroll_is_queued_and_acknowledged(front, tools) -> None:
-    sequence = front.ship(tools.make_unroll())
-    assert front.answers(1) == [UnrollReply(sequence, True, "")]
-    [unroll] = front.queue.take(1, timeout_s=0)
-    shown, expected = unroll.observations[OBSERVATION], tools.make_unroll().observations
-    np.testing.assert_array_equal(shown, expected[OBSERVATION])
-    assert _numbers(front) == (6, 0, 6)
-
-
 def test_a_malformed_unroll_is_counted_answered_and_not_admitted(front, tools) -> None:
     bad = replace(tools.make_unroll(), rewards=np.full((3, 2), np.nan, np.float32))
     sequence = front.ship(bad)

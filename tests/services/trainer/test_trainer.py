@@ -141,35 +141,6 @@ def test_a_worker_s_step_tells_whether_there_was_a_batch() -> None:
     assert trainer.counters.batches == 1
 
 
-def test_a_batch_whose_worker_fails_counts_as_dropped_and_the_next_is_learned(tools) -> None:
-    queue = TrainingQueue[Unroll](max_bytes=1 << 26, max_items=8)
-    trainer = make_trainer(queue=queue, unrolls_per_batch=2)
-    apply, broken = trainer.learner.apply, threading.Event()
-
-    def breaks(*arguments, **options):
-        if broken.is_set():
-            broken.clear()
-            raise ValueError("broken on purpose")
-        return apply(*arguments, **options)
-
-    trainer.learner.apply = breaks
-    pool = WorkerPool(lambda: make_step(trainer), name="trainer")
-    try:
-        pool.resize(2)
-        broken.set()
-        for number in range(2):
-            queue.offer(admit(trainer, number), 1)
-        tools.wait_until(lambda: pool.failures == 1, "the first batch fails")
-        for number in range(2, 6):
-            queue.offer(admit(trainer, number), 1)
-        tools.wait_until(lambda: trainer.counters.batches == 2, "the others are learned")
-        pool.check()
-    finally:
-        queue.close()
-        assert pool.close(30)
-    check_account(trainer, admitted=6, dropped={"worker_failed": 2 * T * B})
-
-
 @pytest.mark.parametrize("fails_at", [0, 1, 2, 3])
 def test_what_was_learned_before_a_failure_is_not_dropped_too(fails_at) -> None:
     # two minibatches, each used twice: only the first use of a minibatch accounts for its steps
