@@ -200,14 +200,9 @@ def assemble_batch(
     """The unrolls side by side as one batch on the device of `staging`.
 
     Args:
+        unrolls: checked, so that all have one length.
         staging: uploads in the current stream.
-
-    Raises:
-        ValueError: unrolls of different lengths.
     """
-    lengths = {unroll.actions.shape[0] for unroll in unrolls}
-    if len(lengths) != 1:
-        raise ValueError(f"unrolls: expected one length, got {sorted(lengths)}")
 
     def side_by_side(name: str, dtype: type[np.generic]) -> NDArray[Any]:
         parts = [getattr(unroll, name) for unroll in unrolls]

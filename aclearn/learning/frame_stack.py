@@ -26,7 +26,7 @@ def rebuild_observations(unroll: Unroll, name: str, leaf: LeafSpec, out: NDArray
         block = slice((older - age) * channels, (older - age + 1) * channels)
         out[age:, ..., block] = np.moveaxis(frames[: length - age], 2, -1)
         if age:
-            first = _history(unroll, name).reshape(width, older, *frames.shape[2:])
+            first = unroll.history[name].reshape(width, older, *frames.shape[2:])
             before = np.moveaxis(first[:, older - age :][:, :length], (0, 2), (1, -1))
             out[:age, ..., block] = before
     if older and unroll.reset_index is not None:  # observations soon after an autoreset
@@ -41,14 +41,11 @@ def chosen_observations(
     """Observations `(t, b)` of a leaf, `[N, *shape]`, images as `[N, S·C, H, W]`.
 
     Equal to `rebuild_observations`, at the cost of the chosen ones alone.
-
-    Raises:
-        ValueError: the older frames are missing.
     """
     frames, older = unroll.observations[name], leaf.frame_stack - 1
     if older == 0:
         return np.ascontiguousarray(frames[t, b])
-    begun, history = np.zeros(len(t), np.intp), _history(unroll, name)[b]
+    begun, history = np.zeros(len(t), np.intp), unroll.history[name][b]
     if unroll.reset_index is not None:
         # in order of time, so that the later of two resets wins
         for k in np.argsort(unroll.reset_index, kind="stable"):
@@ -64,9 +61,3 @@ def chosen_observations(
         position = older - age + t[~there] - begun[~there]
         out[~there, older - age] = history[~there, position]
     return out.reshape(len(t), *leaf.shape)
-
-
-def _history(unroll: Unroll, name: str) -> NDArray[Any]:
-    if name not in unroll.history:
-        raise ValueError(f"unroll: {name} is a stack of frames, and its older frames are missing")
-    return unroll.history[name]

@@ -22,9 +22,6 @@ class TrainingQueue(Generic[Item]):
     Args:
         max_bytes: sum of the sizes given to `offer`.
         batch_items: largest count of `take`.
-
-    Raises:
-        ValueError: a bound below 1, or a batch that never fits into `max_items`.
     """
 
     def __init__(
@@ -35,10 +32,6 @@ class TrainingQueue(Generic[Item]):
         batch_items: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if max_bytes < 1 or max_items < 1:
-            raise ValueError(f"bounds must be positive, got {max_bytes} bytes, {max_items} items")
-        if not 1 <= batch_items <= max_items:
-            raise ValueError(f"a batch of {batch_items} items never fits into {max_items}")
         self._batch_items = batch_items
         self._max_bytes, self._max_items, self._clock = max_bytes, max_items, clock
         self._items: deque[tuple[Item, int]] = deque()

@@ -64,11 +64,6 @@ class PredictionQueue:
         batch_timeout_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if min(max_requests, max_batch, min_batch) < 1 or batch_timeout_s < 0:
-            raise ValueError(
-                f"bounds must be positive, got {max_requests} requests, batches of {min_batch} to "
-                f"{max_batch} observations, a time-out of {batch_timeout_s} s"
-            )
         self._max_requests, self._max_batch = max_requests, max_batch
         self._enough, self._batch_timeout_s = min(min_batch, max_batch), batch_timeout_s
         self._clock = clock

@@ -66,7 +66,7 @@ class TrainerRole:
     @property
     def exit_status(self) -> int:
         """0 if the monitor ended the run, else the signal's."""
-        return self._loop.exit_status
+        return self._loop.monitor.exit_status
 
     def step(self, timeout_s: float) -> bool:
         """Learn, and write due checkpoints.
@@ -128,7 +128,7 @@ class OwnLoop:
         self._trainer, self._checkpoints, self._inline = trainer, checkpoints, context.inline
         self._meter = WaitMeter()
         self._metrics = RoleMetrics(None if context.inline else self._meter)
-        self._monitor = context.join(
+        self.monitor = context.join(
             self._heartbeat,
             on={SaveBest: lambda best: checkpoints.offer_best(best.return_mean)},
         )
@@ -139,14 +139,9 @@ class OwnLoop:
         self.stopped = False
         self._ask_at, self._end_batch_at = 0.0, float("inf")
 
-    @property
-    def exit_status(self) -> int:
-        """0 if the monitor ended the run, else the signal's."""
-        return self._monitor.exit_status
-
     def step(self, timeout_s: float) -> None:
         """Play and learn for about `timeout_s`, one batch at least."""
-        self.stopped = not self._monitor.goes_on(self._meter)
+        self.stopped = not self.monitor.goes_on(self._meter)
         if self.stopped:
             return
         measure_here(self._meter)
@@ -165,14 +160,14 @@ class OwnLoop:
     def close(self) -> None:
         """Send the last heartbeat."""
         if self.stopped:  # not after an error, which counts as a death
-            self._monitor.leave()
+            self.monitor.leave()
 
     def _batch_goes_on(self) -> bool:
         """Send due heartbeats within a batch; False a little after the run was stopped."""
         now = time.monotonic()
         if now >= self._ask_at:
             self._ask_at = now + _ASK_EVERY_S
-            if not self._monitor.goes_on(self._meter):
+            if not self.monitor.goes_on(self._meter):
                 self._end_batch_at = min(self._end_batch_at, now + _END_BATCH_WITHIN_S)
         return now < self._end_batch_at
 

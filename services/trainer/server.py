@@ -101,7 +101,7 @@ class QueueLoop:
         )
         self._meter = WaitMeter()
         self._metrics = RoleMetrics(self._meter, [self._unrolls, self._weights], self._pool)
-        self._monitor = context.join(
+        self.monitor = context.join(
             self.heartbeat,
             endpoints,
             on={
@@ -111,7 +111,7 @@ class QueueLoop:
             },
             generation=trainer.generation,
         )
-        answering = self._weights, self._monitor.channel
+        answering = self._weights, self.monitor.channel
         self._while_full = wire.ChannelPoller(*answering)
         self._reading = wire.ChannelPoller(*answering, self._unrolls)
         self._closing, self._ended = threading.Event(), True
@@ -125,12 +125,7 @@ class QueueLoop:
     @property
     def stopped(self) -> bool:
         """Whether the monitor or a signal stops the trainer."""
-        return bool(self._context.stop) or self._monitor.stop_reason is not None
-
-    @property
-    def exit_status(self) -> int:
-        """0 if the monitor ended the run, else the signal's."""
-        return self._monitor.exit_status
+        return bool(self._context.stop) or self.monitor.stop_reason is not None
 
     def step(self, timeout_s: float) -> None:
         """Let the threads work for `timeout_s`, and check them.
@@ -185,7 +180,7 @@ class QueueLoop:
             if not received:
                 break
         with self._meter.part("wire"):
-            self._monitor.tick()
+            self.monitor.tick()
 
     def _run(self) -> None:
         try:
@@ -197,7 +192,7 @@ class QueueLoop:
             raise
 
     def _leave(self) -> None:
-        self._monitor.leave()
+        self.monitor.leave()
         self._unrolls.close()
         self._weights.close()
 

@@ -123,13 +123,8 @@ class ReplayMemory:
 
         The rewards are discounted sums of at most `n_steps` steps. They end before the end of an
         episode or column, and `discounts` is the factor of the value behind them: γ to the number
-        of steps, or 0 behind a terminated one.
-
-        Raises:
-            RuntimeError: no valid step is there.
+        of steps, or 0 behind a terminated one. There must be a valid step.
         """
-        if self.steps == 0:
-            raise RuntimeError("replay: no step is there")
         kept = self._kept
         uniform = torch.rand(count, dtype=torch.float64, device=self.device, generator=self._random)
         first = self._tree.draw(uniform)

@@ -71,12 +71,6 @@ def test_the_batch_may_be_made_of_read_only_arrays_of_a_message() -> None:
     np.testing.assert_array_equal(batch.rewards, unroll.rewards)
 
 
-def test_unrolls_of_different_lengths_are_refused() -> None:
-    unrolls = [_unroll(T, 2, 0, image=False) for T in (3, 4)]
-    with pytest.raises(ValueError, match=r"expected one length, got \[3, 4\]"):
-        assemble_batch(unrolls, observation=FLAT)
-
-
 @pytest.mark.parametrize(("count", "widths"), [(1, [5]), (2, [2, 3]), (5, [1] * 5), (9, [1] * 5)])
 def test_a_batch_is_cut_into_neighbouring_environments(count: int, widths: list[int]) -> None:
     unrolls = [_unroll(4, B, seed, image=True) for seed, B in enumerate([2, 3])]

@@ -6,7 +6,6 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -99,12 +98,3 @@ def test_flat_observations_are_taken_as_they_are() -> None:
     t, b = np.array([3, 0]), np.array([1, 0])
     chosen = chosen_observations(quiet_unroll(frames), OBSERVATION, leaf, t, b)
     np.testing.assert_array_equal(chosen, frames[t, b])
-
-
-def test_stacks_cannot_be_rebuilt_without_the_older_frames() -> None:
-    unroll = quiet_unroll(np.zeros((3, 1, 1, H, W), np.uint8))
-    leaf = LeafSpec((4, H, W), "uint8", 4)
-    with pytest.raises(ValueError, match="its older frames are missing"):
-        rebuild_observations(unroll, OBSERVATION, leaf, np.zeros((3, 1, H, W, 4), np.uint8))
-    with pytest.raises(ValueError, match="its older frames are missing"):
-        chosen_observations(unroll, OBSERVATION, leaf, np.array([2]), np.array([0]))

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from types import SimpleNamespace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,14 +42,6 @@ def _numbers(batch: list[Pending]) -> list[int]:
 def _offer(queue: PredictionQueue, sizes: list[int]) -> None:
     for number, size in enumerate(sizes):
         assert _let_in(queue, _pending(number, size=size))
-
-
-@pytest.mark.parametrize(
-    "bad", [{"max_requests": 0}, {"max_batch": 0}, {"min_batch": 0}, {"batch_timeout_s": -0.001}]
-)
-def test_bounds_must_be_positive(bad) -> None:
-    with pytest.raises(ValueError, match="must be positive, got"):
-        _queue(**bad)
 
 
 @settings(max_examples=100, deadline=None)

@@ -260,5 +260,3 @@ def test_both_bounds_hold() -> None:
     needed = 5 * column_bytes
     with pytest.raises(ConfigError, match=rf"replay\.max_bytes: .* set it to {needed} or more"):
         memory(columns=9, max_bytes=needed - 1, at_once=5)
-    with pytest.raises(RuntimeError, match="no step"):
-        memory().sample(1)
