@@ -6,7 +6,7 @@ difference is that of one step: WarpDrive's consistency checker (Lan et al. 2021
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -148,7 +148,6 @@ def check_resident(
     seed: int = 0,
     device: str = "cpu",
     max_steps: int | None = None,
-    choose: Callable[[np.random.Generator, int], Arrays] | None = None,
     **config: Any,
 ) -> ParityReport:
     """Compare each step of `envs` environments with `reference`, over at least one whole episode.
@@ -163,7 +162,6 @@ def check_resident(
         periods: name of a field that is an angle → its period.
         max_steps: of every environment; None: the time limit and one more, so that the first
             episode of every environment is whole.
-        choose: `(rng, envs) → sampled actions`; None: uniform.
 
     Raises:
         ParityError: they disagree; names the field, environment, step and both values.
@@ -181,7 +179,7 @@ def check_resident(
         ended = np.zeros(envs, bool)
         for at in range(max_steps or env.time_limit + 1):
             before = made.state()
-            actions = choose(rng, envs) if choose else _uniform(made, rng)
+            actions = _uniform(made, rng)
             seen, rewards, terminated, truncated = made.step(torch.from_numpy(actions))
             live = np.flatnonzero(~ended)
             ended = (terminated | truncated).cpu().numpy()

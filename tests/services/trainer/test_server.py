@@ -196,5 +196,6 @@ def test_means_and_wishes_are_handed_on_by_the_thread_of_the_sockets(front, tool
     # independent of the trainer's other threads: a checkpoint may take seconds
     for directive in (SaveBest(3.5), SaveBest(4.5), SetWorkers(3)):
         front.monitor.send(front.monitor_address, directive.message())
-    tools.wait_until(lambda: front.wishes, "all have come")
-    assert (front.means, front.wishes) == ([3.5, 4.5], [3])
+    tools.wait_until(
+        lambda: (front.means, front.wishes) == ([3.5, 4.5], [3]), "all have come, in order"
+    )
