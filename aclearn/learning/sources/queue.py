@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
 from typing_extensions import override
@@ -41,7 +40,9 @@ class QueueSource(BatchSource):
             unrolls = self._queue.take(self._count, timeout_s=timeout_s)
         if not unrolls:
             return None
-        chain_steps = steps_by_chain(unrolls)
+        chain_steps: Counter[str] = Counter()
+        for unroll in unrolls:
+            chain_steps.update(unroll.steps_by_chain())
         with self._account.dropped_on_error(chain_steps.total()), part("batch"):
             batch = worker.assemble(unrolls, self._observation)
         return replace(batch, chain_steps=chain_steps)
@@ -50,11 +51,3 @@ class QueueSource(BatchSource):
     def close(self) -> None:
         for unroll in self._queue.close():
             self._account.dropped("shutdown", int(unroll.valid.sum()))
-
-
-def steps_by_chain(unrolls: Sequence[Unroll]) -> Counter[str]:
-    """Chain → number of the unrolls' valid steps whose actions it chose."""
-    steps: Counter[str] = Counter()
-    for unroll in unrolls:
-        steps.update(unroll.steps_by_chain())
-    return steps

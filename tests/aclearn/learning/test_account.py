@@ -256,7 +256,7 @@ _messages = st.tuples(
 
 
 @given(st.lists(st.one_of(_messages, st.tuples(st.sampled_from("ab"))), max_size=30))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_no_sequence_of_lies_unbalances_the_account(messages: list[tuple]) -> None:  # type: ignore[type-arg]
     account = StepAccount()
     for message in messages:

@@ -77,7 +77,7 @@ class Film:
         assert chosen.flags.c_contiguous
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_rebuilt_stacks_are_those_that_the_environments_showed(data: st.DataObject) -> None:
     T, B = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 3))

@@ -200,7 +200,7 @@ def test_requests_offered_together_go_to_as_many_workers_as_there_are_batches() 
 
 def test_the_oldest_request_is_watched_though_its_first_watcher_gives_up() -> None:
     # the first waiter is woken, sees too small a batch and leaves; the second one must watch it
-    queue, taken = _queue(min_batch=2, batch_timeout_s=2.0), []
+    queue, taken = _queue(min_batch=2, batch_timeout_s=0.8), []
     first = threading.Thread(target=lambda: taken.append(queue.take(timeout_s=0.2)), daemon=True)
     first.start()
     second = _taking(queue, taken)

@@ -194,8 +194,8 @@ def test_the_end_is_a_final_heartbeat_to_the_monitor(front, tools) -> None:
 
 def test_means_and_wishes_are_handed_on_by_the_thread_of_the_sockets(front, tools) -> None:
     # independent of the trainer's other threads: a checkpoint may take seconds
-    for directive in (SaveBest(3.5), SaveBest(4.5), SetWorkers(3)):
-        front.monitor.send(front.monitor_address, directive.message())
+    for number, directive in enumerate((SaveBest(3.5), SaveBest(4.5), SetWorkers(3))):
+        front.monitor.send(front.monitor_address, directive.message(number))
     tools.wait_until(
         lambda: (front.means, front.wishes) == ([3.5, 4.5], [3]), "all have come, in order"
     )

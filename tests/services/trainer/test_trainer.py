@@ -241,7 +241,7 @@ def test_several_workers_together_make_exactly_the_updates_that_the_run_may_have
 
 def test_a_checkpoint_is_of_one_moment_while_workers_learn(tmp_path) -> None:
     trainer = make_trainer()
-    unrolls = [admit(trainer, number) for number in range(200)]
+    unrolls = [admit(trainer, number) for number in range(80)]
     looked_at = []
 
     def learn_all(part: list[Unroll]) -> None:
@@ -261,7 +261,7 @@ def test_a_checkpoint_is_of_one_moment_while_workers_learn(tmp_path) -> None:
         for future in futures:
             future.result()
     assert looked_at == sorted(looked_at)
-    assert trainer.counters.updates == 200
+    assert trainer.counters.updates == 80
 
 
 def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(tmp_path) -> None:
