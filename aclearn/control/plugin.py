@@ -19,7 +19,6 @@ class Directive:
     Attributes:
         to: a role, e.g. "predictor" for each of its processes; a name, e.g. "predictor-1"; or
             "all" for every process of a role that the payload names.
-        payload: what to do.
         cause: the numbers that caused it, for the log.
         once: only for the processes that live now.
     """
@@ -44,8 +43,6 @@ class MemberIndicators:
         heard_s: time of that heartbeat on the run's clock; before the first one, of the hello.
         counters: cumulative: `learned_steps`, `updates` and `batches` of the trainer, `env_steps`
             of actors, `predictions` of actors or predictors.
-        gauges: newest values.
-        final: whether the heartbeat was its last.
     """
 
     role: str

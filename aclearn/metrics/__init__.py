@@ -20,9 +20,8 @@ from aclearn.metrics.names import (
     TUNER_FROZEN,
     TUNER_TEMPERATURE,
 )
-from aclearn.metrics.schedule_note import ScheduleNote
+from aclearn.metrics.notes import LineNotes, unwritten
 from aclearn.metrics.tensorboard import TensorBoardWriter
-from aclearn.metrics.unwritten import UnwrittenNotes, unwritten
 
 __all__ = [
     "CHAIN_STEPS",
@@ -34,11 +33,10 @@ __all__ = [
     "TUNER_FROZEN",
     "TUNER_TEMPERATURE",
     "Bottleneck",
+    "LineNotes",
     "MetricsAggregator",
-    "ScheduleNote",
     "SteadyBottleneck",
     "TensorBoardWriter",
-    "UnwrittenNotes",
     "dropped_words",
     "find_bottleneck",
     "nothing_learned",

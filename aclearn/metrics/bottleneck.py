@@ -45,7 +45,6 @@ class Bottleneck:
 
     Attributes:
         role: the role to speed up; None if no single one is, or nothing is known yet.
-        sentence: the finding and the advice.
         count: tuner's name of the count to change: predictors, trainers or actors; None if no other
             number of them would help.
         kind: equal for the same finding and advice with other numbers.

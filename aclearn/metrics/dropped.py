@@ -15,7 +15,6 @@ def dropped_words(line: Mapping[str, Any], most: int = 20) -> str:
     """Dropped steps by reason, the most frequent first: "lag 12.3 k, env_fault 20".
 
     Args:
-        line: of metrics, or a summary.
         most: number of reasons; rarer ones are one sum.
     """
     by_reason = sorted((line.get("dropped_steps") or {}).items(), key=lambda item: -item[1])
@@ -27,11 +26,7 @@ def dropped_words(line: Mapping[str, Any], most: int = 20) -> str:
 
 
 def nothing_learned(line: Mapping[str, Any]) -> str | None:
-    """Why a run has learned none of its steps; None if it has learned some, or ended before.
-
-    Args:
-        line: of metrics, or a summary.
-    """
+    """Why a run has learned none of its steps; None if it has learned some, or ended before."""
     refused = (line.get("dropped_steps") or {}).keys() - _OF_ENDS
     if line.get("learned_steps", 1) or not refused:
         return None

@@ -34,9 +34,6 @@ class EpisodeMeans:
     episodes, none counts that began after the oldest of them: the short ones have been reported.
     Pure: time is an argument.
 
-    Args:
-        state: of the object that this one continues, as of `state`; None for a new run.
-
     Attributes:
         episodes: in the means; fewer than 100 at the start of a run.
 
@@ -66,7 +63,6 @@ class EpisodeMeans:
         """Add the cohorts of a heartbeat.
 
         Args:
-            now: seconds.
             settles: whether cohorts of others wait for its running episodes.
         """
         if not heartbeat.clock_s:  # it plays none, or none yet

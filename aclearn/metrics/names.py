@@ -176,8 +176,6 @@ def check_line_name(
         name: of a single number in a line, for instance `compressor_kl_max`.
         config: of the run; parts of the user's own may report figures of any name.
         key: of the configuration, which the message begins with.
-        roles: those that the run has processes of.
-        own: names of the figures of the user's indicators.
 
     Raises:
         ConfigError: says what was expected.

@@ -72,11 +72,6 @@ def tagged(
 
     A gauge without its own group is in that of its role; the trainer's have no prefix in the line.
     None and other values that are no number are left out.
-
-    Args:
-        line: one line of `metrics.jsonl`.
-        roles: the names of all roles.
-        indicators: names of the figures of the user's indicators.
     """
     groups = {*roles, *_GROUPS}
     for name, value in line.items():

@@ -29,8 +29,6 @@ class TensorBoardWriter:
         folder: gets the event file; made if missing. TensorBoard shows the folder's name as the
             run's. Files of an earlier part of the run stay; TensorBoard joins them.
         roles: the names of all roles; each is a group of tags.
-        indicators: names of a user's indicators; they are a group too.
-        clock: seconds since 1970, for the time axis.
     """
 
     def __init__(

@@ -19,11 +19,7 @@ class _Samples:
 
 
 class WaitShares:
-    """Each role's shares of its time in a sliding window. Pure: time is an argument.
-
-    Args:
-        window_s: length of the window, in seconds.
-    """
+    """Each role's shares of its time in a sliding window. Pure: time is an argument."""
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s

@@ -56,10 +56,6 @@ def temporary_of(path: Path) -> Path:
 def check_file(path: Path, option: str, *, force: bool = False) -> None:
     """Check in advance that `write_file` can write a user's file to `path`.
 
-    Args:
-        path: the file; folders may be missing.
-        force: whether an existing file may be replaced.
-
     Raises:
         ConfigError: it cannot be written, or exists.
     """

@@ -39,9 +39,7 @@ class Checkpoint:
     """A verified checkpoint; the arrays belong to the caller.
 
     Attributes:
-        tensors: by name, as saved.
         state: the JSON state, as saved (tuples come back as lists).
-        label: the number given at the save.
     """
 
     tensors: dict[str, np.ndarray[Any, Any]]
@@ -67,12 +65,9 @@ def save_checkpoint(
     and the rest of a killed save or removal: see `look_into`.
 
     Args:
-        dir: folder of the checkpoints, made if missing.
         tensors: arrays of bool, integers or floats (no bfloat16), of any memory layout.
         state: JSON with string keys and finite numbers; `state["architecture"]` names the policy.
         label: a number for users, such as updates; ≥ 0.
-        keep: number of newest checkpoints to keep; ≥ 1.
-        best: whether it is the best so far.
 
     Raises:
         CheckpointError: disk full, invalid values, …; nothing of it is left and the older ones
@@ -115,7 +110,6 @@ def load_newest(dir: Path, *, expect_architecture: str | None = None) -> Checkpo
     Damaged ones are skipped with a warning in the log.
 
     Args:
-        dir: folder of the checkpoints.
         expect_architecture: required value of `state["architecture"]`; None accepts any.
 
     Raises:

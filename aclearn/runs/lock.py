@@ -106,9 +106,6 @@ def lock_all(folder: Path, roles: Sequence[str] = ()) -> FolderLock:
 
     Waits for roles of an earlier run to end.
 
-    Args:
-        roles: the roles that write there.
-
     Raises:
         RunFolderError: another process writes there, or a disk error.
     """
@@ -128,7 +125,6 @@ def lock_role(folder: Path, role: str, *, by_hand: bool) -> FolderLock:
     """The lock of one writing role; it waits a few seconds for a predecessor's end.
 
     Args:
-        role: that writes there.
         by_hand: whether it was started without `aclearn train`, which then must not run.
 
     Raises:

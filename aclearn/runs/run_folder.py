@@ -52,14 +52,9 @@ class RunFolder:
     Made by `create` or `open` only; holds its locks until `close`.
 
     Attributes:
-        config_path: the resolved configuration.
-        metrics_path: one JSON object per line; see `MetricsWriter`.
         monitor_state_path: the monitor's state beside the last line of metrics.
         directives_path: rungs and mixes that the monitor has set.
         generation_path: of the newest trainer; see `claim_generation`.
-        summary_path: written when the run ends; see `write_summary`.
-        checkpoints_dir: see `save_checkpoint`.
-        logs_dir: see `log_path`.
     """
 
     def __init__(self, path: Path, lock: FolderLock | None) -> None:
@@ -78,10 +73,6 @@ class RunFolder:
     @classmethod
     def check_free(cls, dir: str | Path, name: str, *, overwrite: bool = False) -> Path:
         """The path of a new run of this name; nothing is made or locked.
-
-        Args:
-            dir: folder of the runs.
-            overwrite: whether a run of this name may be replaced that has learned something.
 
         Raises:
             RunFolderError: as of `create`, if known in advance: the folder exists and cannot be
@@ -119,11 +110,6 @@ class RunFolder:
 
         The folder of a run that learned nothing, or of any run with `overwrite`, is reused: that
         run's files are removed, other files stay.
-
-        Args:
-            dir: folder of the runs, made if missing.
-            lock: locks the caller's files.
-            overwrite: replace a run that has learned something.
 
         Raises:
             RunFolderTaken: the folder exists, or another process writes there.
@@ -166,9 +152,6 @@ class RunFolder:
         cls, path: str | Path, *, lock: Callable[[Path], FolderLock] | None = None
     ) -> RunFolder:
         """The run folder at `path`: to read, or with `lock` to resume the run.
-
-        Args:
-            lock: locks the caller's files; None to read only.
 
         Raises:
             RunFolderError: there is no run, or another process holds a lock.

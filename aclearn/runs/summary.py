@@ -23,12 +23,8 @@ def write_summary(
     """Write the summary atomically; an older one is replaced.
 
     Args:
-        path: `RunFolder.summary_path`.
-        last_line: the last metrics line; all of it goes in.
         wall_s: seconds of all parts of the run, without pauses.
         reached_target_at_s: `time_s` when `run.target_return` was first met; None if never.
-        reason: why the run ended.
-        seed: `run.seed`.
 
     Raises:
         RunFolderError: it cannot be written, or a value is NaN or not JSON.

@@ -52,12 +52,7 @@ def open_console(
     name: str,
     stream: TextIO | None = None,
 ) -> RunConsole:
-    """The live view if the stream is a capable terminal, else plain lines.
-
-    Args:
-        goal: see `ProgressEstimate`.
-        stream: for the output; standard output by default.
-    """
+    """The live view if the stream is a capable terminal, else plain lines."""
     stream = sys.stdout if stream is None else stream
     if stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", ""):
         # rich takes 0.1 s and 10 MB, too much for every role that imports this package

@@ -17,11 +17,7 @@ _TEXTS = {"rung": "rung {:.0f}", "compressed_share": "α {:.2f}"}
 
 @dataclass(frozen=True)
 class Mark:
-    """A change of the compression.
-
-    Attributes:
-        text: the new setting.
-    """
+    """A change of the compression."""
 
     time_s: float
     env_steps: float

@@ -35,10 +35,8 @@ class Curve:
 
     Attributes:
         time_s: seconds since the run's start, one for each point.
-        env_steps: agent steps, one for each point.
         returns: mean return of the newest 100 episodes.
         target: the run's `target_return`; None without one.
-        marks: where strategies changed the compression.
         settings: of the run but its name, folder and seed, as text; "" if unknown.
     """
 
@@ -86,9 +84,7 @@ def plot_runs(run_dirs: Sequence[Path], out: Path, *, each: bool = False) -> Non
     largest of them; it ends where the first of them ends.
 
     Args:
-        run_dirs: run folders, drawn in this order.
         out: the picture, a .png, .pdf or .svg; an existing one is replaced.
-        each: a line for each run.
 
     Raises:
         RunFolderError: a run is missing or has no metrics, or no run has ended an episode yet.

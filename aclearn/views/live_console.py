@@ -36,8 +36,6 @@ class Layout:
     """How much of a view is shown.
 
     Attributes:
-        blanks: whether there are blank lines between its parts.
-        events: number of newest events.
         roles: rows of the table of roles; 0 for a sentence instead.
         reasons: number of reasons for dropped steps; 0 for none.
         below: whether a view may add rows below the panel.
@@ -95,13 +93,7 @@ def console_of(stream: TextIO | None) -> Console:
 
 
 class LiveConsole:
-    """Draws the whole view at each update, in the calling thread.
-
-    Args:
-        goal: see `ProgressEstimate`.
-        stream: the terminal.
-        console: replaces the one made for `stream`.
-    """
+    """Draws the whole view at each update, in the calling thread."""
 
     def __init__(
         self,

@@ -33,7 +33,6 @@ class TunerHistory:
         rates: per second; NaN for a trial that was given up.
         baselines: estimated rates of the kept counts, NaN before the first.
         reverted: whether its counts were not kept in the end, or are undecided.
-        restarted_s: when the search was restarted.
     """
 
     time_s: list[float]
@@ -98,7 +97,6 @@ def plot_tuner(run_dir: Path, out: Path) -> None:
     """Draw the counts, the rate and the temperature of one run over time.
 
     Args:
-        run_dir: the run's folder.
         out: the picture, a .png, .pdf or .svg.
 
     Raises:

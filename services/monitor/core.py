@@ -70,17 +70,14 @@ class MonitorState:
     Pure: time is an argument; it sends nothing.
 
     Args:
-        indicators: of the run; by default only ours.
         expected: role → configured number of processes.
         wall_clock: the run's time in seconds, for metrics; without it, the time argument is used.
-        figures: the monitor's own figures for a metrics line.
         directives: of the monitor before, as of `DirectiveChannel.state`.
         numbers_from: time of the first number that is handed out: a restarted monitor must first
             learn the numbers of living processes.
         digests: of what every process must have in common with the monitor.
 
     Attributes:
-        line: newest written metrics line.
         refused: number of heartbeats with implausible values, and of directives of others.
     """
 

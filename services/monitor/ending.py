@@ -21,11 +21,7 @@ class Phase(Enum):
 
 
 class Ending:
-    """The phases of the end: actors stop first, so that all they produced can be learned. Pure.
-
-    Attributes:
-        reason: why the run ends; None while it continues.
-    """
+    """The phases of the end: actors stop first, so that all they produced can be learned. Pure."""
 
     def __init__(self) -> None:
         self.phase = Phase.RUNNING

@@ -11,12 +11,7 @@ from typing import Any
 
 from aclearn.control import StopCondition
 from aclearn.errors import RunFolderError
-from aclearn.metrics import (
-    MetricsAggregator,
-    ScheduleNote,
-    TensorBoardWriter,
-    UnwrittenNotes,
-)
+from aclearn.metrics import LineNotes, MetricsAggregator, TensorBoardWriter
 from aclearn.metrics.sinks import SinkSet
 from aclearn.runs import (
     MetricsWriter,
@@ -36,12 +31,7 @@ _SUMMARY_WITHIN_S, _SUMMARY_AGAIN_AFTER_S = 1.0, 0.1
 
 
 class MonitorFiles:
-    """Writes metrics.jsonl, TensorBoard events, summary.json and the monitor's state.
-
-    Args:
-        indicators: names of the figures of the user's indicators.
-        sinks: of the user; they get every line and decision too.
-    """
+    """Writes metrics.jsonl, TensorBoard events, summary.json and the monitor's state."""
 
     def __init__(
         self, folder: RunFolder, indicators: Sequence[str] = (), sinks: SinkSet | None = None
@@ -54,7 +44,7 @@ class MonitorFiles:
         text = f"```yaml\n{folder.read_config_yaml()}\n```"
         self.tensorboard.write_text("configuration", text, step=last_step)
         self._sinks = SinkSet({}) if sinks is None else sinks
-        self._notes, self._schedule = UnwrittenNotes(), ScheduleNote()
+        self._notes = LineNotes()
         self._failures = 0
         self._reserve()
 
@@ -110,7 +100,6 @@ class MonitorFiles:
 
         Args:
             line: gets `metrics_failures` and `metrics_error`, from the first failure on.
-            metrics: the aggregator that made it.
 
         Returns:
             Notes for the user: files or sinks begin to fail, or files are written again.
@@ -130,7 +119,7 @@ class MonitorFiles:
         except ValueError as error:  # no JSON number; the next line may be valid
             _LOGGER.error("event=line_not_written reason=%r", str(error)[:300])
             return []
-        notes = self._notes.observe(line) + self._schedule.observe(line) + self._sinks.write(line)
+        notes = self._notes.observe(line) + self._sinks.write(line)
         for text in notes:
             _LOGGER.info("event=note text=%r", text)
         return notes

@@ -83,7 +83,6 @@ class Lines:
     """Joins the metrics of roles, monitor, plug-ins and indicators.
 
     Args:
-        figures: gives the monitor's own metrics.
         frames_per_step: emulator frames of an agent step; None where there is no emulator.
     """
 

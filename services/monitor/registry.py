@@ -70,7 +70,6 @@ class Registry:
     members that have endpoints, never with a heartbeat.
 
     Args:
-        silent_after_s: silence after which a member is removed.
         replaced_after_s: silence after which a second process of its name replaces a member.
         first_numbers: role → its lowest number to hand out, 0 if missing.
     """

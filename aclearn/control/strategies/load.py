@@ -24,9 +24,6 @@ _SETS = {SetChain: "the rung of the ladder", SetMix: "the share of unrolls"}
 def check_strategies(config: Config, roles: Collection[str]) -> None:
     """Check that the strategies can work in this run.
 
-    Args:
-        roles: those with processes.
-
     Raises:
         ConfigError: one cannot be loaded or made, needs a feature that is off, or contradicts
             another.
@@ -38,10 +35,6 @@ def open_strategies(
     config: Config, run_dir: Path, roles: Collection[str], *, show: Show | None = None
 ) -> dict[str, StrategyPlugin]:
     """The strategies as plug-ins, which continue from the run's decisions.
-
-    Args:
-        run_dir: the run's folder, which gets the decisions.
-        roles: those with processes.
 
     Raises:
         ConfigError: as `check_strategies`.

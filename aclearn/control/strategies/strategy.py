@@ -15,8 +15,6 @@ class Moment:
     """A metrics line, and the setting in force.
 
     Attributes:
-        time_s: seconds of the run.
-        line: the metrics; docs/metrics.md has the names.
         setting: the strategy's last setting: a rung, or a share of unrolls.
         rungs: number of rungs of the ladder; 0 is the most compressed one.
     """

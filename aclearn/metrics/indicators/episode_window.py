@@ -29,7 +29,6 @@ class EpisodeWindow:
     """Keeps the last `window_s` seconds, more if these have few episodes of a kind.
 
     Args:
-        window_s: length of the window.
         least: the window grows until it has this many episodes of each kind that occurs. A kind
             that has as many has ended where neither the last `window_s` nor the newer half of the
             window have one; the window then begins after its last one.

@@ -18,7 +18,6 @@ def check_indicator(indicator: Indicator, **figures: float) -> None:
     The run begins without episodes, with null or 0 for the metrics of every line.
 
     Args:
-        indicator: as made for a run; it is not changed.
         figures: further metrics of its lines from the second one on, such as those of your loss.
 
     Raises:

@@ -23,10 +23,6 @@ _KEY = "monitor.indicators"
 class IndicatorSet:
     """Adds the metrics of all indicators to metrics lines.
 
-    Args:
-        return_window_s: window of our indicators of returns.
-        own: the user's, see `load_indicators`.
-
     Attributes:
         failures: of the user's indicators: errors and invalid results.
     """
@@ -38,11 +34,7 @@ class IndicatorSet:
         self.failures = 0
 
     def add_figures(self, line: dict[str, Any], episodes: Sequence[Episode]) -> None:
-        """Add the indicators' metrics to a line with the metrics of the roles.
-
-        Args:
-            episodes: those reported since the last call.
-        """
+        """Add the indicators' metrics to a line with the metrics of the roles."""
         for indicator in self._indicators:
             try:
                 found = figures_of(indicator, RunSample(MappingProxyType(line), episodes))
@@ -82,11 +74,7 @@ def load_indicators(entries: Iterable[UsersClass]) -> list[Indicator]:
 
 
 def names_fault(names: Collection[str], taken: Collection[str] = ()) -> str | None:
-    """Why a user's indicator cannot have these names; None if it can.
-
-    Args:
-        taken: those of the user's other indicators.
-    """
+    """Why a user's indicator cannot have these names; None if it can."""
     if isinstance(names, str) or not names:
         return f"names: expected the names of its figures in a tuple, got {names!r}"
     for name in names:

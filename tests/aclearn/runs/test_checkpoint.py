@@ -129,28 +129,18 @@ def test_a_file_truncated_at_any_place_is_refused(tmp_path: Path) -> None:
     assert _is(load_checkpoint(path), 1)
 
 
-def test_every_flipped_bit_of_the_json_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "words"), [(".json", "is damaged"), (".safetensors", "is damaged.*sha256")]
+)
+def test_a_flipped_bit_of_any_byte_is_refused(tmp_path: Path, suffix: str, words: str) -> None:
     path = _save(tmp_path, 1)
-    whole = path.read_bytes()
+    file = path.with_suffix(suffix)
+    whole, chance = file.read_bytes(), random.Random(5)
     for position in range(len(whole)):
-        for bit in range(8):
-            changed = bytearray(whole)
-            changed[position] ^= 1 << bit
-            path.write_bytes(changed)
-            with pytest.raises(CheckpointError, match=r"000001-1\.json is damaged"):
-                load_checkpoint(path)
-
-
-def test_many_flipped_bits_of_the_tensors_are_refused(tmp_path: Path) -> None:
-    path = _save(tmp_path, 1)
-    file = path.with_suffix(".safetensors")
-    whole = file.read_bytes()
-    chance = random.Random(5)
-    for _ in range(300):
         changed = bytearray(whole)
-        changed[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        changed[position] ^= 1 << chance.randrange(8)
         file.write_bytes(changed)
-        with pytest.raises(CheckpointError, match=r"000001-1\.safetensors is damaged.*sha256"):
+        with pytest.raises(CheckpointError, match=f"{file.name} {words}"):
             load_checkpoint(path)
 
 

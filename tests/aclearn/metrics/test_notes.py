@@ -1,12 +1,12 @@
-"""The note on a schedule that is over."""
+"""Notes for the user from metrics lines."""
 
 from __future__ import annotations
 
-from aclearn.metrics import ScheduleNote
+from aclearn.metrics import LineNotes
 
 
 def test_a_rate_of_zero_is_told_once_and_again_after_another_rate() -> None:
-    note = ScheduleNote()
+    note = LineNotes()
     rates = [None, 1e-3, 1e-9, 0.0, 0.0, 1e-4, 0.0]
     lines = [{} if rate is None else {"learning_rate": rate} for rate in rates]
     told = [note.observe(line) for line in lines]

@@ -1,4 +1,4 @@
-"""Reports of files that a run cannot write."""
+"""What metrics lines tell the user: files that cannot be written, and learning at a rate of 0."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from typing import Any, Final
 from aclearn.metrics.formatting import duration
 
 _ERRORS: Final = {"checkpoint_error": "checkpoints", "metrics_error": "metrics"}
+_SCHEDULE_OVER: Final = (
+    "the schedule of the learning rate is over: from here on steps are learned at a rate of 0, "
+    "which changes nothing; end the run, or resume it with a larger optimiser.schedule_steps"
+)
 
 
-class UnwrittenNotes:
-    """Finds in metrics lines when writing checkpoints or metrics begins and ceases to fail."""
+class LineNotes:
+    """Finds in metrics lines what begins: failing writes, their end, and a learning rate of 0."""
 
     def __init__(self) -> None:
         self._failing: set[str] = set()
+        self._at_rate_0 = False
 
     def observe(self, line: Mapping[str, Any]) -> list[str]:
         """New notes for the user, given the lines before."""
@@ -22,7 +27,9 @@ class UnwrittenNotes:
         begun, over = sorted(failing - self._failing), sorted(self._failing - failing)
         self._failing = failing
         failures = [f"{_ERRORS[n]} cannot be written: {line[n]}; the run continues" for n in begun]
-        return failures + [f"{_ERRORS[name]} are written again" for name in over]
+        before, self._at_rate_0 = self._at_rate_0, line.get("learning_rate") == 0.0
+        schedule = [_SCHEDULE_OVER] if self._at_rate_0 and not before else []
+        return failures + [f"{_ERRORS[name]} are written again" for name in over] + schedule
 
 
 def unwritten(line: Mapping[str, Any]) -> list[str]:
