@@ -26,6 +26,9 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Longest wait for all actors from the trainer's first heartbeat, in seconds.
 _ACTORS_WITHIN_S = 60.0
+#: Seconds in which surplus actors leave after a reduction, as in the supervisor. Dead ones are
+#: members for longer, and those that were started by hand stay.
+_LEAVE_WITHIN_S = 10.0
 #: A heartbeat is overdue after this many intervals.
 _HEARTBEATS_LATE = 1.5
 
@@ -81,6 +84,7 @@ class TunerPlugin(MonitorPlugin):
             self._tuner.temperature = float(temperature)
         self._trainer_s: float | None = None
         self._complete = False
+        self._fewer_actors_s = float("-inf")
         self._last: Decision | None = None
         self._verdicts: Counter[str] = Counter()
 
@@ -141,10 +145,11 @@ class TunerPlugin(MonitorPlugin):
         if self._config.tuner.objective == "tps":
             counter = counters.get("batches", counters.get("updates", 0))
         bottleneck = find_bottleneck(indicators.line).role
+        before = self._tuner.propose()
         decision = self._tuner.observe(
             now,
             counter,
-            self._running(indicators),
+            self._running(indicators, now),
             incarnation=trainer.incarnation,
             deaths=indicators.deaths,
             silence_s=self._silence_s(indicators, now),
@@ -152,6 +157,8 @@ class TunerPlugin(MonitorPlugin):
         )
         if decision is not None:
             self._take(decision, now)
+        if self._tuner.propose().get("actors", 0) < before.get("actors", 0):
+            self._fewer_actors_s = now
 
     def _is_complete(self, indicators: Indicators, now: float) -> bool:
         """Whether every actor has reported once; before, the rate is that of a start."""
@@ -161,19 +168,20 @@ class TunerPlugin(MonitorPlugin):
             expected = self._tuner.propose().get("actors", indicators.expected["actor"])
             late = now - self._trainer_s >= _ACTORS_WITHIN_S
             self._complete = late or there >= expected
+            self._fewer_actors_s = now  # a run may start with more actors than it ended with
             if there < expected and late:
                 self._note(f"tuner: begins with {there} of {expected} actors, see their logs")
         return self._complete
 
-    def _running(self, indicators: Indicators) -> dict[str, int]:
+    def _running(self, indicators: Indicators, now: float) -> dict[str, int]:
         """The running counts, without those of roles that have processes yet to report theirs."""
         running = {}
         for name, wanted in self._tuner.propose().items():
             members = indicators.of_role(self._roles[name])
             workers = [n for member in members if (n := member.workers) is not None]
             if name == "actors":
-                # those with larger numbers were started by hand
-                running[name] = sum(member.number < self._most[name] for member in members)
+                leaving = 0.0 <= now - self._fewer_actors_s < _LEAVE_WITHIN_S
+                running[name] = len(members) if leaving else min(len(members), wanted)
             elif workers and len(workers) == len(members):
                 # a process with another count decides
                 running[name] = min(workers, key=lambda count: count == wanted)

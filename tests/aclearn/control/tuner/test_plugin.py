@@ -388,3 +388,16 @@ def test_there_is_no_tuner_where_there_is_nothing_to_tune(tmp_path) -> None:
     assert World(tuned_config(tmp_path / "a", enabled="false"), None).tuning is None
     assert World(tuned_config(tmp_path / "b", counts="[predictors]"), None).tuning is None
     assert not (tmp_path / "a" / "r" / TUNER_FILE).exists()
+
+
+def test_an_actor_that_died_and_is_not_started_again_is_no_surplus_for_long(tmp_path) -> None:
+    world = World(tuned_config(tmp_path, counts="[actors]"), lambda workers, actors: 1000.0)
+    world.go_on(1.0)
+    # a member until it was silent for too long
+    dead = member("actor-2", "dead")
+    world.by_hand, world.silent = [dead], {"dead"}
+    world.members.append(dead)
+    world.go_on(60.0)
+    verdicts = {line["verdict"] for line in world.lines()}
+    assert verdicts & {"baseline", "kept"} and "adopted" not in verdicts
+    world.tuning.close()
