@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from dataclasses import fields, replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from aclearn.distributions import distribution_of
 from aclearn.rollout import PolicySnapshot, act
-from aclearn.types import OBSERVATION, ActionSpec, PolicyOutput, PolicyVersion
+from aclearn.types import OBSERVATION, ActionSpec, PolicyVersion
 from compress import (
     ONNX,
     Artifact,
@@ -282,22 +281,6 @@ def test_a_probe_is_two_visited_observations_and_what_the_runtime_said(small) ->
     answer = runtime.parameters(probes)
     np.testing.assert_allclose(answer, artifact.probe_parameters, rtol=1e-5, atol=1e-6)
     assert answer.shape == (2, 3)
-
-
-def test_with_masks_the_recorded_parameters_and_probabilities_are_those_of_the_samples() -> None:
-    logits = np.tile(np.array([[9.0, 1.0, 0.0, 9.0]], np.float32), (4000, 1))
-    executable = SimpleNamespace(step=lambda observations, state: PolicyOutput(logits))
-    acting = PolicySnapshot(executable, PolicyVersion(0, 0), min_action_prob=0.05)
-    masks = np.tile([[False, True, True, False]], (4000, 1))
-    distribution = distribution_of(ActionSpec.discrete(4))
-    choice = act(acting, distribution, {}, (), np.random.default_rng(0), masks)
-    e = math.e
-    expected = np.array([0, 0.9 * e / (1 + e) + 0.05, 0.9 / (1 + e) + 0.05, 0])
-    np.testing.assert_allclose(np.exp(choice.parameters[0]), expected, rtol=1e-5)
-    taken = expected[choice.actions]
-    np.testing.assert_allclose(np.exp(choice.log_prob), taken, rtol=1e-5)
-    shares = np.bincount(choice.actions, minlength=4) / 4000
-    np.testing.assert_allclose(shares, expected, atol=0.04)
 
 
 def test_actors_act_with_the_least_probability_of_their_artifact(small) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import astuple, replace
 
@@ -9,26 +10,23 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.types import Visited
 from compress import (
     ONNX,
     ArtifactRuntime,
     ChainError,
     CompressorChain,
     Context,
+    Fusion,
     Link,
     NeedsObservations,
-    OnnxRuntime,
     Pruning,
     RefusedTensors,
     TorchScript,
 )
 from compress.methods.distiller import Distiller
 from compress.methods.quantizer import Quantizer
-from tests.support.acting import Acting
 from tests.support.architectures import altered
 from tests.support.contexts import context_of, seen
-from tests.support.distillation import distance
 
 
 def int8(**settings):
@@ -69,6 +67,7 @@ class Moody(Link):
     [
         ([TorchScript, ONNX], "onnx: comes after torchscript; a chain has one static graph"),
         ([int8, Distiller, ONNX], "distill: comes after the quantisation to int8.*put it before"),
+        ([Fusion, Distiller], "distill: comes after fuse, which folds .*; put it before"),
         ([int8], "int8: int8 computes in ONNX Runtime only; end the chain in onnx"),
         ([int8, TorchScript], "torchscript: int8 computes in ONNX Runtime only"),
     ],
@@ -116,40 +115,6 @@ def test_min_action_prob_is_a_probability_that_leaves_something_to_the_policy(sm
         chain_of(ONNX(), min_action_prob=0.34).plan(small.images)
 
 
-@pytest.mark.parametrize(
-    "links",
-    [
-        [],
-        [ONNX],
-        [TorchScript],
-        [int8, ONNX],
-        [lambda: Quantizer("fp16"), TorchScript],
-        [lambda: Quantizer("bf16"), ONNX],
-        [lambda: Distiller(first_steps=1), int8, ONNX],
-    ],
-    ids=["none", "onnx", "torchscript", "int8", "fp16", "bf16", "distilled"],
-)
-def test_what_is_made_is_what_was_planned(architecture, small, links) -> None:
-    chain = chain_of(*(link() for link in links))
-    planned = chain.plan(architecture)
-    policy = small.policy(architecture, version=4)
-    artifact = chain.compress(policy, context_of(small.observations(architecture, 16)))
-    assert artifact.graph == planned
-    assert list(artifact.tensors) == list(planned.tensors())
-    assert artifact.chain == chain.id
-    assert artifact.at == policy.at
-    assert artifact.original == architecture.digest()
-    assert artifact.digest == artifact.computed_digest()
-
-
-def test_the_chain_of_no_links_is_the_policy_itself(small) -> None:
-    policy = small.policy(small.images)
-    artifact = CompressorChain().compress(policy, Context())
-    for name, tensor in artifact.tensors.items():
-        np.testing.assert_array_equal(tensor, policy.tensors[name])
-    ArtifactRuntime(small.images).load(artifact)  # which is compared with torch: see conftest.py
-
-
 def test_a_link_that_needs_observations_waits_for_them(small) -> None:
     moody = Moody()
     chain, context = chain_of(moody, int8(), ONNX()), Context()
@@ -176,22 +141,6 @@ def test_links_before_a_named_student_are_not_run_since_they_have_no_effect(smal
         np.testing.assert_array_equal(made[1][name], tensor)
 
 
-def test_a_student_without_a_name_is_the_pruned_policy_trained_further(small) -> None:
-    training = Distiller(first_steps=1, steps=1, learning_rate=1e-5)
-    made = []
-    for links in ([Pruning(0.5, round_to=1)], [Pruning(0.5, round_to=1), training]):
-        chain = chain_of(*links, ONNX(), batch_sizes=())
-        assert chain.without_effect == ()
-        context = context_of(small.observations(small.images, 64), seed=2)
-        made.append(chain.compress(small.policy(small.images), context))
-    pruned, trained = made
-    widths = [len(tensor) for name, tensor in trained.tensors.items() if name.endswith("weight")]
-    assert widths == [3, 3, 8, 4, 3]  # half of 5 and 6 filters, of 16 and 8 units; 3 actions
-    assert trained.graph.architecture == pruned.graph.architecture
-    # one step of Adam moves each weight by at most its learning rate
-    assert 0 < distance(trained.tensors, pruned.tensors) < 1.01e-5
-
-
 def test_weights_that_are_not_finite_enter_no_link(small) -> None:
     moody = Moody()
     chain, context = chain_of(moody, ONNX()), Context()
@@ -211,16 +160,9 @@ def test_what_a_link_of_ones_own_raises_comes_out_and_the_chain_goes_on(small) -
     with pytest.raises(ZeroDivisionError, match="of another library"):
         chain.compress(small.policy(small.images, version=2), context)
     moody.error = None
-    later = small.policy(small.images, seed=3, version=3)
-    artifact = chain.compress(later, context)
+    artifact = chain.compress(small.policy(small.images, seed=3, version=3), context)
     assert context.memory(moody.state_key)["versions"] == [1, 2, 3]
-    runtime, plain = Acting(ArtifactRuntime(small.images)), Acting(OnnxRuntime(small.images))
-    runtime.load(artifact)
-    plain.load({name: tensor / np.float32(2) for name, tensor in later.tensors.items()})
-    observations = small.observations(small.images, 8, seed=5)
-    expected = plain.parameters(observations)
-    difference = np.abs(runtime.parameters(observations) - expected).max()
-    assert difference < 0.06 * np.abs(expected).max()
+    ArtifactRuntime(small.images).load(artifact)  # which is compared with integers: conftest.py
 
 
 def test_a_link_that_makes_no_sense_of_its_tensors_is_found_before_it_travels(small) -> None:
@@ -233,35 +175,21 @@ def test_a_link_that_makes_no_sense_of_its_tensors_is_found_before_it_travels(sm
         chain_of(Broken(), ONNX()).compress(small.policy(small.images), Context())
 
 
-def test_the_same_link_twice_remembers_apart_and_its_seconds_add_up(small) -> None:
+def test_the_same_link_twice_remembers_apart_and_its_seconds_in_a_version_add_up(
+    small, monkeypatch
+) -> None:
+    ticks = itertools.count()  # a second passes between two readings of the clock
+    monkeypatch.setattr("compress.chain.perf_counter", lambda: float(next(ticks)))
     first, second = Moody(), Moody()
-    chain, context = chain_of(first, second, ONNX()), Context()
+    chain, context = chain_of(first, second, Quantizer("bf16"), ONNX(), batch_sizes=()), Context()
     assert (first.state_key, second.state_key) == ("0:moody", "1:moody")
-    chain.compress(small.policy(small.images), context)
+    policy = small.policy(small.images)
+    for tensor in policy.tensors.values():
+        tensor.flags.writeable = False  # as the arrays of a message are
+    for _ in range(2):
+        chain.compress(policy, context)
+        assert chain.seconds.items() >= {"check": 1.0, "moody": 2.0, "bf16": 1.0}.items()
     assert context.memory(first.state_key) is not context.memory(second.state_key)
-    assert set(chain.seconds) >= {"moody", "onnx"}
-
-
-def test_it_says_how_long_each_link_took_in_the_last_version(small) -> None:
-    import time
-
-    class Slow(Moody):
-        busy_s = 0.02
-
-        def compress(self, policy, context):
-            until = time.perf_counter() + self.busy_s
-            while time.perf_counter() < until:
-                pass
-            return policy
-
-    slow = Slow()
-    chain, context = chain_of(slow, Quantizer("bf16"), ONNX()), Context()
-    for busy_s in (0.05, 0.01):
-        slow.busy_s = busy_s
-        chain.compress(small.policy(small.images), context)
-        assert chain.seconds["moody"] >= busy_s
-        assert {"check", "moody", "bf16", "onnx"} < set(chain.seconds)
-        assert all(seconds >= 0.0 for seconds in chain.seconds.values())
 
 
 def test_one_version_is_compared_on_a_part_of_the_observations_with_each_of_several(small) -> None:
@@ -319,24 +247,6 @@ def test_fidelity_can_be_turned_off(small) -> None:
     assert chain.compress(small.policy(small.images), context).fidelity.observations == 0
 
 
-def test_fidelity_is_that_of_the_acting_policy_min_action_prob_included(small) -> None:
-    policy = small.policy(small.flat)
-    policy.tensors["policy.weight"][...] = 0
-    policy.tensors["policy.bias"][:] = np.log([0.7, 0.1, 0.1, 0.1])
-    # 0.1 for each of four actions: 0.6 · 0.7 + 0.1 and 0.6 · 0.1 + 0.1
-    expected = 0.7 * math.log(0.7 / 0.52) + 0.3 * math.log(0.1 / 0.16)
-    context = context_of(small.observations(small.flat, 8))
-    fidelity = chain_of(ONNX(), min_action_prob=0.1).compress(policy, context).fidelity
-    assert fidelity.kl_mean == pytest.approx(expected, rel=1e-5)
-    assert chain_of(ONNX()).compress(policy, context).fidelity.kl_mean < 1e-6
-    # of two that are allowed: 0.8 · 0.875 + 0.1 and 0.8 · 0.125 + 0.1
-    expected = 0.875 * math.log(0.875 / 0.8) + 0.125 * math.log(0.125 / 0.2)
-    masks = np.tile([[True, True, False, False]], (8, 1))
-    masked = Context(seen(small.observations(small.flat, 8), masks), Visited())
-    fidelity = chain_of(ONNX(), min_action_prob=0.1).compress(policy, masked).fidelity
-    assert fidelity.kl_mean == pytest.approx(expected, rel=1e-5)
-
-
 def test_latencies_are_measured_once_a_graph(small) -> None:
     chain = chain_of(ONNX(), batch_sizes=(1, 4))
     context = context_of(small.observations(small.images, 8))
@@ -377,17 +287,3 @@ def test_one_seed_gives_one_artifact(small) -> None:
 
     assert made(1) == made(1)
     assert not set(made(1)) & set(made(2))
-
-
-def test_compression_leaves_the_policy_as_it_was(small) -> None:
-    policy = small.policy(small.images)
-    kept = {name: tensor.copy() for name, tensor in policy.tensors.items()}
-    for tensor in policy.tensors.values():
-        tensor.flags.writeable = False  # as the arrays of a message are
-    observations = small.observations(small.images, 16)
-    observations.flags.writeable = False
-    chain = chain_of(Distiller(first_steps=2), int8(), ONNX())
-    runtime = Acting(ArtifactRuntime(small.images))
-    runtime.load(chain.compress(policy, context_of(observations)))
-    runtime.parameters(observations)
-    assert all(np.array_equal(policy.tensors[name], kept[name]) for name in kept)

@@ -71,6 +71,7 @@ _CHAINS: dict[str, list[object]] = {
         {"distill": _TRAINING},
         "onnx",
     ],
+    "low_rank>distill>onnx": [{"low_rank": 2}, {"distill": _TRAINING}, "onnx"],
     "distill a preset>int8>onnx": [
         {"distill": {"student": "mlp", "hidden": [8], **_TRAINING}},
         "int8",
@@ -113,12 +114,18 @@ def test_every_version_acts_like_its_graph_and_measures_its_distance(name, chain
     visited, observations = _observations(name, 600), _observations(name, 9)
     links = parse_chain(_CHAINS[chain], min_action_prob=0.01)
     architecture, context = _POLICIES[name], Context(Visited(visited), seed=1)
-    assert links.plan(architecture).architecture.action_spec == architecture.action_spec
+    planned = links.plan(architecture)
+    assert planned.architecture.action_spec == architecture.action_spec
     distribution = distribution_of(architecture.action_spec)
     for version in (1, 2):
         policy = _policy(name, version)
         artifact = links.compress(policy, context)
         graph, runtime = artifact.graph, ArtifactRuntime(architecture)
+        assert (graph, artifact.chain, artifact.at) == (planned, links.id, policy.at)
+        assert list(artifact.tensors) == list(planned.tensors())
+        assert artifact.original == architecture.digest()
+        assert artifact.bytes == sum(tensor.nbytes for tensor in artifact.tensors.values())
+        assert artifact.digest == artifact.computed_digest()
         found = runtime.load(artifact).step(observations).parameters
         original = outputs(policy.graph, policy.tensors, observations)[0]
         size = np.abs(original).max()

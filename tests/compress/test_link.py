@@ -265,13 +265,6 @@ def test_a_refusal_is_no_breach(small) -> None:
         check_compressor(ForImages(), small.flat)
 
 
-def test_memory_belongs_to_one_link_at_one_place() -> None:
-    context = Context()
-    context.memory("0:scale")["mask"] = 1
-    assert context.memory("0:scale") == {"mask": 1}
-    assert context.memory("1:scale") == {} == Context().memory("0:scale")
-
-
 def test_samples_of_visited_observations_do_not_repeat(small) -> None:
     visited = np.arange(50, dtype=np.float32)[:, None]
     context = context_of(visited)

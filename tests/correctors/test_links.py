@@ -104,17 +104,6 @@ def test_epsilon_removes_an_action_that_pi_excludes(random_trace) -> None:
     np.testing.assert_allclose(weights, [[0.0, 0.5, 1.0]], rtol=1e-5, atol=1e-6)
 
 
-def test_weights_of_several_links_multiply_in_any_order(random_trace) -> None:
-    trace = random_trace(3, 2) | {"log_pi": torch.full((3, 2), math.log(0.5))}
-    sampling, epsilon = ImportanceSampling(), EpsilonCorrection(0.5)
-
-    one = corrected([sampling, epsilon], trace).weights
-    other = corrected([epsilon, sampling], trace).weights
-
-    assert_equal(one, other)
-    assert_equal(one, 0.5 * corrected([sampling], trace).weights)
-
-
 def test_the_filter_keeps_states_up_to_its_bound(random_trace) -> None:
     kl = torch.tensor([[0.0, 0.5, 0.51], [NAN, math.inf, 0.2]])
     trace = random_trace(2, 3) | {"kl": kl}

@@ -58,26 +58,6 @@ def test_returns_with_ends_at_every_place(steps: int) -> None:
     assert torch.equal(made.weights, torch.ones(4, 81))
 
 
-def test_three_states_by_arithmetic() -> None:
-    """A → B → C → end with rewards 1, 2, 4, V = 10, 20, 40 and γ = ½: two steps look ahead."""
-
-    def row(*numbers: float) -> torch.Tensor:
-        return torch.tensor(numbers).unsqueeze(1)
-
-    trace = {
-        "values": row(10.0, 20.0, 40.0),
-        "next_values": row(20.0, 40.0, 7.0),
-        "rewards": row(1.0, 2.0, 4.0),
-        "discounts": row(0.5, 0.5, 0.0),
-        "done": torch.tensor([[False], [False], [True]]),
-    }
-    # A: 1 + ½·2 + ¼·40, B: 2 + ½·4 to the end, C: 4
-    assert n_step(trace, 2).targets.flatten().tolist() == [12.0, 4.0, 4.0]
-    # where the episode is cut instead, it bootstraps from what it reached
-    trace["discounts"] = row(0.5, 0.5, 0.5)
-    assert n_step(trace, 2).targets.flatten().tolist() == [12.0, 5.75, 7.5]
-
-
 def test_no_steps_are_refused() -> None:
     with pytest.raises(ValueError, match="steps: expected at least 1, got 0"):
         NStep(0)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from correctors import vtrace
+from correctors import importance_weights, vtrace
 
 
 def tensor(rows, dtype=torch.float32):
@@ -140,3 +140,23 @@ def test_a_truncated_step_bootstraps_from_the_observation_it_really_reached(
 
     np.testing.assert_allclose(targets[:, 0].numpy(), expected_targets, rtol=1e-6)
     np.testing.assert_allclose(advantages[:, 0].numpy(), expected_advantages, rtol=1e-6)
+
+
+RATIOS = torch.tensor([[0.25, 2.0, 1.0], [4.0, 0.5, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("rho_bar", "expected"),
+    [
+        (1.0, [[0.25, 1.0, 1.0], [1.0, 0.5, 1.0]]),
+        (2.0, [[0.25, 2.0, 1.0], [2.0, 0.5, 1.0]]),
+        (None, [[0.25, 2.0, 1.0], [4.0, 0.5, 1.0]]),
+    ],
+)
+def test_weights_are_the_ratios_clipped_from_above_only(rho_bar, expected) -> None:
+    weights = importance_weights(RATIOS.log(), rho_bar=rho_bar)
+    np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"log_rhos: .*got float16"):
+        importance_weights(RATIOS.half())
+    with pytest.raises(ValueError, match=r"rho_bar: .*got 0.0"):
+        importance_weights(RATIOS, rho_bar=0.0)

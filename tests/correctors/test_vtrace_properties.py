@@ -19,26 +19,6 @@ def assert_same(results, expected) -> None:
         np.testing.assert_array_equal(result.numpy(), wanted.numpy())
 
 
-def rows(trace, start, stop):
-    return {name: tensor[start:stop] for name, tensor in trace.items()}
-
-
-@pytest.mark.parametrize("discount_of_the_end", [0.0, 0.95], ids=["terminated", "truncated"])
-@pytest.mark.parametrize("lambda_", [1.0, 0.7])
-def test_each_of_two_episodes_is_corrected_as_if_alone(
-    random_trace, discount_of_the_end, lambda_
-) -> None:
-    trace = random_trace(11, 3)
-    trace["done"][4] = True
-    trace["discounts"][4] = discount_of_the_end
-
-    together = vtrace(**trace, lambda_=lambda_)
-    first = vtrace(**rows(trace, 0, 5), lambda_=lambda_)
-    second = vtrace(**rows(trace, 5, 11), lambda_=lambda_)
-
-    assert_same(together, [torch.cat(parts) for parts in zip(first, second, strict=True)])
-
-
 PI, MU, REWARD, GAMMA = (0.8, 0.2), (0.3, 0.7), (1.0, -1.0), 0.9
 
 
@@ -131,16 +111,6 @@ def test_extreme_log_ratios_neither_overflow_nor_become_nan(random_trace) -> Non
     assert_same(clipped, sure)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_cuda_device_gives_what_the_cpu_gives(random_trace) -> None:
-    trace = random_trace(20, 7)
-    on_device = vtrace(**{name: tensor.cuda() for name, tensor in trace.items()}, lambda_=0.9)
-
-    for result, wanted in zip(on_device, vtrace(**trace, lambda_=0.9), strict=True):
-        assert result.is_cuda
-        np.testing.assert_allclose(result.cpu().numpy(), wanted.numpy(), rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -149,7 +119,6 @@ def test_a_cuda_device_gives_what_the_cpu_gives(random_trace) -> None:
             r"values: expected a tensor of shape \[T, B\] with T >= 1 and B >= 1, "
             r"got float32 of shape \(0, 3\) on cpu",
         ),
-        ({"values": torch.zeros(4, 0)}, r"values: .*got float32 of shape \(4, 0\)"),
         ({"values": torch.zeros(4)}, r"values: .*got float32 of shape \(4,\)"),
         ({"values": [[0.0]]}, r"values: .*got list"),
         (
@@ -157,9 +126,7 @@ def test_a_cuda_device_gives_what_the_cpu_gives(random_trace) -> None:
             r"rewards: expected float32 of shape \(4, 3\) on cpu \(as values\), "
             r"got float32 of shape \(3, 4\) on cpu",
         ),
-        ({"rewards": torch.zeros(4, 3, 1)}, r"rewards: .*got float32 of shape \(4, 3, 1\)"),
         ({"next_values": torch.zeros(5, 3)}, r"next_values: .*got float32 of shape \(5, 3\)"),
-        ({"log_rhos": torch.zeros(4, 3).double()}, r"log_rhos: expected float32 .*got float64"),
         ({"values": torch.zeros(4, 3).bfloat16()}, r"values: expected float32 .*got bfloat16"),
         ({"done": torch.zeros(4, 3)}, r"done: expected bool .*got float32"),
         ({"discounts": torch.zeros(4, 3, device="meta")}, r"discounts: .* on cpu .* on meta"),

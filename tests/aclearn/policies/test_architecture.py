@@ -128,26 +128,9 @@ def test_tensor_shapes_name_every_weight_in_the_order_in_which_they_travel() -> 
         ("value.weight", (1, 32)),
         ("value.bias", (1,)),
     ]
-    sections = (ResidualSection(3, (2,)), ResidualSection(4, ()))
-    both = build_architecture(
-        "any", ObservationSpec.plain((1, 9, 9), "uint8"), 2, (Convolution(5, 2, 1),), (), "relu"
-    )
-    assert list(altered(both, sections=sections).tensor_shapes().items()) == [
-        ("convolutions.0.weight", (5, 1, 2, 2)),
-        ("convolutions.0.bias", (5,)),
-        ("sections.0.convolution.weight", (3, 5, 3, 3)),
-        ("sections.0.convolution.bias", (3,)),
-        ("sections.0.blocks.0.first.weight", (2, 3, 3, 3)),
-        ("sections.0.blocks.0.first.bias", (2,)),
-        ("sections.0.blocks.0.second.weight", (3, 2, 3, 3)),
-        ("sections.0.blocks.0.second.bias", (3,)),
-        ("sections.1.convolution.weight", (4, 3, 3, 3)),
-        ("sections.1.convolution.bias", (4,)),
-        ("policy.weight", (2, 4 * 2 * 2)),  # 9 - 1 = 8 pixels, 4, 2
-        ("policy.bias", (2,)),
-        ("value.weight", (1, 4 * 2 * 2)),
-        ("value.bias", (1,)),
-    ]
+    assert list(_flat(hidden=()).tensor_shapes()) == [
+        "policy.weight", "policy.bias", "value.weight", "value.bias"
+    ]  # fmt: skip
     assert list(_flat(hidden=(8,)).tensor_shapes().items()) == [
         ("hidden.0.weight", (8, 4)),
         ("hidden.0.bias", (8,)),
@@ -228,24 +211,6 @@ def test_no_leaf_has_the_name_of_a_layer() -> None:
         space = spaces.Dict({name: spaces.Discrete(2) for name in layers})
         layout = ObservationLayout(space, "Maze", num_envs=1, options=ObservationOptions())
         assert layers.isdisjoint(layout.spec)
-
-
-def test_hidden_widths_of_the_configuration_replace_those_of_the_preset() -> None:
-    architecture = _image("accerl-net3", hidden=(16, 8))
-    parts = parts_of(architecture)
-    assert parts.hidden == (16, 8)
-    # 324 -> 16 -> 8 -> (6, 1)
-    convolutions = 1_028 + 260
-    assert architecture.parameters == convolutions + (324 * 16 + 16) + (16 * 8 + 8) + 54 + 9
-
-
-def test_without_hidden_layers_the_heads_read_the_input() -> None:
-    assert _flat(hidden=()).tensor_shapes() == {
-        "policy.weight": (2, 4),
-        "policy.bias": (2,),
-        "value.weight": (1, 4),
-        "value.bias": (1,),
-    }
 
 
 def test_an_architecture_survives_the_way_through_json() -> None:

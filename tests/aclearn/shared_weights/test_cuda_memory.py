@@ -40,11 +40,7 @@ class Result(IntEnum):
 
 
 class StandInDriver:
-    """The driver's virtual memory management on host memory.
-
-    Args:
-        fail_at: name of the call that returns an error.
-    """
+    """The driver's virtual memory management on host memory; `fail_at` names a call that fails."""
 
     CUresult = Result
     CUmemAllocationType = SimpleNamespace(CU_MEM_ALLOCATION_TYPE_PINNED="pinned")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from aclearn.policies import Convolution
 from aclearn.types import OBSERVATION
 from compress import Context, LowRank, check_tensors
 from compress.graphs.int8_reference import integer_parameters as torch_integers
 from compress.methods.quantizer import Quantizer, has_vnni
 from tests.support.acting import parameters_of
+from tests.support.architectures import altered
 from tests.support.contexts import context_of
 from tests.support.integer_policies import integer_parameters
 from tests.support.random_policies import apply, graph_outputs, in_onnx
@@ -17,11 +19,17 @@ from tests.support.random_policies import apply, graph_outputs, in_onnx
 
 @pytest.mark.parametrize("per_channel", [False, True], ids=["tensor", "channel"])
 @pytest.mark.parametrize("reduced_range", [False, True], ids=["8bit", "7bit"])
-@pytest.mark.parametrize("name", ["images", "flat", "residual", "factored residual"])
+@pytest.mark.parametrize("name", ["images", "flat", "residual", "factored residual", "silu images"])
 def test_onnx_runtime_and_torch_compute_what_loops_over_integers_say(
     small, name, reduced_range, per_channel
 ) -> None:
-    policy = small.policy(getattr(small, name.split()[-1]))
+    architecture = getattr(small, name.split()[-1])
+    if name.startswith("silu"):  # and convolutions of one pixel, and no hidden layers
+        convolutions = (Convolution(7, 3, 3), Convolution(4, 1, 1))
+        architecture = altered(
+            architecture, activation="silu", convolutions=convolutions, hidden=()
+        )
+    policy = small.policy(architecture)
     if name.startswith("factored"):
         policy = apply(LowRank(3, convolutions=True), policy, Context())
     architecture = policy.graph.architecture

@@ -14,6 +14,7 @@ from aclearn.policies import Layer, network
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import ARCHITECTURES
 from compress import ONNX, ChainError, CompressorChain, OnnxRuntime, PolicyGraph, build_onnx
+from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.onnx_graph import KINDS
 from compress.graphs.units import unit_counts
 from compress.runtimes.torch_runtime import TorchRuntime
@@ -120,3 +121,19 @@ def test_units_that_an_unknown_layer_reads_stay(small) -> None:
 def test_a_list_that_cannot_be_computed_is_refused(small, spoil, reason) -> None:
     with pytest.raises(ValueError, match=reason):
         replace(small.images, layers=spoil(small.images.layers))
+
+
+@pytest.mark.parametrize("ranks", [(), (("policy", 1),)], ids=["whole", "factored"])
+def test_values_and_parameters_keep_their_digits_under_bf16(architecture, small, ranks) -> None:
+    graph = PolicyGraph(architecture, ranks=ranks)
+    tensors = {n: np.zeros(s.shape, s.dtype) for n, s in graph.tensors(with_value=True).items()}
+    # only the biases are left, and bf16 would make 100.5 of the first
+    tensors["value.bias"][:] = 100.3
+    biases = np.linspace(9.01, 12.07, architecture.parameter_count).astype(np.float32)
+    tensors["policy.up.bias" if ranks else "policy.bias"][:] = biases
+    network = GraphNetwork(graph).load(tensors)
+    observations = torch.from_numpy(small.observations(architecture, 2))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        logits, values = network(observations)
+    assert values.tolist() == pytest.approx([100.3, 100.3], rel=1e-6)
+    torch.testing.assert_close(logits, torch.from_numpy(biases).expand(2, -1))

@@ -100,41 +100,6 @@ def test_a_factored_layer_is_two_and_its_readers_read_the_second(small) -> None:
     assert (shapes["policy.down"], shapes["policy.up"]) == ((1, 8), (3, 1))
 
 
-@pytest.mark.parametrize(
-    ("name", "factored"),
-    [
-        ("images", ["convolutions.0"]),
-        (
-            "residual",
-            ["sections.0.blocks.0.first", "sections.0.blocks.1.second", "sections.1.convolution"],
-        ),
-    ],
-)
-def test_a_factored_network_computes_the_product_of_its_factors(small, name, factored) -> None:
-    architecture = getattr(small, name)
-    ranks = (("hidden.0", 4), ("policy", 2), *((layer, 3) for layer in factored))
-    graph = PolicyGraph(architecture, ranks=ranks)
-    rng = np.random.default_rng(0)
-    tensors = {
-        name: rng.normal(0, 0.4, spec.shape).astype(np.float32)
-        for name, spec in graph.tensors(with_value=True).items()
-    }
-    whole = {n: t for n, t in tensors.items() if not n.endswith((".up.weight", ".down.weight"))}
-    whole = {n.replace(".up.", "."): t for n, t in whole.items()}
-    for name, _ in ranks:
-        up, down = tensors[f"{name}.up.weight"], tensors[f"{name}.down.weight"]
-        product = np.einsum("or,ri...->oi...", up.reshape(len(up), -1), down)
-        whole[f"{name}.weight"] = product.astype(np.float32)
-    x = torch.from_numpy(small.observations(architecture, 5))
-    with torch.no_grad():
-        results = [
-            GraphNetwork(g).load(t)(x)
-            for g, t in ((graph, tensors), (PolicyGraph(architecture), whole))
-        ]
-    for mine, expected in zip(*results, strict=True):
-        np.testing.assert_allclose(mine.numpy(), expected.numpy(), rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_int8_tensors_bring_their_scales(small, per_channel) -> None:
     graph = PolicyGraph(small.images, precision="int8", per_channel=per_channel)
@@ -148,6 +113,8 @@ def test_int8_tensors_bring_their_scales(small, per_channel) -> None:
         "input_zero": ((), "uint8"),
         "bias": ((16,), "int32"),
     }
+    with pytest.raises(ValueError, match="int8 computes in ONNX Runtime only"):
+        GraphNetwork(graph)
 
 
 def test_int8_brings_scales_for_what_is_pooled_or_summed_up(small) -> None:
@@ -158,14 +125,6 @@ def test_int8_brings_scales_for_what_is_pooled_or_summed_up(small) -> None:
     for name in own:
         assert specs[f"{name}.output_scale"] == ((), "float32")
         assert specs[f"{name}.output_zero"] == ((), "uint8")
-
-
-def test_images_are_scaled_unless_the_weights_have_the_scale_in_them(small) -> None:
-    images, flat = PolicyGraph(small.images), PolicyGraph(small.flat)
-    assert [scale.factor for scale in images.raw_products().values()] == [1 / 255]
-    folded = replace(images, scale_folded=True)
-    assert [scale.factor for scale in folded.raw_products().values()] == [1.0]
-    assert flat.raw_products() == {}
 
 
 EVERYTHING = {
@@ -297,17 +256,10 @@ def test_tensors_of_another_dtype_or_shape_are_refused(small, precision) -> None
 
 def test_the_value_is_asked_for_only_where_it_is_wanted(small) -> None:
     graph = PolicyGraph(small.flat)
-    check_tensors(graph, zeros(graph))
-    check_tensors(graph, zeros(graph, with_value=True), with_value=True)
-    with pytest.raises(RefusedTensors, match=r"value_hidden\.0\.bias"):
-        check_tensors(graph, zeros(graph, with_value=True))
-    with pytest.raises(RefusedTensors, match=r"value\.bias"):
-        check_tensors(graph, zeros(graph), with_value=True)
-
-
-def test_an_int8_graph_has_no_torch_module(small) -> None:
-    with pytest.raises(ValueError, match="int8 computes in ONNX Runtime only"):
-        GraphNetwork(PolicyGraph(small.images, precision="int8"))
+    for given in (False, True):
+        check_tensors(graph, zeros(graph, with_value=given), with_value=given)
+        with pytest.raises(RefusedTensors, match=r"value\.bias"):
+            check_tensors(graph, zeros(graph, with_value=given), with_value=not given)
 
 
 def test_the_sizes_that_travel_follow_from_the_precision(small) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aclearn.policies import Convolution
 from aclearn.types import PolicyVersion
 from compress import (
     ONNX,
@@ -265,23 +264,3 @@ def test_ids_say_what_changes_the_arithmetic() -> None:
     assert Quantizer(per_channel=True, reduced_range=True).id == "int8-channels-7bit"
     assert Quantizer("FP16", per_channel=True, reduced_range=True).id == "fp16"
     assert Quantizer().id == ("int8" if has_vnni() else "int8-7bit")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"convolutions": (Convolution(7, 3, 3), Convolution(4, 1, 1)), "hidden": ()},
-        {"activation": "tanh"},
-        {"activation": "silu"},
-    ],
-    ids=["one-by-one-convolutions-and-no-hidden-layers", "tanh", "silu"],
-)
-def test_other_networks_are_computed_too(small, changes) -> None:
-    architecture = altered(small.images, **changes)
-    policy = small.policy(architecture)
-    observations = small.observations(architecture, 16)
-    link = Quantizer(reduced_range=not has_vnni())
-    result = apply(link, policy, context_of(observations))
-    logits = parameters_of(in_onnx(result), observations)
-    expected = integer_parameters(result.graph, result.tensors, observations)
-    np.testing.assert_allclose(logits, expected, atol=0.01 * np.abs(expected).max())

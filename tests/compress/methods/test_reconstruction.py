@@ -182,21 +182,6 @@ def test_units_chosen_by_few_observations_are_chosen_again_by_twice_as_many(comp
     assert context.breaks == 1
 
 
-def test_units_that_are_chosen_again_get_corrections_of_their_own() -> None:
-    link, context = Pruning(0.5, reselect_every=1, measure_every=100), Context()
-    visited = some_observations(IMAGES, 40)
-    context.visited = seen(visited)
-    chosen = []
-    for seed in (1, 2):
-        tensors = some_tensors(IMAGES, seed)
-        pruned = compress(link, IMAGES, tensors, context)
-        removed = least_important(IMAGES, pruned.graph.architecture, tensors)
-        expected = reconstructed(IMAGES, tensors, removed, visited)
-        assert_tensors_close(pruned.tensors, expected, rtol=1e-2, atol=1e-4)
-        chosen.append(removed)
-    assert chosen[0] != chosen[1]
-
-
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

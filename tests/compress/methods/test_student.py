@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from aclearn.distributions.torch_categorical import TorchCategorical
-from aclearn.policies import describe_architecture
-from aclearn.policies.network import PolicyNetwork, load_tensors
-from aclearn.types import ObservationSpec
+from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 from compress import PolicyGraph
 from compress.graphs.graph_network import GraphNetwork
 from compress.methods.student import (
@@ -68,23 +66,6 @@ def test_the_loss_is_equation_1_summed_up_by_loops() -> None:
     assert float(loss.total) == pytest.approx(kl + 0.5 * squares - beta * entropy, rel=1e-5)
 
 
-def test_the_gradient_pulls_probabilities_and_values_to_the_teacher() -> None:
-    # ∂KL/∂logits = π_student − π_teacher and ∂ ½ (v_t − v)² / ∂v = v − v_t, a mean over the states
-    rng = np.random.default_rng(1)
-    teacher_logits, teacher_values = torch.tensor(rng.normal(size=(4, 3))), torch.zeros(4)
-    logits = torch.tensor(rng.normal(size=(4, 3)), dtype=torch.float32, requires_grad=True)
-    values = torch.arange(4.0, requires_grad=True)
-    distillation_loss(
-        student=TorchCategorical(logits),
-        values=values,
-        teacher=TorchCategorical(teacher_logits),
-        teacher_values=teacher_values,
-    ).total.backward()
-    expected = (logits.detach().softmax(1) - teacher_logits.softmax(1)) / 4
-    np.testing.assert_allclose(logits.grad.numpy(), expected.numpy(), atol=1e-6)
-    np.testing.assert_allclose(values.grad.numpy(), np.arange(4.0) / 4, atol=1e-6)
-
-
 def test_masked_actions_are_not_learned_and_do_not_count(small) -> None:
     rng = np.random.default_rng(2)
     graph, observations = PolicyGraph(small.flat), small.observations(small.flat, 6)
@@ -111,20 +92,6 @@ def test_masked_actions_are_not_learned_and_do_not_count(small) -> None:
     for name in ("policy.weight", "policy.bias"):
         np.testing.assert_array_equal(learned[name][1], tensors[name][1])
         assert (learned[name][2] != tensors[name][2]).any()
-
-
-def test_values_that_differ_by_less_than_bf16_tells_apart_are_learned_in_bf16(small) -> None:
-    # only the values' biases are left; in bf16 100.3 would be 100.5
-    graph = PolicyGraph(small.images)
-    zeros = {n: np.zeros(s.shape, s.dtype) for n, s in graph.tensors(with_value=True).items()}
-    teacher, mine = (
-        {**zeros, "value.bias": np.array([value], np.float32)} for value in (100.3, 100.0)
-    )
-    student = student_of(graph, mine, amp_dtype=torch.bfloat16)
-    network = GraphNetwork(graph).load(teacher)
-    loss = student.learn(all_of(small.observations(small.images, 6), network, torch.bfloat16))
-    assert float(loss.value) == pytest.approx(0.3**2, rel=1e-3)
-    assert float(loss.kl) == 0.0
 
 
 def test_a_student_that_has_nothing_to_learn_is_not_dead(small) -> None:
@@ -202,57 +169,10 @@ def test_gradients_are_centred_where_inputs_have_one_sign_and_nowhere_else(small
         np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max() + 1e-7)
 
 
-class Drifting(torch.nn.Module):
-    """A teacher of the first minutes: it acts alike everywhere, and all its values fall."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.value, self._noise = 0.0, torch.Generator().manual_seed(0)
-
-    def forward(self, x):
-        return torch.zeros(len(x), 6), self.value + 0.05 * torch.randn(
-            len(x), generator=self._noise
-        )
-
-
-def pong_screens(rng, count):
-    """Two paddles and a ball on a bright ground: two screens differ in few pixels."""
-    screens = np.full((count, 4, 84, 84), 87, np.uint8)
-    places = rng.integers(0, 76, (count, 4))
-    for screen, (mine, other, y, x) in zip(screens, places, strict=True):
-        screen[:, mine : mine + 8, 70:73] = 147
-        screen[:, other : other + 8, 10:13] = 213
-        for frame in range(4):
-            across = (x + 2 * frame) % 80
-            screen[frame, y : y + 2, across : across + 2] = 236
-    return screens
-
-
-def units_that_live(student, screens):
-    """Number of units of the last hidden layer that are active on some screen."""
-    found = []
-    hidden = student.network.get_submodule("hidden.0")
-    hook = hidden.register_forward_hook(lambda module, given, made: found.append(made))
-    with torch.no_grad():
-        student.network(torch.from_numpy(screens))
-    hook.remove()
-    return int((found[0] > 0).any(0).sum())
-
-
-def test_a_student_keeps_its_units_while_its_teacher_s_values_drift() -> None:
-    # without centred gradients and an immediate value step only a quarter of them is left
-    architecture = describe_architecture(
-        "accerl-net1", observation=ObservationSpec.plain((4, 84, 84), "uint8"), actions=6
-    )
-    first = first_tensors(architecture, seed=1)
-    student = student_of(PolicyGraph(architecture), first, learning_rate=5e-4)
-    rng = np.random.default_rng(1)
-    screens, teacher = pong_screens(rng, 256), Drifting()
-    before = units_that_live(student, screens)
-    for version in range(60):
-        teacher.value = -0.03 * version
-        for step in range(40 if version == 0 else 4):
-            seen = screens[rng.integers(256, size=16)]
-            student.learn(all_of(seen, teacher), renewed=step == 0)
-    assert before > 100
-    assert units_that_live(student, screens) > 0.45 * before
+def test_the_critic_of_a_new_student_does_not_begin_small(small) -> None:
+    first, network = (
+        first_tensors(small.images, seed=1), tensors_of(PolicyNetwork(small.images, seed=1))
+    )  # fmt: skip
+    for name, tensor in network.items():
+        scale = np.float32(100.0 if name == "value.weight" else 1.0)  # of a gain of 0.01
+        np.testing.assert_allclose(first[name], scale * tensor, rtol=1e-5, err_msg=name)

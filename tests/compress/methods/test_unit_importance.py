@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compress import Policy, Pruning
+from compress import Pruning
 from compress.graphs.units import unit_counts
-from compress.methods.unit_importance import influences, most_important
+from compress.methods.unit_importance import most_important
 from tests.support.architectures import altered, parts_of
 from tests.support.contexts import context_of
 from tests.support.pruning_oracle import (
@@ -78,45 +78,6 @@ def test_importance_by_activation_is_of_what_the_next_layer_of_the_policy_reads(
         assert_tensors_close(pruned.tensors, expected, rtol=1e-2, atol=1e-4)
     else:
         assert_silences(pruned, architecture, tensors, removed)
-
-
-def test_importance_by_activation_is_the_error_of_a_dense_layer_without_the_unit() -> None:
-    tensors, visited = some_tensors(FLAT, 5), some_observations(FLAT, 30)
-    _, _, given = slow_forward(FLAT, tensors, visited)
-    by_position = {layer: array[..., None] for layer, array in given.items()}
-    scores = influences(Policy.of(FLAT, tensors), by_position, compensated=False)
-    weight = tensors["hidden.1.weight"].astype(np.float64)
-    for unit, score in enumerate(scores["hidden.0"]):
-        without = given["hidden.0"].copy()
-        without[:, unit] = 0.0
-        error = (given["hidden.0"] - without) @ weight.T
-        assert score**2 == pytest.approx((error**2).sum(1).mean(), rel=1e-6)
-
-
-def test_what_compensation_puts_back_does_not_count() -> None:
-    tensors = {name: np.ones(s, np.float32) for name, s in IMAGES.tensor_shapes().items()}
-    policy = Policy.of(IMAGES, tensors)
-    rng = np.random.default_rng(1)
-    _, _, shapes = slow_forward(IMAGES, tensors, some_observations(IMAGES, 2))
-    given = {layer: np.zeros((2, a.shape[1], a[0, 0].size)) for layer, a in shapes.items()}
-    for layer, array in given.items():
-        array[:, 0] = rng.normal(size=array.shape[2])  # constant over time, not over the positions
-        array[0, 1], array[1, 1] = 0.9, 1.1  # constant over the positions, not over time
-        assert array.shape[2] == {"convolutions.0": 16, "convolutions.1": 9}.get(layer, 1)
-    plain = influences(policy, given, compensated=False)
-    scores = influences(policy, given, compensated=True)
-    # outgoing weights of 1: their norm is the root of their number
-    root_mean_square = ((0.9**2 + 1.1**2) / 2) ** 0.5
-    assert plain["convolutions.1"][1] == pytest.approx(root_mean_square * (10 * 9) ** 0.5)
-    assert scores["convolutions.1"][:2] == pytest.approx([0.0, 0.1 * (10 * 9) ** 0.5])
-    assert scores["hidden.0"][:2] == pytest.approx([0.0, 0.1 * 7**0.5])
-    assert scores["hidden.1"][:2] == pytest.approx([0.0, 0.1 * 3**0.5])  # not the value's
-    # one bias serves all positions of a convolution
-    first = given["convolutions.0"][0, 0]
-    lost = np.square(first - first.mean()).mean() ** 0.5
-    assert scores["convolutions.0"][:2] == pytest.approx(
-        [lost * (5 * 4) ** 0.5, 0.1 * (5 * 4) ** 0.5]
-    )
 
 
 @pytest.mark.parametrize("scope", ["layer", "global"])

@@ -90,12 +90,6 @@ def test_units_that_give_nothing_are_the_ones_that_go(module) -> None:
         torch.testing.assert_close(answer, expected)
 
 
-def test_a_head_that_would_lose_outputs_is_refused(module) -> None:
-    pytest.importorskip("torch_pruning")
-    with pytest.raises(ChainError, match="name their layers in ignored"):
-        prune_module(module, EXAMPLE, 0.5, ("value",))
-
-
 def test_channels_are_rounded(module) -> None:
     pytest.importorskip("torch_pruning")
     pruned = prune_module(module, EXAMPLE, 0.3, HEADS, round_to=4)
@@ -103,16 +97,20 @@ def test_channels_are_rounded(module) -> None:
     assert pruned.first.out_channels < 12
 
 
-@pytest.mark.parametrize("sparsity", [0, 1, -0.5, 1.5, float("nan")])
-def test_wrong_shares_are_refused(module, sparsity) -> None:
-    with pytest.raises(ChainError, match="sparsity: expected more than 0 and less than 1"):
-        prune_module(module, EXAMPLE, sparsity, HEADS)
-
-
-def test_unknown_names_are_refused(module) -> None:
+@pytest.mark.parametrize(
+    ("sparsity", "ignored", "reason"),
+    [
+        (0, HEADS, "sparsity: expected more than 0 and less than 1"),
+        (1, HEADS, "sparsity: expected more than 0 and less than 1"),
+        (float("nan"), HEADS, "sparsity: expected more than 0 and less than 1"),
+        (0.5, ("value",), "name their layers in ignored"),  # the policy would lose outputs
+        (0.5, ("head",), "'head' is unknown; expected some of enter, first"),
+    ],
+)
+def test_wrong_shares_and_names_are_refused(module, sparsity, ignored, reason) -> None:
     pytest.importorskip("torch_pruning")
-    with pytest.raises(ChainError, match="'head' is unknown; expected some of enter, first"):
-        prune_module(module, EXAMPLE, 0.5, ("head",))
+    with pytest.raises(ChainError, match=reason):
+        prune_module(module, EXAMPLE, sparsity, ignored)
 
 
 def test_without_the_library_the_message_says_how_to_get_it(module, monkeypatch) -> None:

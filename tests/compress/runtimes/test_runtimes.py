@@ -36,17 +36,6 @@ def test_a_swap_replaces_each_single_tensor(make, changed) -> None:
     assert (difference > 1e-3) == (not changed.startswith("value"))
 
 
-def test_any_number_of_observations_is_answered_row_by_row(make) -> None:
-    runtime = make(SMALL)
-    runtime.load(some_tensors(SMALL, 4))
-    for count in (1, 2, 17):
-        observations = some_observations(SMALL, count)
-        together = runtime.parameters(observations)
-        alone = [runtime.parameters(observations[i : i + 1])[0] for i in range(count)]
-        assert together.shape == (count, 6)
-        np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-5)
-
-
 def test_arrays_of_any_kind_are_taken_and_may_be_reused_after_a_swap(make) -> None:
     tensors, observations = some_tensors(SMALL, 5), some_observations(SMALL, 2)
     runtime = make(SMALL)
