@@ -19,8 +19,7 @@ from compress.artifact import Artifact
 from compress.errors import ChainError
 from compress.graphs.onnx_action import MASK, add_action, output_name
 from compress.graphs.onnx_graph import build_onnx
-from compress.runtimes.exported_onnx import exported_model, needs_export
-from compress.runtimes.onnx_runtime import given_tensors, new_session
+from compress.runtimes.onnx_runtime import exported_model, given_tensors, needs_export, new_session
 
 
 def export_onnx(

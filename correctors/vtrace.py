@@ -44,20 +44,13 @@ def vtrace(
 ) -> VTraceReturns:
     """V-trace value targets and weighted advantages (Espeholt et al. 2018, eq. 1 and section 4.2).
 
-    All inputs are time-major [T, B], float32 except `done`. A done step reads nothing of later
+    The tensors are those of `CorrectionInput`: time-major [T, B], float32 except `done`. Log ratios
+    are clamped before the exponential, so that none overflows. A done step reads nothing of later
     steps, even NaN: several episodes in one trace are independent, and a masked autoreset step
     between them has no effect. The step before an autoreset must therefore be done. The last step
     bootstraps from its own `next_values`.
 
     Args:
-        values: V(x_t) of the observation that step t acted on.
-        next_values: V of the observation that step t really reached, before any reset, so that a
-            truncated step bootstraps from its own episode; not read where `discounts` is 0.
-        rewards: r_t.
-        discounts: γ · (1 − terminated); a truncated step keeps γ.
-        done: terminated or truncated, bool; cuts the trace after the step.
-        log_rhos: log π(a_t|x_t) − log μ(a_t|x_t); π is the target policy, μ the behaviour policy.
-            Clamped before the exponential, so no ratio overflows.
         rho_bar: bound of the ratios in the temporal differences: selects the policy whose value is
             learned, between V^μ (→ 0) and V^π (∞). None for no clipping, as for the other bars.
         c_bar: bound of the ratios in the trace: speed against variance, not the fixed point.

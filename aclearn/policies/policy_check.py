@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -58,20 +59,19 @@ def check_policy(
     check.export(first)
 
 
+@dataclass(frozen=True)
 class _Check:
     """The parts of the check, each of which raises `AssertionError`."""
 
-    def __init__(
-        self,
-        network: Callable[..., nn.Module],
-        observation: ObservationSpec,
-        parameters: int,
-        critic: str,
-        arguments: dict[str, Any],
-    ) -> None:
-        self.network, self.observation, self.arguments = network, observation, arguments
-        self.count, self.critic = parameters, critic
-        self.name = getattr(network, "__name__", type(network).__name__)
+    network: Callable[..., nn.Module]
+    observation: ObservationSpec
+    count: int
+    critic: str
+    arguments: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return getattr(self.network, "__name__", type(self.network).__name__)
 
     def require(self, kept: bool, breach: str) -> None:
         if not kept:  # not by `assert`, which `python -O` takes out

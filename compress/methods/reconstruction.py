@@ -114,12 +114,9 @@ def _some_rows(
 
 
 def _fit(read: Tensor, missing: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
-    """Ridge regression with an intercept: weights `[out, F]` and biases `[out]`.
+    """Weights `[out, F]` and biases `[out]` that give `missing` `[n, out]` from `read` `[n, F]`.
 
-    Args:
-        read: inputs `[n, F]`.
-        missing: differences to fit `[n, out]`.
-        ridge: in mean variances of the inputs, summed over n.
+    The penalty `ridge` is in mean variances of the inputs, summed over n.
     """
     squares = float(read.square().sum())
     mean, mean_missing = read.mean(0), missing.mean(0)

@@ -35,7 +35,6 @@ def prune_module(
 
     Args:
         module: traced by running it once; stays unchanged.
-        example_inputs: a tensor, or a tuple of tensors, to run it with.
         sparsity: share of channels and hidden units to remove, 0 < sparsity < 1.
         ignored: names of submodules that keep their outputs: the heads.
         round_to: remaining channels are rounded to a multiple of this.

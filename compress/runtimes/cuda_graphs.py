@@ -66,7 +66,6 @@ class CudaGraphRunner:
         sizes: ascending batch sizes that are captured; larger batches are not captured.
         uncapturable: set after the first failure of any runner of the policy; from then on steps
             run operation by operation.
-        amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
     """
 
     def __init__(

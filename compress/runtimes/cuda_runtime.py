@@ -49,7 +49,6 @@ class CudaGraphRuntime:
 
     Args:
         max_batch: largest batch that is captured.
-        amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
     """
 
     def __init__(

@@ -6,12 +6,12 @@ from functools import lru_cache, partial
 
 from aclearn.rollout import Executable
 from compress.graphs.policy_graph import PolicyGraph, Tensors
-from compress.runtimes.exported_onnx import needs_export
 from compress.runtimes.onnx_runtime import (
     OnnxExecutable,
     exported_session,
     given_tensors,
     load_session,
+    needs_export,
     shared_session,
 )
 from compress.runtimes.optimised_onnx import skeleton_of

@@ -14,7 +14,6 @@ from aclearn.types import PolicyOutput, State
 from compress.graphs.onnx_graph import build_onnx, onnx_tensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors, stored_as_float32
 from compress.graphs.units import fold_scale
-from compress.runtimes.exported_onnx import exported_model, needs_export
 from compress.runtimes.optimised_onnx import Skeleton
 
 
@@ -53,6 +52,28 @@ class OnnxExecutable:
         parameters, *rest = self._session.run(self._outputs, inputs)
         value = rest.pop() if self._has_value else None
         return PolicyOutput(parameters, value, state=tuple(rest))
+
+
+def needs_export(graph: PolicyGraph) -> bool:
+    """Whether it has a network of the user's own whose graph cannot take other weights."""
+    return any(layer.module is not None and not layer.module.onnx for layer in graph.layers())
+
+
+def exported_model(graph: PolicyGraph, tensors: Tensors) -> bytes:
+    """A serialised ONNX model of one version, with its weights: leaves → `parameters`.
+
+    It takes tenths of a second, and loads torch.
+
+    Raises:
+        ChainError: the export fails, or its output differs from torch's.
+    """
+    # imported here: only these graphs need torch
+    from compress.graphs.graph_network import GraphNetwork, ParametersOnly, example_leaves
+    from compress.modules.export import export_module
+
+    network = ParametersOnly(GraphNetwork(graph, with_value=False).load(tensors))
+    leaves = graph.architecture.observation
+    return export_module(network, example_leaves(leaves), inputs=[*leaves], outputs=["parameters"])
 
 
 def load_session(

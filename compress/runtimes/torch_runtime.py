@@ -153,11 +153,7 @@ def _torchscript_chosen() -> Iterator[None]:
 
 
 class TorchRuntime:
-    """Makes executables of the uncompressed policy's weights, under autocast where asked.
-
-    Args:
-        amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
-    """
+    """Makes executables of the uncompressed policy's weights, under autocast where asked."""
 
     def __init__(self, architecture: Architecture, *, amp_dtype: torch.dtype | None = None) -> None:
         self._graph, self._amp_dtype = PolicyGraph(architecture), amp_dtype
