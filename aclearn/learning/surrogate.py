@@ -14,9 +14,9 @@ from aclearn.algorithms import Algorithm, Loss, LossSums, Outputs, TargetCopies
 from aclearn.config import LossConfig
 from aclearn.distributions import TorchDistribution
 from aclearn.errors import ConfigError
-from aclearn.learning.advantages import standardised
 from aclearn.learning.batch import Batch, FrozenCorrection
 from aclearn.learning.critic import Estimates, estimates_of, learned_values
+from aclearn.learning.moments import RESOLUTION, Moments, at_least
 from aclearn.learning.networks import Networks
 from aclearn.learning.update_report import PART, Sums
 from aclearn.policies.policy_module import zeroed_state
@@ -255,3 +255,25 @@ def _estimates(
     last = networks.step(leaves, zeroed_state(output.state, batch.starts[-1]))
     masks = None if batch.masks is None else batch.masks[-1]
     return estimates_of(output, policy, last, networks.distribution(last.parameters, masks))
+
+
+def standardised(correction: Correction, valid: Tensor) -> Correction:
+    """`correction` with advantages less their mean, and the scale 1 / their standard deviation.
+
+    Over a whole batch, not over each minibatch as some do: then all its updates, and minibatches of
+    any size, weigh a step alike. Nothing waits for the device. Deviations below what float32 can
+    resolve of the targets, whose differences to values advantages are, count as rounding.
+
+    Args:
+        valid: `[T, B]` bool, the steps that count, as far as the correction keeps them.
+    """
+    learned = valid if correction.kept is None else valid & correction.kept
+    # in double precision equal advantages have no deviation
+    advantages = correction.advantages.double()
+    counted = Moments.masked(advantages, learned)
+    targets = Moments.masked(correction.targets, learned)
+    size = (targets.variance + targets.mean.square()).sqrt()
+    scale = 1.0 / at_least(counted.variance.sqrt(), RESOLUTION * size)
+    return replace(
+        correction, advantages=(advantages - counted.mean).float(), advantage_scale=scale
+    )

@@ -1,4 +1,4 @@
-"""The noise of `aclearn.rollout.noise` in the kernel of resident environments."""
+"""The noise of `aclearn.rollout.exploration` in the kernel of resident environments."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from aclearn.resident.engine import ResidentEnvs
 from aclearn.resident.kernels import Chooser
 from aclearn.resident.warp_setup import wp
-from aclearn.rollout.noise import LARGEST_NOISY
+from aclearn.rollout.exploration import LARGEST_NOISY
 
 
 class OrnsteinUhlenbeckNoise:

@@ -12,7 +12,7 @@ from aclearn.config import OptimiserConfig
 from aclearn.config.loss import default_correctors
 from aclearn.learning import Batch, make_objective
 from aclearn.learning import gradient_worker as gradient_module
-from aclearn.learning.advantages import standardised
+from aclearn.learning.surrogate import standardised
 from aclearn.learning.target_network import TargetNetwork
 from correctors import Correction
 from tests.support.architectures import altered
