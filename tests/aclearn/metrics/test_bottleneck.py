@@ -41,6 +41,89 @@ def test_actors_that_wait_for_the_draws_of_a_replay_memory_blame_its_ratio() -> 
     )
 
 
+@pytest.mark.parametrize(
+    ("waits", "role", "words"),
+    [
+        (
+            "trainer: working 45, unrolls 55; actor: working 90, emulator 10",
+            "actor",
+            "actor: it works 90 % of the time while the trainer waits 55 % for unrolls; more",
+        ),
+        (
+            "trainer: working 45, unrolls 55; actor: working 20, emulator 70, training queue 10",
+            "actor",
+            "actor: it waits 70 % of the time for the emulator",
+        ),
+        (
+            "trainer: working 40, unrolls 60; actor: actions 100; predictor: working 100",
+            "predictor",
+            "predictor: it works 100 % of the time while actors wait 100 % for actions and the",
+        ),
+        (
+            "trainer: working 40, unrolls 60; actor: actions 100; predictor: requests 100",
+            None,
+            "messages between actors and predictor: actors wait 100 % for actions",
+        ),
+        (
+            "trainer: working 30, unrolls 70; actor: working 40, training queue 60",
+            None,
+            "messages between actors and trainer: actors wait 60 % for the training queue",
+        ),
+        (
+            "trainer: working 30, unrolls 70; actor: working 40, weights 60",
+            None,
+            "starting: actors wait 60 % for their first weights",
+        ),
+        (
+            "trainer: working 80, unrolls 20; actor: working 20, newer weights 80",
+            "trainer",
+            "trainer: actors wait 80 % for newer weights",
+        ),
+        (
+            "trainer: working 30, unrolls 70; actor: working 10, emulator 50, newer weights 40",
+            "actor",
+            "actor: it waits 50 % of the time for the emulator while",
+        ),
+        (
+            "trainer: working 93, unrolls 7; actor: working 95, training queue 5",
+            None,
+            "balanced: the trainer works 93 % of the time",
+        ),
+        (
+            "trainer: working 50, the disk 50; actor: working 100",
+            "trainer",
+            "trainer: it waits 50 % of the time for the disk",
+        ),
+        (
+            "trainer: working 50, unrolls 50; actor: working 30, the moon 70",
+            "actor",
+            "actor: it waits 70 % of the time for the moon",
+        ),
+        ("", None, "not known yet: the trainer has not reported"),
+        ("trainer: working 10, unrolls 90", "actor", "actor: none has reported"),
+        (
+            "trainer: working 10, unrolls 90; actor: working 10, actions 90",
+            "predictor",
+            "predictor: none has reported",
+        ),
+        (
+            "trainer: working 100",
+            "trainer",
+            "trainer: it works 100 % of the time; no actor has reported",
+        ),
+    ],
+)
+def test_the_waits_lead_to_the_role(waits: str, role: str | None, words: str) -> None:
+    shares: dict[str, dict[str, float]] = {}
+    for text in filter(None, waits.split("; ")):
+        name, _, parts = text.partition(": ")
+        labels = (part.rpartition(" ") for part in parts.split(", "))
+        shares[name] = {label: int(percent) / 100 for label, _, percent in labels}
+    found = _found(**shares)
+    assert found.role == role
+    assert found.sentence.startswith(words)
+
+
 def test_a_full_training_queue_alone_names_the_trainer() -> None:
     shares = {
         "trainer": {"working": 0.97, "unrolls": 0.03},
@@ -49,51 +132,6 @@ def test_a_full_training_queue_alone_names_the_trainer() -> None:
     found = find_bottleneck({"wait_share": shares, "queue_fill": 0.9})
     assert found.role == "trainer"
     assert "while the training queue is 90 % full;" in found.sentence
-
-
-def test_working_actors_and_a_waiting_trainer_make_the_actor_the_bottleneck() -> None:
-    found = _found(
-        trainer={"working": 0.45, "unrolls": 0.55}, actor={"working": 0.9, "emulator": 0.1}
-    )
-    assert found.role == "actor"
-    assert found.sentence.startswith(
-        "actor: it works 90 % of the time while the trainer waits 55 % for unrolls"
-    )
-    assert "actors.processes" in found.sentence and "tuner.enabled" in found.sentence
-
-
-def test_a_slow_emulator_is_told_from_a_slow_policy() -> None:
-    found = _found(
-        trainer={"working": 0.45, "unrolls": 0.55},
-        actor={"working": 0.2, "emulator": 0.7, "training queue": 0.1},
-    )
-    assert found.role == "actor"
-    assert "it waits 70 % of the time for the emulator" in found.sentence
-
-
-def test_a_busy_predictor_that_actors_wait_for_is_the_bottleneck() -> None:
-    found = _found(
-        trainer={"working": 0.4, "unrolls": 0.6},
-        actor={"working": 0.2, "emulator": 0.2, "actions": 0.6},
-        predictor={"working": 0.92, "requests": 0.08},
-    )
-    assert found.role == "predictor"
-    assert found.sentence.startswith(
-        "predictor: it works 92 % of the time while actors wait 60 % for actions and the trainer "
-        "waits 60 % for unrolls"
-    )
-    assert "predictor.workers" in found.sentence and "tuner.enabled" in found.sentence
-
-
-def test_an_idle_predictor_puts_the_blame_on_the_round_trip() -> None:
-    found = _found(
-        trainer={"working": 0.4, "unrolls": 0.6},
-        actor={"working": 0.2, "emulator": 0.2, "actions": 0.6},
-        predictor={"working": 0.3, "requests": 0.7},
-    )
-    assert found.role is None
-    assert found.sentence.startswith("messages between actors and predictor")
-    assert "actors.groups" in found.sentence
 
 
 _PREDICTOR_WAITS = {
@@ -134,33 +172,6 @@ def test_a_thread_for_messages_that_never_rests_is_the_bottleneck(
     assert (found.role, found.count) == (role, None)  # more of its workers would not help
     assert found.sentence.startswith(sentence)
     assert find_bottleneck(line | {gauge: 0.5}).sentence.startswith("messages between actors and")
-
-
-def test_actors_and_trainer_that_wait_for_each_other_blame_the_way_between() -> None:
-    found = _found(
-        trainer={"working": 0.3, "unrolls": 0.7}, actor={"working": 0.4, "training queue": 0.6}
-    )
-    assert found.role is None
-    assert "actors.max_in_flight_unrolls" in found.sentence
-
-
-def test_actors_that_wait_for_their_first_weights_are_no_bottleneck() -> None:
-    # an actor waits for weights only before it has any: that is a start, not a slow trainer
-    found = _found(trainer={"working": 0.3, "unrolls": 0.7}, actor={"working": 0.4, "weights": 0.6})
-    assert found.role is None
-    assert found.sentence.startswith("starting: actors wait 60 % for their first weights")
-
-
-def test_of_an_on_policy_run_the_longer_turn_is_the_bottleneck() -> None:
-    learning = _found(
-        trainer={"working": 0.8, "unrolls": 0.2}, actor={"working": 0.2, "newer weights": 0.8}
-    )
-    assert learning.sentence.startswith("trainer: actors wait 80 % for newer weights")
-    acting = _found(
-        trainer={"working": 0.3, "unrolls": 0.7},
-        actor={"working": 0.1, "emulator": 0.5, "newer weights": 0.4},
-    )
-    assert acting.sentence.startswith("actor: it waits 50 % of the time for the emulator while")
 
 
 def test_a_run_that_has_not_learned_yet_is_starting_whatever_waits() -> None:
@@ -306,36 +317,6 @@ def test_workers_that_wait_for_each_other_are_too_many() -> None:
         "counts by itself",
         count="trainers",
     )
-
-
-def test_where_all_roles_work_there_is_no_bottleneck() -> None:
-    found = _found(
-        trainer={"working": 0.93, "unrolls": 0.07},
-        actor={"working": 0.95, "training queue": 0.05},
-    )
-    assert found.role is None
-    assert found.sentence.startswith("balanced: the trainer works 93 % of the time")
-
-
-def test_an_unknown_label_is_named_as_it_is() -> None:
-    trainer = _found(trainer={"working": 0.5, "the disk": 0.5}, actor={"working": 1.0})
-    assert trainer == Bottleneck("trainer", "trainer: it waits 50 % of the time for the disk")
-    actor = _found(
-        trainer={"working": 0.5, "unrolls": 0.5}, actor={"working": 0.3, "the moon": 0.7}
-    )
-    assert actor.role == "actor"
-    assert "it waits 70 % of the time for the moon" in actor.sentence
-
-
-def test_roles_that_are_missing_are_named() -> None:
-    assert find_bottleneck({}).role is None
-    assert "the trainer has not reported" in find_bottleneck({}).sentence
-    starved = {"working": 0.1, "unrolls": 0.9}
-    assert _found(trainer=starved).sentence.startswith("actor: none has reported")
-    without = _found(trainer=starved, actor={"working": 0.1, "actions": 0.9})
-    assert without.sentence.startswith("predictor: none has reported")
-    alone = _found(trainer={"working": 1.0})
-    assert alone.sentence == "trainer: it works 100 % of the time; no actor has reported"
 
 
 def test_a_resumed_run_starts_without_a_word_about_silent_actors() -> None:

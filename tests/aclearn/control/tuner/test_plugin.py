@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import pytest
@@ -305,71 +304,35 @@ def test_a_run_that_goes_on_starts_from_what_it_kept(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    "kept",
+    ("written", "trainers", "temperature"),
     [
-        None,
-        3,
-        [2],
-        {},
-        {"trainers": 0},
-        {"trainers": -1},
-        {"trainers": 4},  # above tuner.max_trainers
-        {"trainers": 2.0},
-        {"trainers": "2"},
-        {"trainers": None},
-        {"trainers": True},
-        {"actors": 2},
-        {"trainers": 2, "actors": 2},
+        *((f'{{"temperature": {t}}}', 3, t) for t in (0.25, 0, 0.5)),
+        # hotter than tuner.temperature, or none
+        *((f'{{"temperature": {t}}}', 3, 0.5) for t in ("0.51", "-0.1", "NaN", "Infinity")),
+        *((f'{{"temperature": {t}}}', 3, 0.5) for t in ("null", '"0.25"', "[0.25]")),
+        ('{"kept": {"trainers": 2}}', 2, 0.5),
+        # below 1, above tuner.max_trainers, no count, or of others
+        *((f'{{"kept": {{"trainers": {n}}}}}', 3, 0.5) for n in ("0", "-1", "4", "2.0", '"2"')),
+        *((f'{{"kept": {{"trainers": {n}}}}}', 3, 0.5) for n in ("null", "true")),
+        *((f'{{"kept": {kept}}}', 3, 0.5) for kept in ("null", "3", "[2]", "{}")),
+        *((f'{{"kept": {{{n}"actors": 2}}}}', 3, 0.5) for n in ("", '"trainers": 2, ')),
+        *((f'{{"decision": {n}}}', 3, 0.5) for n in ('"7"', "-7", "null", "1.5")),
     ],
 )
-def test_a_log_that_kept_what_cannot_be_is_no_start(tmp_path, kept: object) -> None:
+def test_of_a_log_only_what_can_be_is_continued(tmp_path, written, trainers, temperature) -> None:
     config = tuned_config(tmp_path)
-    config = config.model_copy(update={"trainer": config.trainer.model_copy(update={"workers": 3})})
+    changes = {
+        "trainer": config.trainer.model_copy(update={"workers": 3}),
+        "tuner": config.tuner.model_copy(update={"temperature": 0.5}),
+    }
+    config = config.model_copy(update=changes)
     world = World(config, two_is_best)
     world.tuning.close()
-    (world.folder.path / TUNER_FILE).write_text(json.dumps({"kept": kept}) + "\n")
+    (world.folder.path / TUNER_FILE).write_text(f"{written}\n")
     again = World(config, two_is_best)
-    assert again.tuning.gauges()["tuner_trainers"] == 3.0  # as configured
-    again.go_on(60.0)
-    assert again.workers == {"t": 2}
-    again.tuning.close()
-
-
-@pytest.mark.parametrize(
-    ("written", "goes_on_at"),
-    [
-        ("0.25", 0.25),
-        ("0", 0.0),
-        ("0.5", 0.5),
-        ("0.51", 0.5),  # hotter than tuner.temperature
-        ("-0.1", 0.5),
-        ("NaN", 0.5),
-        ("Infinity", 0.5),
-        ("null", 0.5),
-        ('"0.25"', 0.5),
-        ("[0.25]", 0.5),
-    ],
-)
-def test_a_temperature_of_the_log_is_gone_on_with_only_where_it_can_be_one(
-    tmp_path, written: str, goes_on_at: float
-) -> None:
-    config = tuned_config(tmp_path)
-    hot = config.model_copy(update={"tuner": config.tuner.model_copy(update={"temperature": 0.5})})
-    world = World(hot, two_is_best)
-    world.tuning.close()
-    (world.folder.path / TUNER_FILE).write_text(f'{{"temperature": {written}}}\n')
-    again = World(hot, two_is_best)
-    assert again.tuning.gauges()["tuner_temperature"] == goes_on_at
-    again.tuning.close()
-
-
-@pytest.mark.parametrize("number", ['"7"', "-7", "null", "1.5"])
-def test_a_number_of_a_decision_that_cannot_be_begins_at_one(tmp_path, number: str) -> None:
-    world = World(tuned_config(tmp_path), two_is_best)
-    world.tuning.close()
-    (world.folder.path / TUNER_FILE).write_text(f'{{"decision": {number}}}\n')
-    again = World(tuned_config(tmp_path), two_is_best)
-    again.go_on(10.0)
+    gauges = again.tuning.gauges()
+    assert (gauges["tuner_trainers"], gauges["tuner_temperature"]) == (trainers, temperature)
+    again.go_on(5.0)
     assert again.lines()[1]["decision"] == 1
     again.tuning.close()
 
