@@ -11,31 +11,12 @@ from aclearn.errors import RunFolderError
 from aclearn.runs.atomic_file import write_atomically
 
 
-def write_summary(
-    path: Path,
-    last_line: Mapping[str, Any],
-    *,
-    wall_s: float,
-    reached_target_at_s: float | None,
-    reason: str,
-    seed: int,
-) -> None:
+def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
     """Write the summary atomically; an older one is replaced.
-
-    Args:
-        wall_s: seconds of all parts of the run, without pauses.
-        reached_target_at_s: `time_s` when `run.target_return` was first met; None if never.
 
     Raises:
         RunFolderError: it cannot be written, or a value is NaN or not JSON.
     """
-    summary = {
-        **last_line,
-        "wall_s": wall_s,
-        "reached_target_at_s": reached_target_at_s,
-        "reason": reason,
-        "seed": seed,
-    }
     try:
         write_atomically(path, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
     except (OSError, TypeError, ValueError) as exc:

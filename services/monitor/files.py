@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aclearn.control import StopCondition
 from aclearn.errors import RunFolderError
 from aclearn.metrics import LineNotes, MetricsAggregator, TensorBoardWriter
 from aclearn.metrics.sinks import SinkSet
@@ -136,13 +135,7 @@ class MonitorFiles:
         self._sinks.write_decision("tuner", line)
 
     def finish(
-        self,
-        line: dict[str, Any],
-        metrics: MetricsAggregator,
-        goal: StopCondition,
-        reason: str,
-        *,
-        seed: int,
+        self, line: dict[str, Any], metrics: MetricsAggregator, *, reason: str, seed: int
     ) -> bool:
         """Write the last line and the summary into the reserved space; then close.
 
@@ -154,11 +147,11 @@ class MonitorFiles:
         except OSError as error:
             _LOGGER.error("event=room_not_released reason=%r", str(error))
         self.write_line(line, metrics)
-        written = self._write_summary(line, goal, reason, seed)
+        summary = {**line, "wall_s": line["time_s"], "reason": reason, "seed": seed}
+        written = self._write_summary(summary)
         notes = self._sinks.close(self._folder.read_summary() if written else None)
         if notes and written:  # no further line can tell the user
-            line |= {**self._sinks.gauges(), "sink_error": "; ".join(notes)}
-            self._write_summary(line, goal, reason, seed)
+            self._write_summary({**summary, **self._sinks.gauges(), "sink_error": "; ".join(notes)})
         self.close()
         return written
 
@@ -168,20 +161,11 @@ class MonitorFiles:
         self.tensorboard.close()
         self._sinks.close()
 
-    def _write_summary(
-        self, line: dict[str, Any], goal: StopCondition, reason: str, seed: int
-    ) -> bool:
+    def _write_summary(self, summary: Mapping[str, Any]) -> bool:
         give_up_at = time.monotonic() + _SUMMARY_WITHIN_S
         while True:
             try:
-                write_summary(
-                    self._folder.summary_path,
-                    line,
-                    wall_s=line["time_s"],
-                    reached_target_at_s=goal.reached_target_at_s,
-                    reason=reason,
-                    seed=seed,
-                )
+                write_summary(self._folder.summary_path, summary)
                 return True
             except RunFolderError as error:
                 full = getattr(error.__cause__, "errno", None) in (errno.ENOSPC, errno.EDQUOT)

@@ -172,7 +172,7 @@ class MonitorRole:
         """Write the last line and the summary."""
         reason = self.state.reason or "stopped"
         line, seed = self._make_line(), self._context.config.run.seed
-        written = self._files.finish(line, self._metrics, self._goal, reason, seed=seed)
+        written = self._files.finish(line, self._metrics, reason=reason, seed=seed)
         self._plugins.close()
         if not self._context.start.by_hand:
             return

@@ -46,7 +46,6 @@ class StrategyPlugin(MonitorPlugin):
         self._changed_s: float | None = None
         self._seen_s: float | None = None
         self._notes: list[str] = []
-        self._changes = 0
         if last:
             self._restore(last)
         self._saved = dict(strategy.state())

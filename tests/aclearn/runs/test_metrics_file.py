@@ -11,7 +11,7 @@ import pytest
 
 import aclearn
 from aclearn.errors import RunFolderError
-from aclearn.runs import MetricsWriter, read_metrics, read_summary, write_summary
+from aclearn.runs import MetricsTail, MetricsWriter, read_metrics, read_summary, write_summary
 from tests.support.waiting import run_python
 
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(aclearn.__file__).parents[1])}
@@ -135,36 +135,18 @@ def test_metrics_that_are_not_there_or_cannot_be_opened_are_named(tmp_path: Path
         MetricsWriter(tmp_path / "missing" / "x.jsonl")
 
 
-def test_the_summary_has_the_last_of_each_and_how_it_ended(tmp_path: Path) -> None:
+def test_a_summary_replaces_the_old_one_and_one_that_cannot_be_written_leaves_it(tmp_path) -> None:
     path = tmp_path / "summary.json"
     assert read_summary(path) is None
-    for reason in ("interrupted", "target reached"):  # the second replaces the first
-        last_line = {"env_steps": 9, "dropped_steps": {"lag": 2}}
-        write_summary(path, last_line, wall_s=3.5, reached_target_at_s=None, reason=reason, seed=4)
-        assert read_summary(path) == {
-            "env_steps": 9,
-            "dropped_steps": {"lag": 2},
-            "wall_s": 3.5,
-            "reached_target_at_s": None,
-            "reason": reason,
-            "seed": 4,
-        }
-    assert [each.name for each in tmp_path.iterdir()] == ["summary.json"]
-
-
-def test_a_summary_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
-    path = tmp_path / "summary.json"
-    write_summary(path, {"n": 1}, wall_s=1.0, reached_target_at_s=0.5, reason="done", seed=4)
+    for summary in ({"reason": "interrupted"}, {"n": 1, "dropped_steps": {"lag": 2}}):
+        write_summary(path, summary)
+        assert read_summary(path) == summary
     with pytest.raises(RunFolderError, match=r"summary\.json cannot be written"):
-        write_summary(
-            path, {"n": float("nan")}, wall_s=1.0, reached_target_at_s=None, reason="x", seed=4
-        )
+        write_summary(path, {"n": float("nan")})
     with pytest.raises(RunFolderError, match="cannot be written"):
-        missing = tmp_path / "missing" / "summary.json"
-        write_summary(missing, {}, wall_s=1.0, reached_target_at_s=None, reason="x", seed=4)
-    summary = read_summary(path)
-    assert summary is not None
-    assert (summary["n"], summary["reached_target_at_s"]) == (1, 0.5)
+        write_summary(tmp_path / "missing" / "summary.json", {})
+    assert read_summary(path) == {"n": 1, "dropped_steps": {"lag": 2}}
+    assert [each.name for each in tmp_path.iterdir()] == ["summary.json"]
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", ""])
@@ -173,3 +155,30 @@ def test_a_summary_that_is_no_object_is_refused(tmp_path: Path, content: str) ->
     path.write_text(content)
     with pytest.raises(RunFolderError, match=r"summary\.json"):
         read_summary(path)
+
+
+def test_the_tail_gives_each_line_once_and_waits_for_the_end_of_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"n": 1}\nno json\n[2]\n{"n": ')
+    tail = MetricsTail(path)
+    assert tail.read() == [{"n": 1}]
+    assert tail.read() == []
+    with path.open("a") as file:
+        file.write('3}\n{"n": 4}\n')
+    assert tail.read() == [{"n": 3}, {"n": 4}]
+
+
+def test_the_tail_of_a_long_file_begins_with_a_whole_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps({"n": 100 + n}) + "\n" for n in range(100)))
+    # every line has 11 bytes and an end; 40 bytes hold three of them and a bit
+    assert MetricsTail(path, first_bytes=40).read() == [{"n": 197}, {"n": 198}, {"n": 199}]
+
+
+def test_a_file_that_became_shorter_is_read_from_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"n": 1}\n{"n": 2}\n{"n": 3, "torn')
+    tail = MetricsTail(path)
+    assert tail.read() == [{"n": 1}, {"n": 2}]
+    path.write_text('{"n": 5}\n')
+    assert tail.read() == [{"n": 5}]

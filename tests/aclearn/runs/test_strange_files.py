@@ -127,9 +127,7 @@ _WRITES = {
     "generation.json.tmp": lambda path: claim_generation(RunFolder.open(path)),
     "metrics.jsonl": lambda path: MetricsWriter(path / "metrics.jsonl").close(),
     "tuner.jsonl": lambda path: MetricsWriter(path / "tuner.jsonl").close(),
-    "summary.json.tmp": lambda path: write_summary(
-        path / "summary.json", {}, wall_s=1.0, reached_target_at_s=None, reason="x", seed=1
-    ),
+    "summary.json.tmp": lambda path: write_summary(path / "summary.json", {}),
     "monitor_state.json.tmp": lambda path: write_atomically(path / "monitor_state.json", b"{}"),
     ".reserved.tmp": lambda path: RunFolder.open(path).reserve(),
     "checkpoints": lambda path: RunFolder.open(path, lock=lock_run).close(),

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from aclearn.config import RunConfig
-from aclearn.control import StopCondition
 from aclearn.runs import RunFolder
 from aclearn.runs.atomic_file import write_atomically
 from services.monitor.files import MonitorFiles
@@ -43,10 +41,7 @@ def test_the_summary_is_tried_again_for_a_moment_on_a_full_disk(
         if attempts is None:
             monkeypatch.setattr("services.monitor.files._SUMMARY_WITHIN_S", 0.05)
         monkeypatch.setattr("aclearn.runs.summary.write_atomically", refusing)
-        assert (
-            files.finish(view.line(1.0), view, StopCondition(RunConfig()), "over", seed=1)
-            is written
-        )
+        assert files.finish(view.line(1.0), view, reason="over", seed=1) is written
         assert attempts is None or len(tried) == attempts
         assert folder.summary_path.exists() is written
         if written:

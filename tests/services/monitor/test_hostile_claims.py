@@ -183,4 +183,4 @@ def test_what_a_predecessor_left_ends_no_successor(tmp_path, line, state, caplog
     assert made["episodes"] == (3 if line["time_s"] == 7.0 else 0)
     assert files.write_line(made, view) == []
     assert json.loads(folder.metrics_path.read_text().splitlines()[-1]) == made
-    files.finish(made, view, StopCondition(RunConfig()), "x", seed=1)
+    files.finish(made, view, reason="x", seed=1)
