@@ -67,7 +67,7 @@ class GymnasiumReference:
         self._fields = fields
 
     def step(self, state: Fields, actions: Arrays) -> ReferenceStep:
-        """One environment after another in float64."""
+        """Step one environment after another, in float64."""
         rows = np.stack([state[name] for name in self._fields], 1).astype(np.float64)
         after, seen, rewards, terminated = [], [], [], []
         env = self._env

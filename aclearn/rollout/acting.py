@@ -44,7 +44,7 @@ class ActInput(NamedTuple):
     epsilon: NDArray[np.float32] | None = None
 
     def rows(self, rows: NDArray[np.intp]) -> ActInput:
-        """Those of some of the environments."""
+        """The input of some of the environments."""
         return ActInput(
             {name: leaf[rows] for name, leaf in self.observations.items()},
             tuple(each[rows] for each in self.state),

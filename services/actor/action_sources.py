@@ -36,7 +36,11 @@ class ActionSource(Protocol):
         """
 
     def hold_original(self, wanted: bool) -> None:
-        """Start or stop holding the uncompressed policy beside the current rung's."""
+        """Start or stop holding the uncompressed policy beside the current rung's.
+
+        No effect where there is one policy.
+        """
+        return
 
     def take(self, group: int, timeout_s: float) -> ActionBatch | None:
         """The actions of the group's last request; None if there are none within `timeout_s`."""
@@ -45,7 +49,8 @@ class ActionSource(Protocol):
         """For the actor's heartbeat."""
 
     def close(self) -> None:
-        """Cancel all requests."""
+        """Cancel requests that wait, if any do."""
+        return
 
 
 class LocalActions(ActionSource):
@@ -127,7 +132,3 @@ class LocalActions(ActionSource):
 
     def _clients(self) -> list[PolicyClient]:
         return [self._client, *([self._original] if self._original else [])]
-
-    @override
-    def close(self) -> None:
-        pass  # nothing to cancel

@@ -83,10 +83,6 @@ class PredictorClient(ActionSource):
             self._client.ask(group, asked)
 
     @override
-    def hold_original(self, wanted: bool) -> None:
-        pass  # a predictor has one policy
-
-    @override
     def take(self, group: int, timeout_s: float) -> ActionBatch | None:
         if group not in self._replies:
             with self._meter.waiting("actions"):
