@@ -129,13 +129,6 @@ def test_an_event_is_written_at_once_on_one_line_without_escape_codes() -> None:
         assert stream.getvalue().splitlines()[1] == "event: actor-0 died:  [31mTraceback [0m"
 
 
-def test_a_mean_of_few_episodes_says_of_how_many() -> None:
-    stream = io.StringIO()
-    with _plain(stream) as console:
-        console.update(_LINE | {"episodes_in_mean": 37}, [])
-    assert " return=12.34 mean_of=37 env_steps=" in stream.getvalue()
-
-
 def test_the_first_line_of_a_run_needs_no_figures() -> None:
     stream = io.StringIO()
     with _plain(stream) as console:

@@ -78,16 +78,6 @@ def test_a_trainer_that_was_started_again_is_measured_when_it_learns_again() -> 
     assert min(rates) == pytest.approx(850.0)
 
 
-def test_counts_under_which_nothing_is_counted_after_a_restart_are_given_up() -> None:
-    run = Run(hill((1, 1)))
-    run.until("kept")
-    run.go_on(3.0)
-    run.counter, run.rate = 0.0, lambda counts: 0.0
-    given_up = run.until("given up")
-    assert given_up.kept == {"predictors": 1, "trainers": 1} != given_up.counts
-    assert given_up.reason == "nothing was counted for 30 s; reverted"
-
-
 def test_a_rejected_trial_does_not_become_the_baseline() -> None:
     """GA3C's first defect: the next trial would win against the rejected one's rate."""
     rates = {(1, 1): 1000.0, (2, 1): 500.0, (1, 2): 700.0}

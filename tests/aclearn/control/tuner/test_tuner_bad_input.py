@@ -148,30 +148,32 @@ def test_a_clock_that_jumps_discards_the_window_and_measures_again(jump_s: float
     assert run.tuner.kept == ONE
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"counter": 0.0}, "the trainer was started again"),
+        ({"incarnation": "u"}, "the trainer was started again"),
+        ({"deaths": 1}, "a role died and was started again"),
+        ({"running": {"predictors": 4, "trainers": 1}}, "the counts changed while they were"),
+    ],
+)
+def test_what_breaks_a_window_discards_it(change: dict, words: str) -> None:
+    run = _in_a_trial(hill((1, 1)))
+    run.go_on(3.0)
+    vars(run).update(change)
+    [discarded] = run.sample()
+    assert (discarded.verdict, discarded.rate) == ("discarded", None)
+    assert discarded.reason.startswith(words)
+    run.running = None
+    run.go_on(300.0)
+    assert min(d.rate for d in run.decisions if d.rate is not None) == pytest.approx(850.0)
+
+
 @pytest.mark.parametrize(("gap_s", "breaks"), [(5.0, False), (5.5, True)])
 def test_a_gap_up_to_half_a_window_is_part_of_it(gap_s: float, breaks: bool) -> None:
     run = _in_a_trial(lambda counts: 1000.0)
     run.go_on(4.0)
     assert [d.verdict for d in run.sample(gap_s)] == (["discarded"] if breaks else [])
-
-
-def test_a_counter_that_falls_discards_the_window() -> None:
-    run = _in_a_trial(hill((1, 1)))
-    run.go_on(5.0)
-    run.counter = 0.0
-    [discarded] = run.sample()
-    assert discarded.verdict == "discarded"
-    assert "started again" in discarded.reason
-    assert min(d.rate for d in run.decisions if d.rate is not None) > 0.0
-
-
-def test_counts_that_change_in_a_window_discard_it() -> None:
-    run = Run(hill())
-    run.go_on(6.0)
-    run.running = {"predictors": 4, "trainers": 1}
-    [discarded] = run.sample()
-    assert discarded.verdict == "discarded"
-    assert "changed" in discarded.reason
 
 
 def test_a_run_too_short_for_a_window_decides_nothing() -> None:
