@@ -73,12 +73,10 @@ class Artifact:
         chain: id of the chain, e.g. "prune=0.5>int8>onnx"; "none" is the uncompressed policy.
         original: digest of the uncompressed architecture.
         tensors: by the names of `graph.tensors()`.
-        probe_observations: leaf → `[N, *shape]`.
         probe_parameters: `[N, P]` float32, the compressor's outputs for them.
         fidelity: to the original, with `min_action_prob`; measured at `fidelity.version`, since not
             every version is compared.
         latency_ms: milliseconds per call by batch size, one thread, on the compressor's machine.
-        min_action_prob: least probability of every allowed action.
     """
 
     at: PolicyVersion

@@ -149,7 +149,6 @@ class CompressorChain:
         """The artifact of this version.
 
         Args:
-            policy: uncompressed, with its value.
             context: the same one for every version: it holds the links' state.
 
         Raises:

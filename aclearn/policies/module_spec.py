@@ -20,10 +20,8 @@ class ModuleSpec:
     """A torch module that `policy.architecture: module:Class` names.
 
     Attributes:
-        name: `module:Class`.
         arguments: keyword arguments of its constructor, as JSON.
         parameters: P, the numbers of the distribution of actions.
-        critic: "v" or "q", as `policy.critic`.
         tensors: name and shape of each parameter, in its own order.
         onnx: its graph without weights, float32 leaves → parameters `[N, P]`, as `packed`; empty if
             its weights cannot be swapped, so that each version is exported.

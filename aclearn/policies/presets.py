@@ -64,9 +64,7 @@ def build_architecture(
     Args:
         observation: leaves of shape `(C, H, W)` or `(D,)`.
         actions: of the policy; a number means this many discrete actions.
-        hidden: widths of the dense layers between the (flattened) input and the heads.
         activation: one of `ACTIVATIONS`, after every convolution and hidden layer.
-        separate_value: the critic has its own hidden layers.
         sections: residual ones, applied in order after the convolutions.
         critic: "v", one value of a state, "q", one of each action, "q_values" or "dueling", the
             policy's parameters being these values, of one head or of two, "action", a Q(x, a) of

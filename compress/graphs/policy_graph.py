@@ -47,13 +47,11 @@ class PolicyGraph:
     """The computation of a policy: observations → the distribution's parameters.
 
     Attributes:
-        architecture: widths, kernels, observations and actions.
         ranks: factored layers as (name, rank), in order of names: W ≈ up · down.
         scale_folded: images that products read are not divided; the weights contain the factor.
         precision: of the stored tensors; int8 also computes in int8.
         per_channel: int8 weights have one scale per output channel, not one per tensor.
         reduced_range: int8 weights use 7 bits, for CPUs whose multiply-add saturates.
-        runtime: executes the graph.
         static: a link has made a static graph of it; no further link can change it.
     """
 

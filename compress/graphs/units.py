@@ -14,7 +14,6 @@ from compress.graphs.policy_graph import PolicyGraph, Tensors
 
 Units = Mapping[str, NDArray[np.intp]]
 
-
 #: Kinds that compute each unit of their input by itself.
 _UNITWISE = ("scale", "normalise", "max_pool", "flatten", *ACTIVATIONS)
 

@@ -85,10 +85,9 @@ class LowRank(ConfiguredLink[LowRankSettings]):
     @property
     def id(self) -> str:
         """E.g. "low_rank=64", "low_rank=0.9-convolutions", "low_rank=64-hidden.0"."""
-        main = f"low_rank={self._rank if self._share is None else f'{self._share:g}'}"
         marks = sorted(self.settings.layers) if self.settings.layers is not None else []
         marks += ["convolutions"] * self.settings.convolutions
-        return "-".join([main, *marks])
+        return "-".join([f"low_rank={self.settings.rank:g}", *marks])
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The graph with factored layers.

@@ -28,14 +28,12 @@ from compress.settings import ConfiguredLink
 
 @dataclass
 class _Choice:
-    """State between versions.
+    """State between versions; ages are in versions.
 
     Attributes:
-        graph: digest of the graph it belongs to.
-        kept: the kept units of each layer.
-        age: versions since they were chosen.
+        graph: its digest.
+        kept: units by layer.
         changes: `reconstruction` for these units; None before there are observations.
-        changes_age: versions since then.
         seen: number of observations drawn last; 0 before the first draw.
         looks: number of draws.
     """

@@ -13,6 +13,7 @@ from compress.graphs.units import sources, unit_counts
 from compress.policy import Policy
 
 Scores = dict[str, NDArray[np.float64]]
+Activations = Mapping[str, NDArray[np.floating[Any]]]
 
 
 def magnitudes(policy: Policy) -> Scores:
@@ -60,9 +61,6 @@ def influences(policy: Policy, given: Activations, *, compensated: bool) -> Scor
 def most_important(scores: NDArray[np.float64], count: int) -> NDArray[np.intp]:
     """Ascending indices of the `count` largest scores; of equal ones the first."""
     return np.sort(np.argsort(-scores, kind="stable")[:count])
-
-
-Activations = Mapping[str, NDArray[np.floating[Any]]]
 
 
 def activations(policy: Policy, observations: Observations) -> dict[str, NDArray[np.float32]]:

@@ -21,7 +21,6 @@ class Widths:
         per_layer: other shares for layers by name or by kind, 0 ≤ share < 1. A layer of the value's
             own tower follows its counterpart.
         ranked: units of all layers without a share of their own are ranked together.
-        round_to: widths are rounded up to multiples of this (`kept_width`).
     """
 
     sparsity: float

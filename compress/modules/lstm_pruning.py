@@ -107,7 +107,8 @@ def importance(library: Any) -> Any:
                     "prune_out_channels"
                 ):
                     norms = unit_norms(dependency.layer)[item.idxs]
-                    own.append(torch.zeros_like(norms).index_add(0, _index(item.root_idxs), norms))
+                    roots = torch.tensor(item.root_idxs, dtype=torch.long)
+                    own.append(torch.zeros_like(norms).index_add(0, roots, norms))
             if not own:
                 return others
             mean = torch.stack([each / each.mean() for each in own]).mean(0)
@@ -120,10 +121,6 @@ def _others(count: int, removed: list[int]) -> Tensor:
     stays = torch.ones(count, dtype=torch.bool)
     stays[removed] = False
     return stays.nonzero().squeeze(1)
-
-
-def _index(numbers: list[int]) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.long)
 
 
 def _of(lstm: nn.LSTM, name: str) -> Tensor:

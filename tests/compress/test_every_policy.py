@@ -16,6 +16,7 @@ from compress.export import export_onnx, run_onnx
 from compress.graphs.int8_reference import integer_parameters
 from compress.policy import random_observations
 from compress.runtimes.torch_runtime import TorchRuntime
+from tests.support.architectures import parts_of
 from tests.support.layer_walk import outputs
 from tests.support.random_policies import some_tensors
 
@@ -123,6 +124,8 @@ def test_every_version_acts_like_its_graph_and_measures_its_distance(name, chain
         graph, runtime = artifact.graph, ArtifactRuntime(architecture)
         assert (graph, artifact.chain, artifact.at) == (planned, links.id, policy.at)
         assert list(artifact.tensors) == list(planned.tensors())
+        if "preset" in chain:
+            assert parts_of(graph.architecture).hidden == (8,)
         assert artifact.original == architecture.digest()
         assert artifact.bytes == sum(tensor.nbytes for tensor in artifact.tensors.values())
         assert artifact.digest == artifact.computed_digest()

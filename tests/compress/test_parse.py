@@ -25,10 +25,11 @@ INT8 = "int8" if has_vnni() else "int8-7bit"
         ([{"quantize": {"precision": "int8", "reduced_range": True}}], "int8-7bit"),
         ([{"int8": {"per_channel": True, "reduced_range": True}}], "int8-channels-7bit"),
         ([{"int8": None}], INT8),
-        ([{"fp16": {}}], "fp16"),
+        ([{"fp16": {"per_channel": True, "reduced_range": True}}], "fp16"),
         (["quantize"], INT8),
         (["distill", {"distill": "accerl-net1"}], "distill>distill=accerl-net1"),
         ([{"distill": {"student": "accerl-net2", "steps": 8}}], "distill=accerl-net2"),
+        ([{"distill": {"student": "mlp", "hidden": [32, 16]}}], "distill=mlp-32-16"),
     ],
 )
 def test_items_become_links_in_their_order(items, name) -> None:

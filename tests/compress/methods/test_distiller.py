@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aclearn.policies import ResidualSection, describe_architecture
-from aclearn.types import ObservationSpec, PolicyVersion
+from aclearn.policies import ResidualSection
+from aclearn.types import PolicyVersion
 from compress import (
     ONNX,
     ChainError,
@@ -16,11 +16,10 @@ from compress import (
     NeedsObservations,
     Policy,
     PolicyGraph,
-    parse_chain,
 )
 from compress.errors import DeadStudent, DivergedTraining
 from compress.methods.distiller import Distiller
-from tests.support.architectures import altered, parts_of
+from tests.support.architectures import altered
 from tests.support.contexts import context_of
 from tests.support.distillation import distance, kl_by_loops, pruned, silenced, smaller
 from tests.support.random_policies import apply, reference
@@ -177,26 +176,6 @@ def test_a_teacher_whose_values_move_as_a_whole_is_followed_at_once(small) -> No
         idle, Policy.of(small.images, moved, PolicyVersion(0, 3)), context_of(observations)
     )
     assert abs(result.tensors["value.bias"]) < 1.0
-
-
-@pytest.mark.parametrize(
-    ("item", "name", "widths"),
-    [
-        ("distill", "distill", (512,)),
-        ({"distill": {"student": "accerl-net2"}}, "distill=accerl-net2", (128,)),
-        (
-            {"distill": {"student": "accerl-net2", "hidden": [32, 16]}},
-            "distill=accerl-net2-32-16",
-            (32, 16),
-        ),
-    ],
-)
-def test_chains_name_students_by_their_presets(item, name, widths) -> None:
-    images = ObservationSpec.plain((4, 84, 84), "uint8")
-    policy = describe_architecture("nature", observation=images, actions=6)
-    chain = parse_chain([item, "onnx"])
-    assert chain.id == f"{name}>onnx"
-    assert parts_of(chain.plan(policy).architecture).hidden == widths
 
 
 def overflowing(policy):

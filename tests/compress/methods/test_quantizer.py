@@ -255,12 +255,3 @@ def test_numbers_that_are_not_finite_are_not_hidden_by_rounding(
     # and the failed version leaves no trace
     result = apply(link, small.policy(small.images), context)
     check_tensors(result.graph, result.tensors)
-
-
-def test_ids_say_what_changes_the_arithmetic() -> None:
-    full = {"reduced_range": False}
-    assert Quantizer(**full).id == "int8"
-    assert Quantizer(per_channel=True, **full).id == "int8-channels"
-    assert Quantizer(per_channel=True, reduced_range=True).id == "int8-channels-7bit"
-    assert Quantizer("FP16", per_channel=True, reduced_range=True).id == "fp16"
-    assert Quantizer().id == ("int8" if has_vnni() else "int8-7bit")
