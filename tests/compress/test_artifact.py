@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aclearn.distributions import distribution_of
-from aclearn.rollout import PolicySnapshot, act
+from aclearn.rollout import ActInput, PolicySnapshot, act
 from aclearn.types import OBSERVATION, ActionSpec, PolicyVersion
 from compress import (
     ONNX,
@@ -289,7 +289,8 @@ def test_actors_act_with_the_least_probability_of_their_artifact(small) -> None:
     artifact = make_artifact(small, min_action_prob=0.2)
     executable = runtime.load(artifact)  # the probe is compared without it
     acting = PolicySnapshot(executable, artifact.at, artifact.chain, artifact.min_action_prob)
-    choice = act(acting, _SOME, {OBSERVATION: observations}, (), np.random.default_rng(0))
+    given = ActInput({OBSERVATION: observations}, ())
+    choice = act(acting, _SOME, given, np.random.default_rng(0))
     p = np.exp(parameters_of(runtime.load(make_artifact(small)), observations).astype(np.float64))
     p = 0.4 * p / p.sum(axis=1, keepdims=True) + 0.2  # of three actions
     np.testing.assert_allclose(np.exp(choice.parameters), p, rtol=1e-4)
