@@ -9,6 +9,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     Strict,
     ValidationError,
     model_validator,
@@ -25,6 +26,10 @@ def _whole(value: Any) -> Any:
 
 #: A whole number; 1e7 is one, 1.5, "3" and true are not.
 Whole = Annotated[int, Strict(), BeforeValidator(_whole)]
+
+
+#: Name of a device in torch.
+Device = Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")]
 
 
 class Group(BaseModel):

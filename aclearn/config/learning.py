@@ -8,15 +8,14 @@ from typing import Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from aclearn.config._fields import Group, Whole
+from aclearn.config._fields import Device, Group, Whole
 
 
 class TrainerConfig(Group):
     """The trainer: its device, its queue, and how much it learns from one update."""
 
-    device: str = Field(
+    device: Device = Field(
         default="auto",
-        pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
         description="device of the trainer: auto (a GPU if there is one), cpu, cuda or cuda:N",
     )
     amp: Literal["auto", "off", "bf16"] = Field(

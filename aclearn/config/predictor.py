@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from aclearn.config._fields import Group, Whole
+from aclearn.config._fields import Device, Group, Whole
 
 
 class PredictorConfig(Group):
@@ -42,9 +42,8 @@ class PredictorConfig(Group):
         "torch in fp32, or torch in bf16 where the device has it; a GPU "
         "needs torch or torch-amp",
     )
-    device: str = Field(
+    device: Device = Field(
         default="auto",
-        pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
         description="device of a torch runtime: auto (a GPU if there is one), cpu, cuda or cuda:N",
     )
     threads: Whole = Field(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from aclearn.config._fields import Group, Whole
+from aclearn.config._fields import Device, Group, Whole
 from aclearn.config._yaml import inline_yaml
 
 #: Our resident environments → the environment of gymnasium with the same rules. Here since most
@@ -40,9 +40,8 @@ class ResidentConfig(Group):
         description=f"resident environment: {', '.join(RESIDENT_ENVS)}, or module:NAME of yours; "
         "null: the one of env.id. The policy is evaluated in env.id",
     )
-    device: str = Field(
+    device: Device = Field(
         default="auto",
-        pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
         description="device of environments and trainer: auto (a GPU if there is one), cpu, cuda "
         "or cuda:N",
     )

@@ -43,7 +43,7 @@ class Payload:
         """Name → value; raises `ValueError` for values beyond the bounds."""
         kind: Any = type(self)
         try:
-            return record_rule(kind).dump(self)  # type: ignore[no-any-return]
+            return record_rule(kind)(self)  # type: ignore[no-any-return]
         except ValueError as error:
             raise ValueError(f"{self!r:.200}: {error}") from None
 
@@ -55,7 +55,7 @@ class Payload:
     def of(cls, values: Mapping[str, Any]) -> Self:
         """The payload with these values; raises `ValueError` if they are not within the schema."""
         kind: Any = cls
-        return record_rule(kind).load(values)  # type: ignore[no-any-return]
+        return record_rule(kind)(values)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

@@ -14,22 +14,3 @@ from aclearn.launch.role_process import describe_exit
 from aclearn.launch.role_status import RoleStatus, State
 from aclearn.launch.signals import Interrupted, StopFlag, install_stop_signals, raise_on_ctrl_c
 from aclearn.launch.supervisor import Supervisor
-
-__all__ = [
-    "EXIT_GIVE_UP",
-    "PARENT_PID_VARIABLE",
-    "RESTARTS_VARIABLE",
-    "Interrupted",
-    "RoleCommand",
-    "RoleStatus",
-    "State",
-    "StopFlag",
-    "Supervisor",
-    "allow_many_connections",
-    "describe_exit",
-    "die_with_parent",
-    "install_stop_signals",
-    "lower_priority",
-    "parent_is_alive",
-    "raise_on_ctrl_c",
-]

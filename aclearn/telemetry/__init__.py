@@ -14,21 +14,3 @@ from aclearn.telemetry.wait_meter import (
     WaitMeter,
     shares,
 )
-
-__all__ = [
-    "OTHER_WORKERS",
-    "TOTAL",
-    "WAITING_FOR",
-    "WORKING",
-    "ActiveClock",
-    "BusyShare",
-    "CounterRate",
-    "SlidingRate",
-    "ThreadMeters",
-    "WaitMeter",
-    "add_up",
-    "measure_here",
-    "part",
-    "shares",
-    "waiting",
-]

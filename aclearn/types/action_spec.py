@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from aclearn.types.bounds import LARGEST_ACTION
 from aclearn.types.nested import Path, at, nested
@@ -28,6 +28,8 @@ class ActionPart:
         starts: the environment's value of each first choice.
         low, high: bounds of each number of a Box, infinite if there is none.
     """
+
+    __pydantic_config__: ClassVar = ConfigDict(ser_json_inf_nan="strings")
 
     path: Path = ()
     shape: tuple[int, ...] = ()
@@ -86,12 +88,9 @@ class ActionSpec:
     squash: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for strict JSON, whose numbers are finite: a missing bound is None."""
-        parts = [
-            {**asdict(part), "low": _finite(part.low), "high": _finite(part.high)}
-            for part in self.parts
-        ]
-        return {"kind": self.kind, "parts": parts, "squash": self.squash}
+        """Plain data for strict JSON, whose numbers are finite: a missing bound is a text."""
+        data: dict[str, Any] = json.loads(_plain().dump_json(self))
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ActionSpec:
@@ -100,18 +99,7 @@ class ActionSpec:
         Raises:
             ValueError: it describes none.
         """
-        try:
-            parts = [
-                {
-                    **part,
-                    "low": [-math.inf if bound is None else bound for bound in part["low"]],
-                    "high": [math.inf if bound is None else bound for bound in part["high"]],
-                }
-                for part in data["parts"]
-            ]
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"no description of actions: {error!r}") from error
-        return TypeAdapter(ActionSpec).validate_python({**data, "parts": parts})
+        return _plain().validate_python(data)
 
     @classmethod
     def discrete(cls, count: int, start: int = 0) -> Self:
@@ -261,5 +249,6 @@ class ActionSpec:
         return [nested({part.path: action}) for action in taken] if part.path else taken
 
 
-def _finite(bounds: Sequence[float]) -> list[float | None]:
-    return [bound if math.isfinite(bound) else None for bound in bounds]
+@cache
+def _plain() -> TypeAdapter[ActionSpec]:
+    return TypeAdapter(ActionSpec)

@@ -1,7 +1,13 @@
-"""Rules for fields of a message: dtypes and dimensions, least values, sizes."""
+"""Rules for fields of a message: values and sizes of plain ones, dtypes and dimensions of arrays.
+
+A rule of a plain field returns its value, with NumPy's scalars as Python's, or raises `ValueError`.
+The error names types and limits but never the value, which may be huge, deeply nested or private.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -9,29 +15,84 @@ from numpy.typing import NDArray
 
 
 class IntRule(NamedTuple):
-    """The least and the largest value that an int field accepts."""
+    """An int from `low` to `high`."""
 
-    low: int
+    low: int = -(2**63)
     high: int = 2**63 - 1
+
+    def __call__(self, value: Any) -> int:
+        """The int; one of NumPy's is converted."""
+        if isinstance(value, np.integer):
+            value = int(value)
+        if type(value) is not int:
+            raise _unexpected("an int", value)
+        if not self.low <= value <= self.high:
+            raise ValueError(f"expected an int from {self.low} to {self.high}, got one outside")
+        return value
 
 
 class FloatRule(NamedTuple):
-    """The least and the largest value that a float field accepts."""
+    """A finite float from `low` to `high`."""
 
-    low: float
-    high: float
+    low: float = -math.inf
+    high: float = math.inf
+
+    def __call__(self, value: Any) -> float:
+        """The float; whole numbers and NumPy's are converted."""
+        if type(value) not in (float, int) and not isinstance(value, np.integer | np.floating):
+            raise _unexpected("a float", value)
+        number = float(value)
+        if not math.isfinite(number):
+            raise ValueError("expected a finite float, got NaN or infinity")
+        if not self.low <= number <= self.high:
+            raise ValueError(f"expected a float from {self.low:g} to {self.high:g}, got another")
+        return number
+
+
+class BoolRule(NamedTuple):
+    """True or False."""
+
+    def __call__(self, value: Any) -> bool:
+        """The flag; one of NumPy's is converted."""
+        if not isinstance(value, bool | np.bool_):
+            raise _unexpected("a bool", value)
+        return bool(value)
 
 
 class TextRule(NamedTuple):
-    """The most UTF-8 bytes that a text field accepts; line breaks are allowed."""
+    """A text of at most `max_bytes` in UTF-8; one line of printable characters, or any."""
 
     max_bytes: int
+    printable: bool = False
+
+    def __call__(self, value: Any) -> str:
+        """The text."""
+        if type(value) is not str:
+            raise _unexpected("a str", value)
+        # The first comparison bounds the cost of the second one.
+        if len(value) > self.max_bytes or len(value.encode()) > self.max_bytes:
+            raise ValueError(f"expected at most {self.max_bytes} bytes of text, got more")
+        if self.printable and not value.isprintable():
+            raise ValueError("expected one line of printable text, got control characters")
+        return value
 
 
 class NameRule(NamedTuple):
-    """The most characters that a name accepts: a letter or digit, then also `_`, `.` and `-`."""
+    """A name of at most `most` characters: a letter or digit, then also `_`, `.` and `-`."""
 
     most: int
+
+    def __call__(self, value: Any) -> str:
+        """The name."""
+        if type(value) is not str or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", value, re.ASCII):
+            raise ValueError("expected a name of letters, digits and _.-, from a letter or digit")
+        if len(value) > self.most:
+            raise ValueError(f"expected a name of at most {self.most} characters, got more")
+        return value
+
+
+def _unexpected(expected: str, value: Any) -> ValueError:
+    return ValueError(f"expected {expected}, got {type(value).__name__}")
 
 
 class ArrayRule(NamedTuple):

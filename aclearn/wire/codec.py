@@ -71,9 +71,9 @@ def encode(message: Message, *, run: str, incarnation: str, sequence: int) -> li
     fields = {}
     field_name = "header"
     try:
-        envelope = (SHORT_TEXT.dump(run), SHORT_TEXT.dump(incarnation), COUNT.dump(sequence))
+        envelope = (SHORT_TEXT(run), SHORT_TEXT(incarnation), COUNT(sequence))
         for field_name, rule in schema.fields.items():
-            fields[field_name] = rule.dump(getattr(message, field_name))
+            fields[field_name] = rule(getattr(message, field_name))
     except ValueError as exc:
         raise ValueError(f"{schema.kind}.{field_name}: {exc}") from exc
     entries: list[list[Any]] = []
@@ -112,7 +112,7 @@ def encode(message: Message, *, run: str, incarnation: str, sequence: int) -> li
 def _arrays_of(field: ArrayField, value: Any) -> list[tuple[list[str], Any]]:
     """The arrays of a field, each with its key, if the field has keys."""
     if field.form == "mapping":
-        return [([SHORT_TEXT.dump(key)], array) for key, array in value.items()]
+        return [([SHORT_TEXT(key)], array) for key, array in value.items()]
     if field.form == "tuple":
         return [([], array) for array in value]
     return [] if field.form == "optional" and value is None else [([], value)]
@@ -145,11 +145,11 @@ def decode(frames: Sequence[Part | zmq.Frame], *, array_bytes: int | None = None
     if type(fields) is not dict or fields.keys() != schema.fields.keys():
         raise WireError("wrong_fields", f"{kind} has exactly the fields {sorted(schema.fields)}")
     try:
-        run = SHORT_TEXT.load(header["run"])
-        incarnation = SHORT_TEXT.load(header["incarnation"])
-        sequence = COUNT.load(header["sequence"])
+        run = SHORT_TEXT(header["run"])
+        incarnation = SHORT_TEXT(header["incarnation"])
+        sequence = COUNT(header["sequence"])
         for field_name, rule in schema.fields.items():
-            fields[field_name] = rule.load(fields[field_name])
+            fields[field_name] = rule(fields[field_name])
     except ValueError as exc:
         raise WireError("bad_field", f"{kind}.{field_name}: {exc}") from exc
     entries = header["arrays"]
@@ -260,7 +260,7 @@ def _decode_entry(
         form = "[field, key, dtype, dims]" if keyed else "[field, dtype, dims]"
         raise WireError("bad_array", f"{where}: expected {form}")
     try:
-        key = SHORT_TEXT.load(entry[1]) if keyed else ""
+        key = SHORT_TEXT(entry[1]) if keyed else ""
     except ValueError as exc:
         raise WireError("bad_array", f"{where}: key: {exc}") from exc
     return key, decode_array(where, field, entry[-2], entry[-1], buffer_of(frame))

@@ -187,7 +187,7 @@ def test_numpy_scalars_ints_for_floats_and_counters_are_converted_by_the_sender(
         (Hello("r" * 1025, 0, "", 1, {}), "Hello.role: expected at most 1024 bytes"),
         (Hello("", 0, "", 1, {"a" * 1000 + str(i): "b" * 1000 for i in range(40)}), "header of"),
         (Hello("é" * 513, 0, "", 1, {}), "Hello.role: expected at most 1024 bytes"),
-        (Peers(1, [{"role": "actor"}]), "Peers.peers: expected a Peer, got dict"),
+        (Peers(1, [{"role": "actor"}]), "Peers.peers: expected a map with exactly"),
         (Peers(1, [Peer("actor", "a", 7, {})]), "Peers.peers: expected a str, got int"),
         (Heartbeat(gauges={"loss": float("nan")}), "gauges: expected a finite float"),
         (Heartbeat(gauges={"loss": True}), "gauges: expected a float, got bool"),

@@ -47,6 +47,8 @@ def test_each_field_missing_or_of_another_type_is_refused(kind, samples):
         for other in (None, True, 1, 1.5, "text", b"bytes", [[]], {"key": None}, {1: 1}):
             if type(other) is type(value) and not isinstance(other, (list, dict)):
                 continue
+            if (type(value), type(other)) == (float, int):  # converted
+                continue
             changed = with_header(frames, fields={**fields, name: other})
             assert outcome(changed) in {"bad_field", "bad_header"}, (name, other)
     assert outcome(with_header(frames, fields={**fields, SECRET: 1})) == "wrong_fields"
@@ -88,7 +90,7 @@ def test_a_header_with_one_lie_or_without_one_of_its_keys_is_refused_for_it(
     [
         ("episode_returns", [[None] * 8192, [1.0, "2"], [1.0, [2.0]]], "bad_field"),
         ("episode_returns", [[None] * 8193], "bad_header"),
-        ("gauges", [{"lag": float("nan")}, {"lag": float("inf")}, {"lag": 1}], "bad_field"),
+        ("gauges", [{"lag": float("nan")}, {"lag": float("inf")}, {"lag": True}], "bad_field"),
         ("gauges", [{"g" * 1025: 1.0}, {b"lag": 1.0}], "bad_field"),
         ("counters", [{"updates": each} for each in (-1, True, 1.0, 2**63)], "bad_field"),
         ("counters", [[["updates", 1]], {"a\tb": 1}, {"é" * 513: 1}], "bad_field"),
