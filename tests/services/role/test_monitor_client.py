@@ -309,7 +309,7 @@ def test_each_directive_is_obeyed_once_and_acknowledged_as_often_as_it_comes(rol
         (DirectiveMessage(9, "Explode", {}), "Explode: it is not obeyed here; expected one of St"),
         (DirectiveMessage(9, "E" * 1024, {"x": "y" * 40_000}), "E" * 64 + ": it is not obeyed"),
         (DirectiveMessage(9, "SetMix", {}), "SetMix: expected a map with exactly ['compressed_sh"),
-        (DirectiveMessage(9, "SetMix", {"compressed_share": 1}), "SetMix: expected a float, got"),
+        (DirectiveMessage(9, "SetMix", {"compressed_share": "1"}), "SetMix: expected a float, got"),
         (DirectiveMessage(9, "SetMix", {"compressed_share": 1.5}), "SetMix: expected a float from"),
         (SetMix(0.75).message(9), "SetMix: no such mix"),
     ],
