@@ -35,10 +35,7 @@ def test_every_indicator_is_in_the_lines_and_each_name_is_known(tmp_path: Path, 
         compressor={"chain": ["int8", "onnx"], "every_s": 0.125, "fidelity_every": 1},
         monitor={"indicators": [{_TOY: {"least": 15.0}}], "return_window_s": 4.0},
     )
-    try:
-        run.run()
-    finally:
-        run.close()
+    run.run()
     divergence = "behaviour_kl" if recorded else "behaviour_kl_estimate"
     expected = _OF_THE_COMPRESSOR | _OF_THE_TRAINER | _OF_EPISODES | {divergence, "best_streak"}
     # the last ones come after the compressor has left

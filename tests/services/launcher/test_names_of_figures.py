@@ -60,10 +60,7 @@ def test_figures_of_any_name_reach_every_sink_and_stop_no_resume(
         },
     }
     run = WholeRun(folder, run={"max_updates": 4}, **settings)
-    try:
-        assert run.run()["reason"] == "max_updates"
-    finally:
-        run.close()
+    assert run.run()["reason"] == "max_updates"
     readers: tuple[Callable[[Path], Mapping[str, Any]], ...] = (_file, _tensorboard, _wandb)
     for read in readers:
         found = read(folder / "r")
@@ -78,10 +75,7 @@ def test_figures_of_any_name_reach_every_sink_and_stop_no_resume(
     begun_s = int(time.time())
     wait_for(lambda: int(time.time()) > begun_s, "the next second")
     resumed = WholeRun(folder, resume=True, run={"max_updates": 6}, **settings)
-    try:
-        assert resumed.run()["updates"] == 6
-    finally:
-        resumed.close()
+    assert resumed.run()["updates"] == 6
     _check_wandb(folder / "r", resumed.lines())
 
 

@@ -30,12 +30,9 @@ def test_a_sink_gets_each_line_decision_and_the_summary_and_a_broken_one_is_told
         return [json.loads(line) for line in (tmp_path / "r" / file).read_text().splitlines()]
 
     run = WholeRun(tmp_path, run=decided | {"max_updates": 40}, **settings)
-    try:
-        run.run_until(lambda: len(run.lines()) > 2, "there are lines")
-        notes = run.monitor.state.status()["notes"]
-        summary = run.run()
-    finally:
-        run.close()
+    run.run_until(lambda: len(run.lines()) > 2, "there are lines")
+    notes = run.monitor.state.status()["notes"]
+    summary = run.run()
     assert any("Stubborn fails in write: RuntimeError: no write" in note for note in notes)
     calls = told()
     assert calls[0] == ["open", {"run": "r", "resumed": False, "env": "CartPole-v1"}]
@@ -47,20 +44,14 @@ def test_a_sink_gets_each_line_decision_and_the_summary_and_a_broken_one_is_told
     assert run.lines()[-1]["monitor_sink_dropped"] == 0
 
     again = WholeRun(tmp_path, resume=True, run=decided | {"max_updates": 42}, **settings)
-    try:
-        again.run()
-    finally:
-        again.close()
+    again.run()
     assert told()[len(calls)] == ["open", calls[0][1] | {"resumed": True}]
 
 
 def test_a_sink_that_raises_at_the_end_is_told_with_the_end(tmp_path: Path) -> None:
     sinks = [{f"{_TOY}:Stubborn": {"raises": ["close"]}}]
     run = WholeRun(tmp_path, run={"max_updates": 4}, metrics={"sinks": sinks})
-    try:
-        summary = run.run()
-    finally:
-        run.close()
+    summary = run.run()
     failed = f"metrics sink {_TOY}:Stubborn fails in close: SystemExit: no close"
     assert (summary["sink_error"], summary["monitor_sink_failures"]) == (failed, 1.0)
     assert summary["reason"] == "max_updates"

@@ -21,28 +21,22 @@ from tests.support.whole_run import WholeRun
 def test_all_that_belongs_to_the_policy_comes_along_but_no_counters(tmp_path: Path) -> None:
     normalised = {"policy": {"normalise_observations": True}}
     first = WholeRun(tmp_path, run={"max_updates": 6}, **normalised)
-    try:
-        first.run()
-    finally:
-        first.close()
+    first.run()
     learned = first.checkpoint().tensors
     begins = {"name": "s", "max_updates": 4, "init_from": str(tmp_path / "r")}
     second = WholeRun(tmp_path, run=begins, **normalised)
     second.path = tmp_path / "s"
-    try:
-        start = second.checkpoint()  # before it publishes anything
-        assert start.state["counters"]["updates"] == 0
-        assert start.state["account"]["learned_steps"] == 0
-        taken = [n for n in learned if n.startswith(("weights/", "optimiser/", "normaliser/"))]
-        assert len(taken) > 20 and learned["optimiser/policy.bias/step"] == 6
-        for name in taken:
-            np.testing.assert_array_equal(start.tensors[name], learned[name], err_msg=name)
-        size, others = learned["totals"][:2], start.tensors["totals"][2:]
-        np.testing.assert_array_equal(start.tensors["totals"][:2], size)
-        assert (others == 0).all()  # of updates and learned steps
-        assert second.run()["updates"] == 4
-    finally:
-        second.close()
+    start = second.checkpoint()  # before it publishes anything
+    assert start.state["counters"]["updates"] == 0
+    assert start.state["account"]["learned_steps"] == 0
+    taken = [n for n in learned if n.startswith(("weights/", "optimiser/", "normaliser/"))]
+    assert len(taken) > 20 and learned["optimiser/policy.bias/step"] == 6
+    for name in taken:
+        np.testing.assert_array_equal(start.tensors[name], learned[name], err_msg=name)
+    size, others = learned["totals"][:2], start.tensors["totals"][2:]
+    np.testing.assert_array_equal(start.tensors["totals"][:2], size)
+    assert (others == 0).all()  # of updates and learned steps
+    assert second.run()["updates"] == 4
     config = config_from_yaml((tmp_path / "s" / "config.yaml").read_text())
     other = config.model_copy(update={"policy": config.policy.model_copy(update={"hidden": (9,)})})
     spec = load_policy(tmp_path / "s").spec
@@ -64,10 +58,7 @@ def test_what_may_harm_the_policy_is_told_and_a_worse_result_too(
 ) -> None:
     falls = {"learning_rate": 1e-3, "schedule": "linear", "schedule_steps": 100}
     first = WholeRun(tmp_path, run={"max_updates": 6}, optimiser=falls)
-    try:
-        first.run()
-    finally:
-        first.close()
+    first.run()
     learned = first.checkpoint()
     last = 1e-3 * (1 - learned.state["account"]["learned_steps"] / 100)
     assert 0.0 < last < 1e-3 / 3
