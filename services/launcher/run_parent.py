@@ -74,9 +74,7 @@ class RunParent:
         self.newest_line: Mapping[str, Any] = {}
         #: Roles that exited with status 0 → number of status requests by then.
         self._ended: dict[str, int] = {}
-        #: Names of our processes, past and present; the monitor may list one that has left.
-        self._own: set[str] = set()
-        #: Their names and process ids, including restarted ones.
+        #: Names and process ids of ours, past and present; the monitor may list one that has left.
         self._own_pids: set[tuple[str, int | None]] = set()
         #: Foreign processes with names of ours that the console has shown.
         self._strangers: deque[tuple[str, int]] = deque(maxlen=128)
@@ -248,10 +246,10 @@ class RunParent:
 
     def _joined(self) -> list[dict[str, Any]]:
         """Roles that the monitor knows and this process did not start."""
-        self._own |= {role.name for role in self._supervisor.roles()}
+        own = {name for name, _ in self._own_pids}
         return [
             {"role": name.rpartition("-")[0], "name": name, "state": "joined"}
-            for name in sorted((self._members or frozenset()) - self._own)
+            for name in sorted((self._members or frozenset()) - own)
         ]
 
     def _adjust_actors(self, wanted: int | None) -> None:

@@ -57,6 +57,7 @@ print(tested.artifact.chain, time.process_time() - began)
 """
 
 
+@pytest.mark.nightly
 def test_the_first_compression_of_observations_takes_no_time_for_loading_modules() -> None:
     command = [sys.executable, "-c", _FIRST_COMPARISON]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)

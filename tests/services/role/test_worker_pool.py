@@ -223,45 +223,6 @@ def test_a_pool_that_is_closed_stays_so(pool, job, tools) -> None:
     assert (pool.size, living()) == (0, set())
 
 
-def test_without_threads_workers_take_turns_in_order_and_fail_and_change_as_threads_do() -> None:
-    turns: list[str] = []
-    made, broken = itertools.count(), [False]
-
-    def make():
-        name = f"worker {next(made)}"
-
-        def step(meter) -> bool:
-            assert threading.current_thread() is threading.main_thread()
-            with meter.waiting("turns"):
-                turns.append(name)
-            if broken[0]:
-                raise ValueError("broken on purpose")
-            return True
-
-        return step
-
-    pool = WorkerPool(make, name="test", inline=True)
-    pool.resize(3)
-    assert (pool.size, pool.running, turns) == (3, 0, [])
-    for _ in range(2):
-        pool.step()
-    assert turns == ["worker 0", "worker 1", "worker 2"] * 2
-    pool.resize(1)
-    assert (pool.size, pool.running) == (1, 3)  # two have yet to look
-    pool.step()
-    assert (turns[6:], pool.running) == (["worker 0"], 1)
-    assert pool.waits()["turns"] > 0
-    broken[0] = True
-    for _ in range(MOST_FAILURES - 1):
-        pool.step()
-    with pytest.raises(RuntimeError, match="3 steps of test workers in a row failed"):
-        pool.step()
-    assert turns[7:] == ["worker 0", "worker 3", "worker 4"]  # each failure made a new one
-    assert (pool.failures, pool.running) == (MOST_FAILURES, 0)
-    assert living() == set()
-    assert pool.close(0.0)
-
-
 def test_a_negative_count_is_refused(pool) -> None:
     with pytest.raises(ValueError, match="at least 0, got -1"):
         pool.resize(-1)
