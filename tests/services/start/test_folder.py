@@ -175,12 +175,6 @@ def test_a_role_waits_for_the_one_that_is_making_the_folder(tmp_path, monkeypatc
     assert 100.0 < maker.now < 105.0
 
 
-def test_what_the_other_one_makes_must_be_the_same_run(tmp_path, monkeypatch) -> None:
-    _race(monkeypatch, _Maker(_config(tmp_path, env={"id": "Acrobot-v1"}), looks=1))
-    with pytest.raises(ConfigError, match=r"env\.id is 'Acrobot-v1' there, 'CartPole-v1' here"):
-        role_folder(_config(tmp_path), "monitor")
-
-
 def test_a_folder_that_stays_empty_is_refused_after_five_seconds(tmp_path, monkeypatch) -> None:
     maker = _Maker(_config(tmp_path), looks=float("inf"))
     _race(monkeypatch, maker)
