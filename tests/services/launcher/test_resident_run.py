@@ -17,12 +17,10 @@ from aclearn.errors import AclearnError, ConfigError
 from aclearn.learning import StopCheck
 from aclearn.runs import read_metrics
 from compress import ChainError
-from services.api import export, load, open_run
 from services.evaluator.evaluate import evaluate
 from services.policy.factory import acting_chain, architecture_of
 from services.role import torch_checks
 from services.trainer.build import make_trainer
-from tests.support.cli import aclearn
 from tests.support.whole_run import WholeRun
 
 resident = pytest.importorskip("aclearn.resident")
@@ -62,18 +60,6 @@ def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one(loss: str, tmp_path
     # and it is evaluated in gymnasium's own environment
     result = evaluate(whole.path, episodes=20)
     assert 8.0 < result.mean < 60.0
-
-
-def test_what_was_learned_resident_is_used_as_of_any_run(tmp_path: Path) -> None:
-    whole = WholeRun(tmp_path, **_RESIDENT, run={"max_updates": 40, "metrics_every_s": 0.5})
-    whole.run()
-    run = open_run(whole.path)
-    assert run.evaluate(episodes=2).mean >= 8.0
-    assert load(run).act(np.zeros(4, np.float32)) in (0, 1)
-    assert export(run, tmp_path / "p.onnx").fidelity.kl_max < 1e-5
-    aclearn("plot", whole.path, "--out", tmp_path / "p.png")
-    told = aclearn("compress", whole.path, "--chain", "prune=0.5,onnx", "--episodes", "1")
-    assert (tmp_path / "p.png").exists() and "prune=0.5>onnx" in told
 
 
 def test_a_run_of_actors_is_continued_by_resident_environments(tmp_path: Path) -> None:
