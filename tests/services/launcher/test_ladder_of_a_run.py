@@ -1,4 +1,4 @@
-"""Whole runs in this process whose rung and mix a plug-in sets, with faults on the way."""
+"""Whole runs in this process whose rung and mix a plug-in or a strategy sets, with faults."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ from typing import Any
 
 import pytest
 
-from aclearn.types import Unroll
+from aclearn.types import Unroll, is_compressed
 from aclearn.wire import decode
 from services.roles import COMPRESSOR, MONITOR
 from tests.support.metrics_lines import check_line, check_lines
-from tests.support.toys import toy_plugin
+from tests.support.toys import faulty_link, toy_plugin
 from tests.support.whole_run import WholeRun
 
+#: Nats: the whole policies differ by 1e-16, and by 1e-4 where the weights of one are multiplied.
+_EPSILON = 1e-5
+_BACK_AFTER_S = 3.0
+_THRESHOLD = {"epsilon": _EPSILON, "dwell_s": 2.0, "back_after_s": _BACK_AFTER_S}
 _CHAINS = ["prune=0.5>onnx", "onnx", "fuse>onnx"]
 
 
 class LadderRun(WholeRun):
-    """A run with three rungs and the rung and share that its file says.
+    """A run with three rungs, whose rung and share its file says or a strategy decides.
+
+    The first link of a strategy's run has a fault while the file `fault` is there.
 
     Attributes:
         acts: actor → the chains of its newest unroll.
@@ -29,20 +35,26 @@ class LadderRun(WholeRun):
         played: policy → episodes.
     """
 
-    def __init__(self, folder: Path, **actors: Any) -> None:
-        self.file = folder / "said.json"
+    def __init__(self, folder: Path, *strategies: Any, **actors: Any) -> None:
+        self.file, self.fault = folder / "said.json", folder / "fault"
         self.acts: dict[str, set[str]] = {}
         self._sent_at: dict[str, int] = {}
         self.longest_pause = 0
         self.steps: Counter[str] = Counter()
         self.played: Counter[str] = Counter()
         plugin = {f"{toy_plugin.__name__}:SetsRung": {"file": str(self.file)}}
+        faulty = {f"{faulty_link.__name__}:TimesThree": {"file": str(self.fault)}}
+        first = [faulty if strategies else {"prune": 0.5}, "onnx"]
         super().__init__(
             folder,
             run={"deterministic": False, "max_updates": 100_000},
             actors={"processes": 2, "envs_per_group": 4, "unroll_length": 4, **actors},
-            compressor={"ladder": [[{"prune": 0.5}, "onnx"], ["onnx"], []], "every_s": 0.125},
-            monitor={"heartbeat_every_s": 1 / 16, "plugins": [plugin]},
+            compressor={"ladder": [first, ["onnx"], []], "every_s": 0.125, "fidelity_every": 8},
+            monitor={
+                "heartbeat_every_s": 1 / 16,
+                "plugins": [] if strategies else [plugin],
+                "strategies": strategies,
+            },
         )
 
     def say(self, **said: float) -> None:
@@ -54,6 +66,20 @@ class LadderRun(WholeRun):
             lambda: len(self.acts) == 2 and all(acts == {chain} for acts in self.acts.values()),
             f"all actors act with {chain}",
         )
+
+    def compressed(self) -> set[bool]:
+        """Whether the newest unrolls of the actors are by a compressed policy."""
+        return {any(map(is_compressed, chains)) for chains in self.acts.values()}
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """The decisions on disk."""
+        return [json.loads(x) for x in (self.path / "strategies.jsonl").read_text().splitlines()]
+
+    def seconds(self, seconds: float) -> None:
+        """Rounds until so much time has passed."""
+        end = self.clock() + seconds
+        while self.clock() < end:
+            assert self.round()
 
     def _observe(self, sender: str, receiver: str, frames: list[bytes]) -> None:
         super()._observe(sender, receiver, frames)
@@ -72,8 +98,8 @@ class LadderRun(WholeRun):
 def start(tmp_path: Path):
     runs: list[LadderRun] = []
 
-    def start(**actors: Any) -> LadderRun:
-        runs.append(LadderRun(tmp_path, **actors))
+    def start(*strategies: Any, **actors: Any) -> LadderRun:
+        runs.append(LadderRun(tmp_path, *strategies, **actors))
         return runs[-1]
 
     yield start
@@ -169,3 +195,50 @@ def test_actors_play_two_policies_by_unroll_and_by_episode(start) -> None:
     assert share == pytest.approx(0.375, abs=0.1)
     assert run.refused == {}
     end(run)
+
+
+def test_a_fault_is_noticed_and_when_it_is_gone_the_actors_return(start) -> None:
+    run = start({"threshold": _THRESHOLD})
+    run.seconds(6.0)
+    assert run.decisions() == [] and run.compressed() == {True}
+    run.fault.touch()
+    began = run.clock()
+    run.run_until(lambda: run.compressed() == {False}, "all actors are faithful")
+    assert run.clock() - began < 30.0
+    [noticed] = run.decisions()
+    assert noticed["rung"] == 1 and noticed["cause"]["compressor_kl_max"] > _EPSILON
+    assert began < noticed["time_s"] <= run.clock()
+    run.run_until(lambda: len(run.decisions()) == 3, "a trial has failed")
+    assert [each["rung"] for each in run.decisions()] == [1, 0, 1]
+    assert run.decisions()[-1]["state"] == {"wait_s": 2 * _BACK_AFTER_S, "failed": 0}
+    run.fault.unlink()
+    run.run_until(lambda: run.decisions()[-1]["state"]["failed"] == -1, "a trial was passed")
+    assert run.decisions()[-1]["rung"] == 0
+    run.seconds(2.0)
+    assert run.compressed() == {True}
+    line = run.lines()[-1]
+    assert line["strategy_rung"] == line["compressor_rung"] == 0.0
+    assert line["monitor_plugin_failures"] == 0.0
+    events = b"".join(file.read_bytes() for file in run.path.glob("events.*"))
+    # TensorBoard shows the decisions as texts, and the rung as a curve
+    assert events.count(b"strategy/threshold") == len(run.decisions())
+    assert b"strategy/rung" in events
+
+
+def test_a_monitor_killed_in_mid_decision_comes_back_to_the_same_rung(start) -> None:
+    run = start({"threshold": _THRESHOLD})
+    run.seconds(4.0)
+    run.fault.touch()
+    run.faults.drop("SetChain", nth=1, sender="monitor-0")
+    run.run_until(run.decisions, "the decision is on disk")
+    [noticed] = run.decisions()
+    run.kill("monitor-0")
+    for _ in range(32):
+        run.round()
+    assert run.compressed() == {True}  # the directive was lost with the monitor
+    run.fault.unlink()  # the next monitor could not repeat this decision
+    run.start(MONITOR)
+    run.run_until(lambda: run.compressed() == {False}, "all actors are faithful")
+    assert run.decisions() == [noticed]
+    run.run_until(lambda: run.compressed() == {True}, "the actors return")
+    assert run.decisions()[1]["rung"] == 0
