@@ -7,14 +7,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import zmq
 
 from aclearn.config import Config, load_config
 from aclearn.errors import ConfigError
 from aclearn.launch import StopFlag
+from aclearn.wire import bind_router, decode
 from services.container import container
 from services.role.health import FAILED, HealthReport
 from services.roles import ROLES
 from services.start.folder import role_folder
+from tests.support.monitor import Monitor
 
 _CONFIG = "env: {id: CartPole-v1}\npolicy: {architecture: mlp}\n"
 
@@ -53,6 +56,22 @@ def test_a_role_without_use_is_named_with_the_key_and_lock_step_is_refused(load)
     assert container.nothing_to_do(ROLES["compressor"], used) is None
     with pytest.raises(ConfigError, match="docker-compose run --rm --no-deps trainer train"):
         container.nothing_to_do(ROLES["actor"], load("run.deterministic=true"))
+
+
+def test_a_container_that_gives_up_ends_the_run_as_its_supervisor(load, tools) -> None:
+    monitor = Monitor(tools)
+    with zmq.Context() as context:
+        router, address = bind_router(context, "tcp")
+        try:
+            container._end_run(load("network.keys_dir=null"), address, "no restart is left")
+            for _ in range(2):
+                assert router.poll(5000)
+                _, *frames = router.recv_multipart()
+                envelope = decode(frames)
+                monitor.take(envelope.incarnation, envelope.message)
+        finally:
+            router.close(linger=0)
+    assert monitor.state.reason == "no restart is left"
 
 
 def test_the_folder_of_another_run_makes_way_until_that_run_has_learned_something(load) -> None:
