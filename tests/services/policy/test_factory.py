@@ -123,9 +123,8 @@ def test_an_actor_computes_on_its_processor_whatever_gpu_there_is(
         Seeds(run=1, generation=0),
         None,  # the monitor, of a predictor's client
         tools.flat,
+        replace(tools.flat_unrolls, most_rows=12),
         WaitMeter(),
-        parameters=0,
-        max_batch=12,
     )
     assert asked == {"kind": "torch", "threads": 1, "device": "cpu", "max_batch": 12}
 
