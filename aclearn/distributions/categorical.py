@@ -75,13 +75,10 @@ class Categorical:
         return result
 
     def log_prob(self, parameters: Floats, actions: NDArray[np.integer]) -> Floats:
-        """Log softmax(logits)[actions], `[B]` float32.
-
-        Rounding errors above 0 are cut off, since a trainer would reject them.
-        """
+        """Log softmax(logits)[actions], `[B]` float32; never above 0, since each term is not."""
         shifted, log_total = _shifted(parameters)
         taken = shifted[np.arange(len(actions)), actions]
-        result: Floats = np.minimum(taken - log_total, 0.0)
+        result: Floats = taken - log_total
         return result
 
     def entropy(self, parameters: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
