@@ -5,32 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from pydantic import Field, GetCoreSchemaHandler
-from pydantic_core import CoreSchema
+from pydantic import Field
 from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
 from aclearn.config._named import Named
 
 
-class Links(Named):
+class _Links:
     """The links of a chain, of which the package `compress` makes what they say."""
 
-    @override
     def words(self) -> str:
-        return f"list of {self}, each alone or as `name: setting`"
-
-    @override
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return handler(source)
+        return f"list of {Named('compress:LINKS')}, each alone or as `name: setting`"
 
 
 class CompressorConfig(Group):
     """The processes that compress the acting policy; none without a chain or a ladder."""
 
-    chain: Annotated[list[Any], Links("compress:LINKS")] = Field(
+    chain: Annotated[list[Any], _Links()] = Field(
         default_factory=list,
         description="links that compress the policy for actors, in order, such as prune: 0.5; "
         "int8, fp16 and bf16 stand for those settings of quantize; ends with its runtime, onnx or "

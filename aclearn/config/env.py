@@ -146,6 +146,12 @@ class EnvConfig(Group):
         """Whether the emulator's own vector environment plays this id."""
         return self.id.startswith("ALE/")
 
+    @property
+    def mask_part(self) -> str | None:
+        """Name of the part of observations that is the action mask; None: none is."""
+        start, _, part = (self.action_mask or "").partition(".")
+        return part if start == "observation" else None
+
     @override
     def contradictions(self, config: Any) -> Iterator[str]:
         if self.id.startswith("resident:"):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,10 +18,13 @@ from aclearn.envs import contract
 from aclearn.envs.contract import ContractError
 from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
 from aclearn.envs.env_advice import Seen, advice_on_actions, advice_on_numbers, same
-from aclearn.envs.observation_layout import ObservationLayout, ObservationOptions
+from aclearn.envs.observation_layout import ObservationLayout
 from aclearn.envs.spaces import mask_row, read_actions
 from aclearn.errors import words_of
 from aclearn.extensions import users_line
+
+if TYPE_CHECKING:
+    from aclearn.config import EnvConfig
 
 _SEED = 7
 #: Steps with the same seed and actions that are compared.
@@ -51,9 +54,8 @@ class EnvReport:
 
 def check_env(
     make: Callable[[], Any],
+    config: EnvConfig,
     *,
-    options: ObservationOptions | None = None,
-    masked_by_info: bool = False,
     steps: int = 1000,
     seconds: float = 5.0,
     step_timeout_s: float = 30.0,
@@ -64,12 +66,12 @@ def check_env(
         EnvironmentFailure: its spaces are not supported.
     """
     report, deadline, made = EnvReport(), StepDeadline(step_timeout_s), list[_Trial]()
-    options, said = options or ObservationOptions(), set[tuple[str, str, str]]()
+    said = set[tuple[str, str, str]]()
     try:
         for _ in range(2):
             with _within("make", deadline, report):
                 env = make()
-            made.append(_Trial(env, report, deadline, options, masked_by_info, said))
+            made.append(_Trial(env, report, deadline, config, said))
         made[0].play(steps, seconds)
         _compare_seeds(*made)
     except _Ended:
@@ -101,18 +103,17 @@ class _Trial:
         env: Any,
         report: EnvReport,
         deadline: StepDeadline,
-        options: ObservationOptions,
-        masked_by_info: bool,
+        config: EnvConfig,
         said: set[tuple[str, str, str]],
     ) -> None:
         self.env, self._report, self._deadline = env, report, deadline
-        self._layout = ObservationLayout(env.observation_space, "", num_envs=1, options=options)
+        self._layout = ObservationLayout(env.observation_space, "", config, num_envs=1)
         self._action = read_actions(env.action_space, "")
-        self._masked_by_info = masked_by_info
-        self._masked = masked_by_info or options.mask is not None
+        self._masked_by_info = config.action_mask == "info"
+        self._masked = config.action_mask is not None
         self._mask: Any = None
         self._said = said
-        self._seen = Seen(env.observation_space, bool(self._masked_by_info))
+        self._seen = Seen(env.observation_space, self._masked_by_info)
         self.rng = np.random.default_rng(_SEED)
         self._raised = 0
 

@@ -7,7 +7,6 @@ import pkgutil
 from typing import TYPE_CHECKING
 
 from aclearn.envs.lookup import maker
-from aclearn.envs.observation_layout import ObservationOptions
 from aclearn.envs.parallel_vector_env import ParallelVectorEnv, is_parallel
 from aclearn.envs.restarting import RestartingEnvs
 from aclearn.envs.sync_vector_env import SyncVectorEnv
@@ -69,20 +68,7 @@ def make_vector_env(
         max_faults=max_faults,
     )
     kind = ParallelVectorEnv if is_parallel(group.envs[0]) else SyncVectorEnv
-    return kind(
-        group,
-        options=options_of(env),
-        squash=env.squash_actions,
-        masked_by_info=env.action_mask == "info",
-    )
-
-
-def options_of(env: EnvConfig) -> ObservationOptions:
-    """The settings of observations in a configuration."""
-    mask = None
-    if env.action_mask is not None and env.action_mask != "info":
-        mask = env.action_mask.removeprefix("observation.")
-    return ObservationOptions(env.frame_stack, env.channels, tuple(env.ignore), mask)
+    return kind(group, env)
 
 
 def read_spec(env: EnvConfig, *, timeout_s: float = 30.0) -> EnvSpec:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from gymnasium import spaces
@@ -24,6 +24,9 @@ from aclearn.types import (
 )
 from aclearn.types.nested import Path, at
 
+if TYPE_CHECKING:
+    from aclearn.config import EnvConfig
+
 #: Most leaves: a message has room for 256 arrays, and an unroll up to three for each leaf.
 _MOST_LEAVES = 64
 #: Longest name of a leaf: a message's header has room for `_MOST_LEAVES` of them.
@@ -37,21 +40,6 @@ _TAKEN = re.compile(
 )
 
 _LEAF_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-
-
-@dataclass(frozen=True)
-class ObservationOptions:
-    """Settings of an environment's observations.
-
-    Attributes:
-        channels: the axis of an image's channels; None: by the lengths of the axes.
-        ignore: leaves of a Dict or Tuple, or parts of it, that the policy does not see.
-    """
-
-    frame_stack: int = 1
-    channels: Literal["first", "last"] | None = None
-    ignore: tuple[str, ...] = ()
-    mask: str | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +70,7 @@ class ObservationLayout:
     """Fills one batch of observations, leaf → [B, *shape], after another.
 
     Args:
+        env: its frame_stack, channels, ignore and action_mask.
         space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these, nested. A Box
             of uint8 with two or three axes is an image, any other is flat.
 
@@ -92,11 +81,9 @@ class ObservationLayout:
         EnvironmentFailure: observations that are not supported, or options that do not fit them.
     """
 
-    def __init__(
-        self, space: Any, name: str, *, num_envs: int, options: ObservationOptions
-    ) -> None:
-        self._name, self._num_envs, self._options = name, num_envs, options
-        self._hidden = {*options.ignore, *([] if options.mask is None else [options.mask])}
+    def __init__(self, space: Any, name: str, env: EnvConfig, *, num_envs: int) -> None:
+        self._name, self._num_envs, self._env = name, num_envs, env
+        self._hidden = {*env.ignore, *filter(None, (env.mask_part,))}
         self._space, self._paths = space, dict[str, Path]()
         self._parts: list[ObservationPart] = []
         self._leaves: list[LeafLayout] = []
@@ -109,7 +96,7 @@ class ObservationLayout:
             )
         self._check_leaves()
         self.spec = ObservationSpec({leaf.name: leaf.leaf for leaf in self._leaves})
-        mask = None if options.mask is None else self._paths[options.mask]
+        mask = None if env.mask_part is None else self._paths[env.mask_part]
         self.form = ObservationForm(tuple(self._parts), mask)
 
     def begin(self) -> dict[str, NDArray[Any]]:
@@ -153,7 +140,7 @@ class ObservationLayout:
 
     def mask_of(self, observation: Any) -> Any:
         """The mask in an observation of the space."""
-        return at(observation, self._paths[self._options.mask or ""])
+        return at(observation, self._paths[self._env.mask_part or ""])
 
     def out_of_range(self) -> dict[int, ContractError]:
         """Each environment with a number in the batch that no run can learn from → the error."""
@@ -167,7 +154,7 @@ class ObservationLayout:
         if space is self._space or space == self._space:
             return
         try:
-            other = ObservationLayout(space, self._name, num_envs=1, options=self._options)
+            other = ObservationLayout(space, self._name, self._env, num_envs=1)
         except EnvironmentFailure as error:
             raise ContractError("observation_space", str(error)) from error
         if _without_bounds(other.spec) != _without_bounds(self.spec):
@@ -215,7 +202,7 @@ class ObservationLayout:
                 f"{f'; set env.ignore: [{where}]' if where else ''}"
             )
         name = f"{where}_" if _TAKEN.fullmatch(where) else where or OBSERVATION
-        part = _part(space, name, path, self._options)
+        part = _part(space, name, path, self._env)
         high = max(1, int(space.high.max())) if part.kind == "image" else LeafSpec.high
         self._parts.append(part)
         return layout_of(part, num_envs=self._num_envs, high=high)
@@ -223,7 +210,7 @@ class ObservationLayout:
     def _check_hidden(self) -> None:
         known = [name for name in self._paths if name]
         for unknown in sorted(self._hidden - {*known}):
-            key = "env.ignore" if unknown in self._options.ignore else "env.action_mask"
+            key = "env.ignore" if unknown in self._env.ignore else "env.action_mask"
             raise EnvironmentFailure(
                 f"environment {self._name}: {key} names {unknown!r}, which its observations lack"
                 f"{did_you_mean(unknown, known) or '.'} They have {', '.join(known) or 'no parts'}"
@@ -245,7 +232,7 @@ class ObservationLayout:
                 "supported; leave some out by env.ignore, or join them "
                 "(gymnasium.wrappers.FlattenObservation)"
             )
-        stack = self._options.frame_stack
+        stack = self._env.frame_stack
         if stack != 1 and not any(leaf.leaf.is_image for leaf in self._leaves):
             raise EnvironmentFailure(
                 f"{where}: env.frame_stack is {stack}, but only images (uint8 with 2 or 3 axes) "
@@ -253,7 +240,7 @@ class ObservationLayout:
             )
 
 
-def _part(space: Any, name: str, path: Path, options: ObservationOptions) -> ObservationPart:
+def _part(space: Any, name: str, path: Path, env: EnvConfig) -> ObservationPart:
     """The part of a space that becomes a leaf of this name."""
     if isinstance(space, spaces.Discrete):
         counts, starts = (int(space.n),), (int(space.start),)
@@ -268,8 +255,8 @@ def _part(space: Any, name: str, path: Path, options: ObservationOptions) -> Obs
         return ObservationPart(name, path, shape, dtype)
     channels: Literal["first", "last"] | None = None
     if len(shape) == 3:
-        channels = options.channels or channels_of(shape)
-    frames = options.frame_stack
+        channels = env.channels or channels_of(shape)
+    frames = env.frame_stack
     return ObservationPart(name, path, shape, dtype, "image", channels=channels, frames=frames)
 
 

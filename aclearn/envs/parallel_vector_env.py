@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from aclearn.envs.restarting import RestartingEnvs
 from aclearn.envs.sync_vector_env import SyncVectorEnv
 from aclearn.errors import EnvironmentFailure
 from aclearn.types.env_spec import Bools
+
+if TYPE_CHECKING:
+    from aclearn.config import EnvConfig
 
 
 def is_parallel(env: Any) -> bool:
@@ -41,8 +44,8 @@ class ParallelVectorEnv(SyncVectorEnv):
         EnvironmentFailure: also if the agents have different spaces.
     """
 
-    def __init__(self, group: RestartingEnvs, **options: Any) -> None:
-        super().__init__(group, **options)
+    def __init__(self, group: RestartingEnvs, env: EnvConfig) -> None:
+        super().__init__(group, env)
         #: Where an agent has an episode.
         self._playing = np.zeros(self.num_envs, np.bool_)
         #: The newest observation of each row: shown again while there is none.

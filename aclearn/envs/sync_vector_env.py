@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from aclearn.envs.contract import (
     step_result,
 )
 from aclearn.envs.deadline import ENVIRONMENT_FAULTS
-from aclearn.envs.observation_layout import ObservationLayout, ObservationOptions
+from aclearn.envs.observation_layout import ObservationLayout
 from aclearn.envs.restarting import RestartingEnvs
 from aclearn.envs.spaces import mask_row, read_actions
 from aclearn.envs.torch_defaults import ENVIRONMENTS
@@ -31,6 +31,9 @@ from aclearn.types import EnvSpec, EnvStep, ObservationSpec
 from aclearn.types.bounds import LARGEST_ACTION
 from aclearn.types.env_spec import Bools
 from aclearn.types.observation_spec import Observations
+
+if TYPE_CHECKING:
+    from aclearn.config import EnvConfig
 
 _LOGGER = logging.getLogger(__name__)
 #: Seconds of a step of the group after which the caller gets a moment for its heartbeat.
@@ -46,32 +49,18 @@ class SyncVectorEnv:
     step marks it as `faulted`. The time limit is that of each call of one environment. Environment
     e is seeded with seed + e at its first reset only.
 
-    Args:
-        options: of the observations; its `mask` says which actions are allowed.
-
     Raises:
         EnvironmentFailure: the environments' spaces are not supported; they are closed.
     """
 
-    def __init__(
-        self,
-        group: RestartingEnvs,
-        *,
-        options: ObservationOptions,
-        squash: bool,
-        masked_by_info: bool,
-    ) -> None:
+    def __init__(self, group: RestartingEnvs, env: EnvConfig) -> None:
         self._group, name = group, group.name
-        self._mask_from = "info['action_mask']"
-        if options.mask is not None:
-            self._mask_from = f"observation.{options.mask}"
-        masked = masked_by_info or options.mask is not None
-        self._masked_by_info = masked_by_info
+        self._mask_from, masked = env.action_mask, env.action_mask is not None
         try:
             observations, self._action_space, agents = self._spaces()
             B = self.num_envs = len(group.envs) * agents
-            action = read_actions(self._action_space, name, squash=squash)
-            self._layout = ObservationLayout(observations, name, num_envs=B, options=options)
+            action = read_actions(self._action_space, name, squash=env.squash_actions)
+            self._layout = ObservationLayout(observations, name, env, num_envs=B)
             if masked and not action.counts:
                 raise EnvironmentFailure(
                     f"environment {name}: env.action_mask is set, and its actions ({action}) have "
@@ -284,8 +273,10 @@ class SyncVectorEnv:
         """Write which actions are allowed after this observation, where there are masks."""
         if self.masks is None:
             return
-        given = info.get("action_mask") if self._masked_by_info else self._layout.mask_of(shown)
-        self.masks[b] = mask_row(given, self.spec.action, where=self._mask_from, terminal=terminal)
+        by_info = self._mask_from == "info"
+        given = info.get("action_mask") if by_info else self._layout.mask_of(shown)
+        where = "info['action_mask']" if by_info else str(self._mask_from)
+        self.masks[b] = mask_row(given, self.spec.action, where=where, terminal=terminal)
 
     def _begin_checked_episode(self, e: int, seed: int | None) -> None:
         """Begin an episode; a number out of range in its first observation is a fault."""

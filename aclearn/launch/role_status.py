@@ -18,7 +18,6 @@ EventKind = Literal["started", "restarted", "died", "killed", "done", "removed"]
 class Event:
     """An event of a role; `detail` is e.g. "exit status 3; restart 1 in 0.5 s"."""
 
-    role: str
     name: str
     kind: EventKind
     detail: str

@@ -292,7 +292,7 @@ class Supervisor:
 
     def _tell(self, slot: _Slot, kind: EventKind, detail: str) -> None:
         _LOGGER.info('event=role_%s name=%s detail="%s"', kind, slot.command.name, detail)
-        self._events.append(Event(slot.command.role, slot.command.name, kind, detail))
+        self._events.append(Event(slot.command.name, kind, detail))
 
     def _raise_failure(self) -> None:
         if self._failures:

@@ -90,13 +90,8 @@ class ObservationSpec(Mapping[str, LeafSpec]):
         return next(iter(self.leaves.values()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-able data, without the usual bounds; `from_dict` is its inverse."""
-        leaves = [{"name": name, **asdict(leaf)} for name, leaf in self.leaves.items()]
-        for leaf in leaves:
-            for key in ("high", "binary"):
-                if leaf[key] == getattr(LeafSpec, key):
-                    del leaf[key]
-        return {"leaves": leaves}
+        """Plain JSON-able data; `from_dict` is its inverse."""
+        return {"leaves": [{"name": name, **asdict(leaf)} for name, leaf in self.leaves.items()]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ObservationSpec:
@@ -105,13 +100,11 @@ class ObservationSpec(Mapping[str, LeafSpec]):
         Raises:
             ValueError, TypeError, KeyError: the data is invalid.
         """
-        leaves = [dict(leaf) for leaf in data["leaves"]]
-        return cls(
-            {
-                leaf.pop("name"): LeafSpec(**{**leaf, "shape": tuple(leaf["shape"])})
-                for leaf in leaves
-            }
-        )
+        leaves: dict[str, LeafSpec] = {}
+        for leaf in data["leaves"]:
+            values = {**leaf, "shape": tuple(leaf["shape"])}
+            leaves[values.pop("name")] = LeafSpec(**values)
+        return cls(leaves)
 
     def __eq__(self, other: object) -> bool:
         # the order counts

@@ -19,7 +19,6 @@ from aclearn.config import Config, config_from_yaml
 from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env, read_spec
 from aclearn.envs.env_check import EnvReport, check_env
-from aclearn.envs.factory import options_of
 from aclearn.envs.lookup import maker
 from aclearn.envs.sync_vector_env import SyncVectorEnv
 from aclearn.errors import EnvironmentFailure, words_of
@@ -173,8 +172,7 @@ def _checked(config: Config, env: VectorEnv) -> EnvReport:
     if type(env) is SyncVectorEnv:
         report = check_env(
             maker(config.env),
-            options=options_of(config.env),
-            masked_by_info=config.env.action_mask == "info",
+            config.env,
             seconds=_CHECK_S,
             step_timeout_s=config.actors.step_timeout_s,
         )

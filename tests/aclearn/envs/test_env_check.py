@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from aclearn.config import EnvConfig
 from aclearn.envs.env_check import check_env
 from aclearn.errors import EnvironmentFailure
 from tests.support import space_envs
+
+_PLAIN, _MASKED = EnvConfig(id="Maze"), EnvConfig(id="Maze", action_mask="info")
 
 
 class Good(gymnasium.Env):
@@ -33,7 +36,7 @@ class Good(gymnasium.Env):
 
 
 def test_an_environment_that_keeps_the_contract_has_nothing_to_mend() -> None:
-    report = check_env(Good, steps=105)
+    report = check_env(Good, _PLAIN, steps=105)
     assert (report.mend, report.advice) == ([], [])
     # 105 steps of ten each: ten have ended
     assert "10 episodes terminated, 0 were truncated, mean length 10" in report.fine
@@ -126,7 +129,7 @@ _COLOURS = spaces.Box(0, 255, (2, 2, 3), np.uint8)
     ],
 )
 def test_what_a_run_counts_as_faults_is_named_all_of_it(env: type[Good], said: list[str]) -> None:
-    report = check_env(env, steps=50, step_timeout_s=0.3)
+    report = check_env(env, _PLAIN, steps=50, step_timeout_s=0.3)
     found = report.mend
     # one verdict: advice is only on values that are no fault, such as missing ends
     assert not re.search("a run|API|reach", " ".join(report.advice)), report.advice
@@ -169,7 +172,7 @@ _LIST = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1.0, 1.0, (1,), np.float32
     ],
 )
 def test_what_a_run_takes_is_at_most_advice(env: type[Good], said: str) -> None:
-    report = check_env(env, steps=50)
+    report = check_env(env, _PLAIN, steps=50)
     assert report.mend == []
     assert any(re.search(said, sentence) for sentence in report.advice), report.advice
 
@@ -179,14 +182,14 @@ def test_a_list_for_a_tuple_is_the_same_observation() -> None:
         observation_space=_LIST,
         seen=lambda self: [int(self.np_random.integers(3)), np.float32(self.np_random.random(1))],
     )
-    report = check_env(env, steps=50)
+    report = check_env(env, _PLAIN, steps=50)
     assert "one seed gives one episode" in report.fine and not report.mend
 
 
 def test_masks_are_checked_and_allowed_actions_are_taken() -> None:
-    report = check_env(space_envs.Gates, masked_by_info=True, steps=50)
+    report = check_env(space_envs.Gates, _MASKED, steps=50)
     assert (report.mend, report.advice) == ([], [])
-    [found] = check_env(Good, masked_by_info=True, steps=50).mend[:1]
+    [found] = check_env(Good, _MASKED, steps=50).mend[:1]
     assert found == "reset: its action mask: missing; only a terminal step needs none"
 
 
@@ -216,4 +219,4 @@ def test_the_verdict_is_that_of_a_run(make_group, form: int) -> None:
         group.recv()
     except EnvironmentFailure:
         fails = True
-    assert bool(check_env(lambda: Chosen(form), steps=5).mend) == fails
+    assert bool(check_env(lambda: Chosen(form), _PLAIN, steps=5).mend) == fails

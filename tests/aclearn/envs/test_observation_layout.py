@@ -9,7 +9,7 @@ import pytest
 from aclearn.config import EnvConfig
 from aclearn.envs import read_spec
 from aclearn.envs.contract import ContractError
-from aclearn.envs.observation_layout import ObservationLayout, ObservationOptions
+from aclearn.envs.observation_layout import ObservationLayout
 from aclearn.envs.own_observations import OwnObservations
 from aclearn.errors import EnvironmentFailure
 from aclearn.types import LeafSpec
@@ -28,7 +28,7 @@ DEEP = spaces.Dict(
 
 
 def layout_of(space, **options) -> ObservationLayout:
-    return ObservationLayout(space, "Maze", num_envs=B, options=ObservationOptions(**options))
+    return ObservationLayout(space, "Maze", EnvConfig(id="Maze", **options), num_envs=B)
 
 
 def one_hot(index, count):
@@ -172,7 +172,7 @@ def test_a_changed_space_is_refused_and_one_with_other_bounds_is_not():
         (spaces.Dict({}), {}, "have nothing for the policy"),
         (spaces.Dict({"a": spaces.Discrete(2)}), {"ignore": ("a",)}, "nothing for the policy"),
         (DEEP, {"ignore": ("hand.2",)}, r"env\.ignore names 'hand\.2', .*hand\.0, hand\.1"),
-        (DEEP, {"mask": "swiches"}, "env.action_mask names 'swiches'.*switches"),
+        (DEEP, {"action_mask": "observation.swiches"}, "env.action_mask names 'swiches'.*switches"),
         (spaces.Box(0, 1, (0,)), {}, "has no numbers"),
         (spaces.Discrete(3), {"frame_stack": 2}, "only images .* Set env.frame_stack: 1"),
         (
@@ -209,9 +209,15 @@ def test_the_configuration_names_what_the_policy_does_not_see():
 def test_the_mask_may_be_a_part_of_what_is_ignored():
     inner = spaces.Dict({"mask": spaces.MultiBinary(2), "story": spaces.Text(4)})
     layout = layout_of(
-        spaces.Dict({"a": inner, "b": spaces.Discrete(2)}), ignore=("a",), mask="a.mask"
+        spaces.Dict({"a": inner, "b": spaces.Discrete(2)}),
+        ignore=("a",),
+        action_mask="observation.a.mask",
     )
     assert list(layout.spec) == ["b"]
     assert layout.mask_of({"a": {"mask": [1, 0], "story": "once"}, "b": 1}) == [1, 0]
     with pytest.raises(EnvironmentFailure, match=r"env\.action_mask names 'a\.msk'.*mean a\.mask"):
-        layout_of(spaces.Dict({"a": inner, "b": spaces.Discrete(2)}), ignore=("a",), mask="a.msk")
+        layout_of(
+            spaces.Dict({"a": inner, "b": spaces.Discrete(2)}),
+            ignore=("a",),
+            action_mask="observation.a.msk",
+        )

@@ -10,7 +10,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from aclearn.envs.observation_layout import ObservationLayout, ObservationOptions
+from aclearn.config import EnvConfig
+from aclearn.envs.observation_layout import ObservationLayout
 from aclearn.envs.own_observations import OwnObservations
 from aclearn.errors import ArgumentError
 from aclearn.types import ActionSpec, EnvSpec
@@ -42,7 +43,7 @@ _SPACES: dict[str, spaces.Space[Any]] = {
 
 def _made(space: spaces.Space[Any], **options: Any) -> tuple[ObservationLayout, OwnObservations]:
     """The environment's layout, and what is known of it after a checkpoint."""
-    layout = ObservationLayout(space, "Maze", num_envs=_B, options=ObservationOptions(**options))
+    layout = ObservationLayout(space, "Maze", EnvConfig(id="Maze", **options), num_envs=_B)
     spec = EnvSpec(layout.spec, ActionSpec.discrete(2), own_form=layout.form)
     # as a checkpoint has it: sorted, and tuples as lists
     data = json.loads(json.dumps(spec.of_environment(), sort_keys=True))
@@ -96,7 +97,7 @@ def test_parts_that_the_policy_does_not_see_may_be_there_or_not_and_a_mask_is_fo
             spaces.Dict({"mask": spaces.MultiBinary(2), "gate": spaces.Discrete(2)}),
         )
     )
-    _, own = _made(space, ignore=("0",), mask="2.mask")
+    _, own = _made(space, ignore=("0",), action_mask="observation.2.mask")
     whole = ("look", np.zeros(2, np.float32), {"mask": np.array([0, 1], np.int8), "gate": 1})
     leaves, mask, _ = own.read(whole)
     assert [*leaves] == ["1", "2.gate"] and mask.tolist() == [0, 1]

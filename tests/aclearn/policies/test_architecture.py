@@ -12,7 +12,8 @@ import pytest
 from gymnasium import spaces
 
 from aclearn.distributions import distribution_of
-from aclearn.envs.observation_layout import ObservationLayout, ObservationOptions
+from aclearn.config import EnvConfig
+from aclearn.envs.observation_layout import ObservationLayout
 from aclearn.errors import ConfigError
 from aclearn.policies import (
     Architecture,
@@ -209,7 +210,7 @@ def test_no_leaf_has_the_name_of_a_layer() -> None:
     for architecture in made:
         layers = {layer.name for layer in architecture.layers}
         space = spaces.Dict({name: spaces.Discrete(2) for name in layers})
-        layout = ObservationLayout(space, "Maze", num_envs=1, options=ObservationOptions())
+        layout = ObservationLayout(space, "Maze", EnvConfig(id="Maze"), num_envs=1)
         assert layers.isdisjoint(layout.spec)
 
 
