@@ -17,15 +17,19 @@ class LeafLayout(ABC):
 
     Args:
         dtype: to which its numbers are cast without a change.
+        batch: the first one, of zeros; an array of each environment's numbers in any shape.
     """
 
-    def __init__(self, name: str, shape: tuple[int, ...], dtype: Any, leaf: LeafSpec) -> None:
+    def __init__(
+        self, name: str, shape: tuple[int, ...], dtype: Any, leaf: LeafSpec, batch: NDArray[Any]
+    ) -> None:
         self.name, self.leaf = name, leaf
-        self._shape, self._dtype = shape, np.dtype(dtype)
+        self._shape, self._dtype, self._batch = shape, np.dtype(dtype), batch
 
-    @abstractmethod
     def begin(self) -> NDArray[Any]:
         """A fresh batch for the coming step."""
+        self._batch = np.zeros_like(self._batch)
+        return self._batch.reshape(len(self._batch), *self.leaf.shape)
 
     @abstractmethod
     def write(self, b: int, observation: Any) -> None:
@@ -58,15 +62,10 @@ class FlatLayout(LeafLayout):
         self, name: str, shape: tuple[int, ...], *, num_envs: int, binary: bool = False
     ) -> None:
         leaf = LeafSpec((int(np.prod(shape)),), "float32", binary=binary)
-        super().__init__(name, shape, np.float32, leaf)
-        self._batch = np.zeros((num_envs, *shape), np.float32)
+        batch = np.zeros((num_envs, *shape), np.float32)
+        super().__init__(name, shape, np.float32, leaf, batch)
         #: The newest observation of each environment as it was given, for messages.
         self._given: list[NDArray[Any]] = [np.zeros(shape)] * num_envs
-
-    def begin(self) -> NDArray[Any]:
-        """A fresh batch [B, D] float32."""
-        self._batch = np.zeros_like(self._batch)
-        return self._batch.reshape(len(self._batch), -1)
 
     def write(self, b: int, observation: Any) -> None:
         """Put an observation into row b."""
@@ -109,15 +108,10 @@ class OneHotLayout(LeafLayout):
         num_envs: int,
     ) -> None:
         leaf = LeafSpec((int(counts.sum()),), "float32", binary=True)
-        super().__init__(name, shape, np.int64, leaf)
+        batch = np.zeros((num_envs, *leaf.shape), np.float32)
+        super().__init__(name, shape, np.int64, leaf, batch)
         self._counts, self._starts = counts, starts
         self._offsets = np.cumsum(counts) - counts
-        self._batch = np.zeros((num_envs, *self.leaf.shape), np.float32)
-
-    def begin(self) -> NDArray[Any]:
-        """A fresh batch [B, D] float32."""
-        self._batch = np.zeros_like(self._batch)
-        return self._batch
 
     def write(self, b: int, observation: Any) -> None:
         """Put the choices into row b; also raises `ContractError` for one out of range."""
@@ -162,8 +156,8 @@ class ImageLayout(LeafLayout):
             self._axes = (2, 0, 1)
         self._channels = channels
         leaf = LeafSpec((frame_stack * channels, height, width), "uint8", frame_stack, high)
-        super().__init__(name, shape, np.uint8, leaf)
-        self._batch = np.zeros((num_envs, *leaf.shape), np.uint8)
+        batch = np.zeros((num_envs, *leaf.shape), np.uint8)
+        super().__init__(name, shape, np.uint8, leaf, batch)
 
     def begin(self) -> NDArray[Any]:
         """A fresh batch that already holds the older frames in their new places."""

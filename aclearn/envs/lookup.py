@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -31,13 +32,24 @@ def maker(env: EnvConfig) -> Callable[[], Any]:
     """
     module, _, target = env.id.rpartition(":")
     if module and all(part.isidentifier() for part in target.split(".")):
-        return _factory_maker(env.id, env.kwargs)
-    if module:
-        import_module(module, key=f"env.id {env.id!r}", error=EnvironmentFailure)
-    return _registered_maker(env.id, target, env.kwargs)
+        call = _factory(env.id)
+    else:
+        if module:
+            import_module(module, key=f"env.id {env.id!r}", error=EnvironmentFailure)
+        call = _registered(env.id, target)
+
+    def make() -> Any:
+        try:
+            return call(**env.kwargs)
+        except Exception as error:
+            if missing := install_hint(error):
+                raise EnvironmentFailure(f"env.id {env.id!r}: {missing}") from error
+            raise
+
+    return make
 
 
-def _registered_maker(env_id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
+def _registered(env_id: str, name: str) -> Callable[..., Any]:
     try:
         spec = copy.copy(gymnasium.spec(name))
     except gymnasium.error.Error as error:
@@ -57,15 +69,7 @@ def _registered_maker(env_id: str, name: str, kwargs: dict[str, Any]) -> Callabl
         ) from error
     # The two checking wrappers cost 2 µs a step; our loop makes the same checks.
     spec.order_enforce = False
-
-    def make() -> Any:
-        try:
-            return gymnasium.make(spec, disable_env_checker=True, **kwargs)
-        except Exception as error:
-            _tell_missing_extra(env_id, error)
-            raise
-
-    return make
+    return partial(gymnasium.make, spec, disable_env_checker=True)
 
 
 def _known_ids() -> list[str]:
@@ -79,7 +83,7 @@ def _known_ids() -> list[str]:
     ]
 
 
-def _factory_maker(env_id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
+def _factory(env_id: str) -> Callable[..., Any]:
     factory: Any = load_extension(env_id, key="env.id", error=EnvironmentFailure)
     if not callable(factory):
         raise EnvironmentFailure(
@@ -87,12 +91,8 @@ def _factory_maker(env_id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
             "a gymnasium.Env or a pettingzoo.ParallelEnv"
         )
 
-    def make() -> Any:
-        try:
-            made = factory(**kwargs)
-        except Exception as error:
-            _tell_missing_extra(env_id, error)
-            raise
+    def make(**kwargs: Any) -> Any:
+        made = factory(**kwargs)
         if not (isinstance(made, gymnasium.Env) or is_parallel(made)):
             raise EnvironmentFailure(
                 f"env.id {env_id!r}: the factory returned {kind_of(made)} "
@@ -102,9 +102,3 @@ def _factory_maker(env_id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
         return made
 
     return make
-
-
-def _tell_missing_extra(env_id: str, error: Exception) -> None:
-    """Raise `EnvironmentFailure` if an extra of ours would mend the error."""
-    if missing := install_hint(error):
-        raise EnvironmentFailure(f"env.id {env_id!r}: {missing}") from error

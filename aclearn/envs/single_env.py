@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from aclearn.envs.factory import make_vector_env
 from aclearn.envs.own_observations import OwnObservations
 from aclearn.envs.own_spaces import action_space
-from aclearn.envs.pictures import drawn
 from aclearn.envs.vector_env import VectorEnv
 from aclearn.errors import ArgumentError, EnvironmentFailure
 from aclearn.types import EnvStep
@@ -122,3 +121,23 @@ class SingleEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
     def _info(self) -> dict[str, Any]:
         masks = self._group.masks
         return {} if masks is None else {"action_mask": masks[0].copy()}
+
+
+def drawn(env: EnvConfig, mode: str = "rgb_array") -> EnvConfig:
+    """The configuration of the same environment with gymnasium's `render_mode`.
+
+    An Atari game shows the screens that the policy sees, so its mode is "rgb_array".
+
+    Raises:
+        ArgumentError: it cannot be drawn in this mode.
+    """
+    if env.id.startswith("resident:"):
+        raise ArgumentError(
+            f"environment {env.id}: resident environments have no pictures; name the environment "
+            "of gymnasium in env.id"
+        )
+    if not env.is_atari:
+        return env.model_copy(update={"kwargs": {**env.kwargs, "render_mode": mode}})
+    if mode != "rgb_array":
+        raise ArgumentError(f"render_mode: Atari games have rgb_array only, got {mode!r}")
+    return env

@@ -9,8 +9,9 @@ from aclearn.launch.role_command import (
     PARENT_PID_VARIABLE,
     RESTARTS_VARIABLE,
     RoleCommand,
+    RoleStatus,
+    State,
 )
 from aclearn.launch.role_process import describe_exit
-from aclearn.launch.role_status import RoleStatus, State
 from aclearn.launch.signals import Interrupted, StopFlag, install_stop_signals, raise_on_ctrl_c
 from aclearn.launch.supervisor import Supervisor

@@ -1,10 +1,11 @@
-"""The command of a role, and the meaning of its exit status."""
+"""The command of a role, the meaning of its exit status, its states and events."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 #: Environment variables of a child: the pid of its supervisor, and the number of its earlier
 #: starts.
@@ -44,3 +45,32 @@ class RoleCommand:
             PARENT_PID_VARIABLE: str(os.getpid()),
             RESTARTS_VARIABLE: str(restarts),
         }
+
+
+#: "ended": exited with status 0, before the caller has decided whether the run is over.
+State = Literal["new", "running", "waiting", "ended", "done", "failed", "leaving", "stopped"]
+
+
+#: "died": a restart follows or none is left; "killed": by `kill` or too slow to leave; "done":
+#: ended with the run.
+EventKind = Literal["started", "restarted", "died", "killed", "done", "removed"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event of a role; `detail` is e.g. "exit status 3; restart 1 in 0.5 s"."""
+
+    name: str
+    kind: EventKind
+    detail: str
+
+
+@dataclass(frozen=True)
+class RoleStatus:
+    """One row of the table of roles; `pid` is None while no process runs."""
+
+    role: str
+    name: str
+    state: State
+    restarts: int
+    pid: int | None

@@ -14,9 +14,15 @@ from typing import Literal
 from aclearn.errors import RoleFailure
 from aclearn.launch.log_tail import log_ending
 from aclearn.launch.restart_policy import RestartPolicy
-from aclearn.launch.role_command import EXIT_GIVE_UP, RoleCommand
+from aclearn.launch.role_command import (
+    EXIT_GIVE_UP,
+    Event,
+    EventKind,
+    RoleCommand,
+    RoleStatus,
+    State,
+)
 from aclearn.launch.role_process import REAP_WITHIN_S, RoleProcess, describe_exit, end_processes
-from aclearn.launch.role_status import Event, EventKind, RoleStatus, State
 
 _LOGGER = logging.getLogger(__name__)
 

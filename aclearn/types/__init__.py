@@ -12,7 +12,6 @@ from aclearn.types.architectures import (
     ResidualSection,
     refuse_recurrence,
 )
-from aclearn.types.chain_ids import is_compressed
 from aclearn.types.env_spec import EnvSpec, EnvStep
 from aclearn.types.episode_cohort import (
     MOST_COHORTS,
@@ -24,6 +23,6 @@ from aclearn.types.flat_parameters import Shapes, flat_size, split_flat
 from aclearn.types.observation_form import ObservationForm, ObservationPart
 from aclearn.types.observation_spec import OBSERVATION, LeafSpec, ObservationSpec
 from aclearn.types.policy_output import PolicyOutput, State, zeroed
-from aclearn.types.policy_version import DEFAULT_POLICY, PolicyId, PolicyVersion
+from aclearn.types.policy_version import DEFAULT_POLICY, PolicyId, PolicyVersion, is_compressed
 from aclearn.types.unroll import Unroll, UnrollSpec
 from aclearn.types.visited import Visited

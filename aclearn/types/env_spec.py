@@ -59,8 +59,8 @@ class EnvSpec:
         Raises:
             ValueError: the data is invalid.
         """
-        spaces = {"observation": observation.to_dict(), "action": action.to_dict()}
-        return cls.from_dict({**environment, **spaces})
+        spec = {**environment, "observation": observation, "action": action}
+        return TypeAdapter(cls).validate_python(spec)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> EnvSpec:
@@ -73,9 +73,7 @@ class EnvSpec:
             observation = ObservationSpec.from_dict(data["observation"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"no description of observations: {error!r}") from error
-        action = ActionSpec.from_dict(data["action"])
-        spec = {**data, "observation": observation, "action": action}
-        return TypeAdapter(cls).validate_python(spec)
+        return cls.of_policy(observation, ActionSpec.from_dict(data["action"]), data)
 
 
 @dataclass

@@ -90,8 +90,13 @@ class ObservationSpec(Mapping[str, LeafSpec]):
         return next(iter(self.leaves.values()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-able data; `from_dict` is its inverse."""
-        return {"leaves": [{"name": name, **asdict(leaf)} for name, leaf in self.leaves.items()]}
+        """Plain JSON-able data, without the usual bounds; `from_dict` is its inverse."""
+        leaves = [{"name": name, **asdict(leaf)} for name, leaf in self.leaves.items()]
+        for leaf in leaves:
+            for key in ("high", "binary"):
+                if leaf[key] == getattr(LeafSpec, key):
+                    del leaf[key]
+        return {"leaves": leaves}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ObservationSpec:
@@ -100,11 +105,13 @@ class ObservationSpec(Mapping[str, LeafSpec]):
         Raises:
             ValueError, TypeError, KeyError: the data is invalid.
         """
-        leaves: dict[str, LeafSpec] = {}
-        for leaf in data["leaves"]:
-            values = {**leaf, "shape": tuple(leaf["shape"])}
-            leaves[values.pop("name")] = LeafSpec(**values)
-        return cls(leaves)
+        leaves = [dict(leaf) for leaf in data["leaves"]]
+        return cls(
+            {
+                leaf.pop("name"): LeafSpec(**{**leaf, "shape": tuple(leaf["shape"])})
+                for leaf in leaves
+            }
+        )
 
     def __eq__(self, other: object) -> bool:
         # the order counts

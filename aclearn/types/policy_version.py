@@ -34,3 +34,12 @@ class PolicyId(NamedTuple):
         """Whether it is the same policy with newer weights, or another chain at this version."""
         newer = self.at > other.at or (self.at == other.at and self.chain != other.chain)
         return newer and self.policy == other.policy
+
+
+#: Links of a chain that change a policy's runtime but not its function.
+_UNCHANGED = {"none", "fuse", "onnx", "torchscript"}
+
+
+def is_compressed(chain: str) -> bool:
+    """Whether a link of this chain changes the policy's function; not in "none" and "fuse>onnx"."""
+    return not set(chain.split(">")) <= _UNCHANGED

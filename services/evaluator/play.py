@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env
-from aclearn.envs.pictures import drawn
+from aclearn.envs.single_env import drawn
 from aclearn.errors import EnvironmentFailure
 from aclearn.rollout import EpisodeTracker, Executable, InfoMetrics
 from aclearn.types import EnvStep, State, Visited, zeroed

@@ -61,8 +61,6 @@ resident.envs: 8, trainer.device: cuda
   trainer.device => resident.device<: cuda, trainer.device: auto
 resident.envs: 8, actors.processes: 3
   actors.processes => remove | actors.processes: 2
-resident.envs: 8, trainer.unrolls_per_batch: 3
-  trainer.unrolls_per_batch => trainer.unrolls_per_batch: 2
 resident.envs: 8, compressor.chain: [onnx]
   compressor.chain => compressor.chain<: []
 resident.envs: 8, env.action_mask: info
@@ -91,8 +89,6 @@ compressor.ladder: [[int8, onnx], [], [onnx]]
   compressor.ladder => compressor.ladder<: [[int8, onnx], [onnx], []]
 run.deterministic: true, trainer.device: cuda:0
   trainer.device => trainer.device: cpu | trainer.device: auto
-run.deterministic: true, predictor.device: cuda:0, predictor.runtime: torch
-  predictor.device => predictor.device: cpu | predictor.device: auto
 run.deterministic: true, resident.device: cuda:0, resident.envs: 8
   resident.device => resident.device: cpu | resident.device: auto
 run.deterministic: true, trainer.workers: 2
@@ -105,8 +101,6 @@ tuner.enabled: true, tuner.counts: []
   tuner.counts => tuner.counts: [predictors]
 tuner.enabled: true, tuner.every_s: 10, monitor.heartbeat_every_s: 4
   monitor.heartbeat_every_s => monitor.heartbeat_every_s: 2.5 | tuner.every_s: 16
-tuner.enabled: true, tuner.every_s: 1, monitor.heartbeat_every_s: 1.5
-  monitor.heartbeat_every_s => monitor.heartbeat_every_s: 1 | tuner.every_s: 6
 tuner.enabled: true, tuner.max_trainers: 2, trainer.workers: 3
   trainer.workers => tuner.max_trainers: 3 | trainer.workers: 2
 monitor.heartbeat_every_s: 2, monitor.silent_after_s: 3, actors.step_timeout_s: 1
@@ -158,12 +152,8 @@ env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, correctors: [vtrace
   correctors[0] vtrace => correctors: [n_step]
 env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, policy.critic: q
   policy.critic => remove
-env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, policy.separate_value: true
-  policy.separate_value => remove
 env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, policy.std_from_observations: true
   policy.std_from_observations => remove
-env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, policy.initial_std: 0.5
-  policy.initial_std => remove
 env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, loss.normalise_advantages: true
   loss.normalise_advantages => remove
 env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, loss.target_update_rate: 1,
@@ -183,8 +173,6 @@ loss.kind: dqn, replay.n_steps: 40
   replay.n_steps => replay.n_steps: 16 | actors.unroll_length: 40
 loss.kind: dqn, trainer.epochs: 2
   trainer.epochs => trainer.epochs: 1
-loss.kind: dqn, trainer.minibatches: 2
-  trainer.minibatches => trainer.minibatches: 1
 loss.kind: dqn, policy.critic: q
   policy.critic => remove
 loss.kind: dqn, policy.architecture: m:Net
@@ -193,8 +181,6 @@ loss.kind: dqn, loss.dueling: false, policy.separate_value: true
   policy.separate_value => remove | loss.dueling: true
 loss.kind: dqn, loss.normalise_returns: true
   loss.normalise_returns => remove
-loss.kind: dqn, loss.normalise_advantages: true
-  loss.normalise_advantages => remove
 loss.kind: dqn, correctors: [vtrace]
   correctors[0] vtrace => correctors: []
 loss.kind: ppo, trainer.epochs: 1, trainer.minibatches: 1
@@ -207,17 +193,11 @@ loss.kind: a2c, trainer.epochs: 4
   trainer.epochs => trainer.epochs: 1 | loss.kind: ppo | loss.kind: actor_critic
 loss.kind: dqn, replay.importance_exponent: 0.5
   replay.importance_exponent => remove | replay.prioritised: true
-loss.kind: dqn, replay.priority_exponent: 0.5
-  replay.priority_exponent => remove | replay.prioritised: true
 env.squash_actions: true, loss.kind: ddpg, loss.memory: replay, correctors: [{n_step: {steps: 3}}]
   correctors[0].n_step.steps => correctors<: [n_step], replay.n_steps: 3
 env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, loss.memory: replay,
     loss.buffer_unrolls: 8
   loss.buffer_unrolls => remove | loss.memory: fifo
-resident.envs: 8, trainer.queue_batches: 4
-  trainer.queue_batches => remove
-resident.envs: 8, trainer.queue_bytes: 4194304
-  trainer.queue_bytes => remove
 resident.envs: 8, trainer.share_weights: host
   trainer.share_weights => remove
 resident.envs: 8, trainer.max_lag_versions: 7
@@ -279,15 +259,6 @@ def test_each_way_out_that_the_sentence_names_is_one(given: str, key: str, remed
             keys[name] = value
 
     assert not _sentences(keys)
-
-
-def test_two_contradictions_get_two_lines() -> None:
-    keys = {"env.id": "ALE/Pong-v5", "env.frame_stack": 4, "optimiser.schedule": "linear"}
-
-    assert [line.partition(":")[0] for line in _sentences(keys)] == [
-        "env.frame_stack",
-        "optimiser.schedule_steps",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -244,9 +244,13 @@ def test_a_text_without_a_file_has_the_source_that_its_caller_names() -> None:
         {},
         {"env": {"id": "a"}, "trainer": {"workers": "two"}, "resident": {"envs": 0}},
         {"env": {"id": "a"}, "loss": {"kind": "ppo", "clip_range": 7}, "trainr": {}},
-        {"env": {"id": "a"}, "actors": {"original_share": 0.5}},
+        {
+            "env": {"id": "a"},
+            "actors": {"original_share": 0.5},
+            "optimiser": {"schedule": "linear"},
+        },
     ],
-    ids=["missing", "values", "names", "contradiction"],
+    ids=["missing", "values", "names", "contradictions"],
 )
 def test_the_constructor_tells_mistakes_as_a_file_does_but_for_the_place(values) -> None:
     with pytest.raises(ConfigError) as of_file:

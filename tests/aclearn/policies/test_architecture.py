@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from gymnasium import spaces
 
-from aclearn.distributions import distribution_of
 from aclearn.config import EnvConfig
+from aclearn.distributions import distribution_of
 from aclearn.envs.observation_layout import ObservationLayout
 from aclearn.errors import ConfigError
 from aclearn.policies import (

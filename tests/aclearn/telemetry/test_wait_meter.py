@@ -12,16 +12,6 @@ from tests.support.clock import Clock
 from tests.support.waiting import DEADLINE_S
 
 
-def test_seconds_add_up_by_label_and_the_total_runs_from_the_start() -> None:
-    clock = Clock()
-    meter = WaitMeter(clock)
-    for label, waited, worked in [("actions", 2.0, 1.0), ("queue", 0.5, 0.25), ("actions", 3.0, 0)]:
-        with meter.waiting(label):
-            clock.now += waited
-        clock.now += worked
-    assert meter.seconds() == {"actions": 5.0, "queue": 0.5, "total": 6.75}
-
-
 def test_a_wait_that_goes_on_counts_up_to_now_and_one_that_ends_with_an_error_counts() -> None:
     clock = Clock()
     meter = WaitMeter(clock)

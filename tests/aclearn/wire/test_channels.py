@@ -128,15 +128,10 @@ def header_with(**changes):
 
 GARBAGE = [
     ([b""], "bad_header"),
-    ([b"\xff" * 100], "bad_header"),
-    ([b"\x91" * 1_000], "bad_header"),
     ([b"x" * 65_537], "header_too_large"),
-    ([b"x"] * 257, "too_many_frames"),
     ([b"x"] * 5_000, "too_many_frames"),
     ([header_with(), b"more"], "wrong_frames"),
     ([header_with(protocol=99)], "wrong_version"),
-    ([header_with(kind="Pickle")], "unknown_kind"),
-    ([header_with(fields={})], "wrong_fields"),
     ([header_with(fields={"revision": True})], "bad_field"),
     ([header_with(run="run-2")], "wrong_run"),
     (encode(WeightsRequest(0, 1, "red"), run=RUN, incarnation="x", sequence=0), "unknown_policy"),
@@ -147,7 +142,7 @@ def test_garbage_is_counted_and_answered_and_the_next_good_peer_is_served(
     server, open_client, caplog
 ):
     hostile = open_client(server)
-    for count, (frames, reason) in enumerate([*GARBAGE, GARBAGE[7]], start=1):
+    for count, (frames, reason) in enumerate([*GARBAGE, GARBAGE[4]], start=1):
         hostile.transport.socket.send_multipart(frames)
         refuse(server, count)
         answer = hostile.receive(DEADLINE_S)

@@ -9,7 +9,7 @@ import pytest
 
 from aclearn.config import Config, EnvConfig, MonitorConfig, NetworkConfig
 from aclearn.launch import RoleCommand, RoleStatus, StopFlag
-from aclearn.launch.role_status import Event
+from aclearn.launch.role_command import Event
 from services.launcher import run_parent as module
 from services.launcher.role_commands import monitor_addresses
 from services.launcher.run_parent import RunParent, hello_within_s
