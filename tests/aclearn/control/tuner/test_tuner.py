@@ -141,7 +141,7 @@ def test_the_best_has_two_windows_where_any_other_setting_has() -> None:
 
 def test_a_hint_is_followed_first_but_every_neighbour_is_tried() -> None:
     first = {None: set(), "trainers": set()}
-    for seed in range(40):
+    for seed in range(20):
         for hint, seen in first.items():
             run = Run(hill())
             run.tuner._rng, run.hint = random.Random(seed), hint
