@@ -78,17 +78,6 @@ class ObservationSpec(Mapping[str, LeafSpec]):
         """The specification of observations that are a single array."""
         return cls({OBSERVATION: LeafSpec(shape, dtype, frame_stack)})
 
-    @property
-    def sole(self) -> LeafSpec:
-        """The only leaf.
-
-        Raises:
-            ValueError: there are several.
-        """
-        if len(self.leaves) != 1:
-            raise ValueError(f"observations: expected one leaf, got {', '.join(self.leaves)}")
-        return next(iter(self.leaves.values()))
-
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data, without the usual bounds; `from_dict` is its inverse."""
         leaves = [{"name": name, **asdict(leaf)} for name, leaf in self.leaves.items()]

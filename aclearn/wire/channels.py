@@ -117,11 +117,6 @@ class Server(_Channel):
         super().__init__(transport, run, incarnation, array_bytes)
         self._accepts = None if accepts is None else frozenset(accepts)
 
-    @property
-    def refused_connections(self) -> int:
-        """Number of connection attempts without this cluster's keys, or beyond the bound."""
-        return self.transport.refused_connections
-
     def receive(
         self, timeout_s: float, *, limit: int = DEFAULT_RECEIVE_LIMIT, wake: int | None = None
     ) -> list[tuple[bytes, Envelope]]:

@@ -160,7 +160,7 @@ class MonitorRole:
         figures: dict[str, float | None] = {
             RESIDENT_ENVS: self._context.config.resident.envs,
             "monitor_refused_messages": refused,
-            "monitor_refused_connections": self._server.refused_connections,
+            "monitor_refused_connections": self._server.transport.refused_connections,
             **self._sinks.gauges(),
         }
         free = self._cores.look()

@@ -50,7 +50,7 @@ class RoleMetrics:
             counters |= {f"refused.{reason}": count for reason, count in refused.items()}
             gauges["refused_messages"] = float(refused.total())
             gauges["refused_connections"] = float(
-                sum(server.refused_connections for server in self.servers)
+                sum(server.transport.refused_connections for server in self.servers)
             )
         if self.workers is not None:
             waits, parts = self.workers.waits(), add_up(self.workers.parts(), parts)

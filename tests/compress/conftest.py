@@ -56,8 +56,8 @@ def _tensors(architecture, seed):
 def _observations(architecture, count, seed=0):
     """Images of 4 × 4 blocks, which differ more than noise, or normal numbers."""
     rng = np.random.default_rng(seed)
-    shape = architecture.observation.sole.shape
-    if architecture.observation.sole.dtype != "uint8":
+    shape = architecture.observation["observation"].shape
+    if architecture.observation["observation"].dtype != "uint8":
         return rng.normal(size=(count, *shape)).astype(np.float32)
     channels, height, width = shape
     coarse = rng.integers(0, 256, (count, channels, -(-height // 4), -(-width // 4)), np.uint8)

@@ -59,6 +59,6 @@ def altered(architecture: Architecture, **changes) -> Architecture:
     """The architecture with some arguments, or its sole leaf's shape or dtype, replaced."""
     if changed := {"observation_shape", "observation_dtype"} & set(changes):
         leaf = {key.removeprefix("observation_"): changes.pop(key) for key in changed}
-        sole = replace(architecture.observation.sole, **leaf)
+        sole = replace(architecture.observation["observation"], **leaf)
         changes["observation"] = ObservationSpec({OBSERVATION: sole})
     return build_architecture(**(parts_of(architecture)._asdict() | changes))

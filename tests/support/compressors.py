@@ -50,7 +50,9 @@ def some_tensors(architecture, seed: int):
 
 def some_observations(architecture, count: int, seed: int = 0):
     rng = np.random.default_rng(seed)
-    return rng.normal(size=(count, *architecture.observation.sole.shape)).astype(np.float32)
+    return rng.normal(size=(count, *architecture.observation["observation"].shape)).astype(
+        np.float32
+    )
 
 
 def float64_parameters(architecture, tensors, observations):

@@ -60,7 +60,7 @@ def test_breakout_goes_as_in_a_slow_loop_over_the_emulator(make_group):
         img_width=160,
     )
     slow = [SlowAtari("breakout", seed + b, 3) for b in range(B)]
-    assert group.spec.observation.sole.shape == (3, 210, 160)
+    assert group.spec.observation["observation"].shape == (3, 210, 160)
     first = np.stack([game.reset() for game in slow])
     np.testing.assert_array_equal(group.reset()[OBSERVATION], first)
     actions = np.random.default_rng(4).choice(4, (T, B), p=[0.1, 0.5, 0.2, 0.2])

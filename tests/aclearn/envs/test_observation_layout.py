@@ -81,11 +81,11 @@ def test_a_space_of_one_leaf_is_the_leaf_observation():
 def test_an_image_has_the_largest_number_of_its_space() -> None:
     board = spaces.Box(0, np.array([[1, 2, 1], [0, 1, 2]]), dtype=np.uint8)
     layout = layout_of(board)
-    assert layout.spec.sole == LeafSpec((1, 2, 3), "uint8", high=2)
+    assert layout.spec["observation"] == LeafSpec((1, 2, 3), "uint8", high=2)
     own, batch = OwnObservations(layout.spec, layout.form), layout.begin()
     layout.write_first(1, board.high)
     assert own.space.contains(own.show(batch, 1)) and own.space.high.max() == 2
-    assert layout_of(spaces.Box(0, 0, (2, 2), np.uint8)).spec.sole.high == 1
+    assert layout_of(spaces.Box(0, 0, (2, 2), np.uint8)).spec["observation"].high == 1
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_an_image_has_the_largest_number_of_its_space() -> None:
 )
 def test_the_axis_of_channels_is_the_one_beside_two_equal_ones_or_the_shorter(shape, channels):
     spec = layout_of(spaces.Box(0, 255, shape, np.uint8)).spec
-    assert spec.sole.shape[0] == channels
+    assert spec["observation"].shape[0] == channels
 
 
 def test_the_axis_of_channels_is_found_or_said():

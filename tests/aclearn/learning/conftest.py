@@ -68,8 +68,8 @@ class Make:
     def batch(architecture: Architecture, T: int, B: int, seed: int) -> Batch:
         """Random data with terminated, truncated, reset and masked steps in random places."""
         rng = np.random.default_rng(seed)
-        shape = (T + 1, B, *architecture.observation.sole.shape)
-        if architecture.observation.sole.dtype == "uint8":
+        shape = (T + 1, B, *architecture.observation["observation"].shape)
+        if architecture.observation["observation"].dtype == "uint8":
             observations = rng.integers(0, 256, shape, np.uint8)
         else:
             observations = rng.normal(size=shape).astype(np.float32)

@@ -27,8 +27,8 @@ def test_a_gradient_under_bf16_is_near_that_in_fp32(make, kind) -> None:
 @pytest.mark.parametrize("kind", ["images", "flat"])
 def test_values_and_parameters_keep_their_digits_under_bf16(make, kind) -> None:
     network = make.learner(getattr(make, kind)).network
-    observations = torch.zeros(2, *network.architecture.observation.sole.shape)
-    if network.architecture.observation.sole.dtype == "uint8":
+    observations = torch.zeros(2, *network.architecture.observation["observation"].shape)
+    if network.architecture.observation["observation"].dtype == "uint8":
         observations = observations.to(torch.uint8)
     with torch.no_grad():  # only the biases are left, and bf16 would make 100.5 of the first
         network.value.bias.fill_(100.3)

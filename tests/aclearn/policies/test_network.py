@@ -60,7 +60,7 @@ def test_residual_sections_give_what_the_paper_says(architecture, reference_resn
     }
     network = PolicyNetwork(architecture, seed=0)
     load_tensors(network, tensors)
-    shape = (3, *architecture.observation.sole.shape)
+    shape = (3, *architecture.observation["observation"].shape)
     observations = np.random.default_rng(22).integers(0, 256, shape, np.uint8)
     with torch.no_grad():
         logits, values = network(torch.from_numpy(observations))

@@ -74,11 +74,11 @@ class ScriptedEnvs:
     def _begin_episode(self, b: int) -> None:
         # a new stack: an emulator may have skipped no-ops after a reset
         self._stacks[b] = deque(
-            self._frame() for _ in range(self.spec.observation.sole.frame_stack)
+            self._frame() for _ in range(self.spec.observation["observation"].frame_stack)
         )
 
     def _frame(self) -> NDArray[Any]:
-        leaf = self.spec.observation.sole
+        leaf = self.spec.observation["observation"]
         shape = (leaf.shape[0] // leaf.frame_stack, *leaf.shape[1:])
         if leaf.dtype == "uint8":
             return self._rng.integers(0, 256, shape, np.uint8)

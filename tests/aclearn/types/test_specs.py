@@ -35,12 +35,6 @@ def test_a_leaf_knows_its_newest_and_older_frames():
     assert joints.nbytes == 68
 
 
-def test_only_one_leaf_is_the_sole_one():
-    assert ObservationSpec.plain((4,), "float32").sole == LeafSpec((4,), "float32")
-    with pytest.raises(ValueError, match="expected one leaf, got screen, joints"):
-        _ = ObservationSpec(_LEAVES).sole
-
-
 def test_parts_become_nested_actions_of_the_environment() -> None:
     arm = ActionPart(("arm", 0), (2,), "float32", low=(-2.0, 0.0), high=(2.0, np.inf))
     grip = ActionPart(("arm", 1), counts=(3,), starts=(5,))

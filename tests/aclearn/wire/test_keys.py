@@ -78,13 +78,13 @@ def test_two_servers_of_one_process_share_a_guard(context, server, keys):
 def test_a_peer_without_these_keys_gets_nothing_and_is_counted(
     context, server, keys, caplog, of_another_cluster
 ):
-    assert server.refused_connections == 0
+    assert server.transport.refused_connections == 0
     other = ClusterKeys(*zmq.curve_keypair()) if of_another_cluster else None
     assert_not_connected(
         connect_dealer(context, server.endpoint, routing_id=b"stranger", keys=other)
     )
     assert server.receive(0) == []
-    wait_for(lambda: server.refused_connections, "a connection is refused")
+    wait_for(lambda: server.transport.refused_connections, "a connection is refused")
     assert "event=connection_refused" in caplog.text and server.endpoint in caplog.text
     assert_a_good_peer_is_heard(context, server, keys)
 

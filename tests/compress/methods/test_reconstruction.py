@@ -51,9 +51,9 @@ def test_a_corrected_policy_is_nearer_to_its_original_where_it_was_not_fitted(na
     architecture = ARCHITECTURES[name]
     tensors = some_tensors(architecture, 8)
     scene = some_observations(architecture, 1)
-    if architecture.observation.sole.dtype == "uint8":
+    if architecture.observation["observation"].dtype == "uint8":
         changes = np.random.default_rng(10).integers(
-            -15, 16, (80, *architecture.observation.sole.shape)
+            -15, 16, (80, *architecture.observation["observation"].shape)
         )
         images = (scene + changes).clip(0, 255).astype(np.uint8)
     else:

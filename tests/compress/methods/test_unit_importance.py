@@ -89,7 +89,7 @@ def test_weights_that_are_all_equal_keep_the_first_units(value, importance, scop
     }
     link = Pruning(0.5, importance=importance, scope=scope, round_to=1, compensate=False)
     # dark images: 1e30 times a bright one would leave float32
-    context = context_of(np.zeros((4, *IMAGES.observation.sole.shape), np.uint8))
+    context = context_of(np.zeros((4, *IMAGES.observation["observation"].shape), np.uint8))
     if value == 1e30:
         tensors = {n: t if n.startswith("convolutions.0") else t * 0 for n, t in tensors.items()}
     result = compress(link, IMAGES, tensors, context)

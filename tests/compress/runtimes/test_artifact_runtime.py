@@ -270,4 +270,7 @@ def test_a_graph_is_valid_and_carries_no_weights(architecture, given) -> None:
     assert "Conv" not in kinds and "Gemm" not in kinds
     assert kinds.count("QGemm") == len(parts_of(architecture).hidden) + 1
     if not parts_of(architecture).sections:
-        assert "QuantizeLinear" not in kinds or architecture.observation.sole.dtype == "float32"
+        assert (
+            "QuantizeLinear" not in kinds
+            or architecture.observation["observation"].dtype == "float32"
+        )

@@ -82,7 +82,7 @@ class EagerLine:
         self._cpu.now += self._unpack_s
         self._version += 1
         weights = Weights(0, self._version, some_tensors(self._architecture, self._version))
-        shape = self._architecture.observation.sole.shape
+        shape = self._architecture.observation["observation"].shape
         return weights, seen(np.ones((2, *shape), np.float32))
 
 

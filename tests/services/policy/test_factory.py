@@ -75,8 +75,11 @@ def test_a_q_head_is_that_of_discrete_actions_only() -> None:
 
 def test_without_a_spec_the_environment_is_asked() -> None:
     architecture = architecture_of(_config(architecture="mlp"))
-    assert architecture.observation.sole.shape == (4,)
-    assert (architecture.observation.sole.dtype, architecture.parameter_count) == ("float32", 2)
+    assert architecture.observation["observation"].shape == (4,)
+    assert (architecture.observation["observation"].dtype, architecture.parameter_count) == (
+        "float32",
+        2,
+    )
 
 
 def test_a_preset_that_does_not_fit_is_refused() -> None:
