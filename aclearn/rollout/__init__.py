@@ -8,20 +8,3 @@ from aclearn.rollout.episode_statistics import EpisodeTracker, FinishedEpisode
 from aclearn.rollout.exploration import EpsilonGreedy, OrnsteinUhlenbeckNoise, final_epsilons
 from aclearn.rollout.info_metrics import InfoMetrics
 from aclearn.rollout.unroll_builder import UnrollBuilder, UnrollCounter
-
-__all__ = [
-    "ActInput",
-    "EpisodeCohorts",
-    "EpisodeTracker",
-    "EpsilonGreedy",
-    "Executable",
-    "FinishedEpisode",
-    "InfoMetrics",
-    "OrnsteinUhlenbeckNoise",
-    "PolicySnapshot",
-    "UnrollBuilder",
-    "UnrollCounter",
-    "act",
-    "act_in_parts",
-    "final_epsilons",
-]

@@ -5,13 +5,3 @@ from __future__ import annotations
 from aclearn.shared_weights.fd_server import FileDescriptorServer, request_fds
 from aclearn.shared_weights.memory import HostMemory, OpenMemory, SharedMemory
 from aclearn.shared_weights.seqlock_buffer import SeqlockBuffer, SeqlockReader
-
-__all__ = [
-    "FileDescriptorServer",
-    "HostMemory",
-    "OpenMemory",
-    "SeqlockBuffer",
-    "SeqlockReader",
-    "SharedMemory",
-    "request_fds",
-]

@@ -26,3 +26,38 @@ from aclearn.types.policy_output import PolicyOutput, State, zeroed
 from aclearn.types.policy_version import DEFAULT_POLICY, PolicyId, PolicyVersion, is_compressed
 from aclearn.types.unroll import Unroll, UnrollSpec
 from aclearn.types.visited import Visited
+
+__all__ = [
+    "ACTIVATIONS",
+    "ARCHITECTURES",
+    "AUTO",
+    "DEFAULT_POLICY",
+    "MOST_COHORTS",
+    "MOST_INFO_METRICS",
+    "OBSERVATION",
+    "ActionBatch",
+    "ActionSpec",
+    "Convolution",
+    "EnvSpec",
+    "EnvStep",
+    "EpisodeCohort",
+    "LeafSpec",
+    "ObservationForm",
+    "ObservationPart",
+    "ObservationSpec",
+    "PolicyId",
+    "PolicyOutput",
+    "PolicyVersion",
+    "ResidualSection",
+    "Shapes",
+    "State",
+    "Unroll",
+    "UnrollSpec",
+    "Visited",
+    "bounded_cohorts",
+    "flat_size",
+    "is_compressed",
+    "refuse_recurrence",
+    "split_flat",
+    "zeroed",
+]

@@ -6,15 +6,3 @@ from aclearn.views.console import PlainConsole, RunConsole, open_console
 from aclearn.views.learning_curves import Curve, plot_runs, read_curve
 from aclearn.views.progress import Progress, ProgressEstimate
 from aclearn.views.tuner_plot import plot_tuner
-
-__all__ = [
-    "Curve",
-    "PlainConsole",
-    "Progress",
-    "ProgressEstimate",
-    "RunConsole",
-    "open_console",
-    "plot_runs",
-    "plot_tuner",
-    "read_curve",
-]
