@@ -16,7 +16,7 @@ from aclearn.launch.role_command import RoleCommand
 _LOGGER = logging.getLogger(__name__)
 
 #: Time limit for the kernel to release a killed process; only a hanging device exceeds it.
-REAP_WITHIN_S = 5.0
+_REAP_WITHIN_S = 5.0
 _LOOK_EVERY_S = 0.01
 
 
@@ -68,7 +68,7 @@ class RoleProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty
             os.killpg(self.pid, signal.SIGKILL)
 
-    def reap(self, *, timeout_s: float) -> int:
+    def reap(self) -> int:
         """The exit status of a child that has exited, or is killed now with its whole group.
 
         Call it once: afterwards the pid may be reused.
@@ -80,7 +80,7 @@ class RoleProcess:
             subprocess.TimeoutExpired: the kernel does not release the child (a hanging device).
         """
         self.kill()
-        return self._process.wait(timeout=timeout_s)
+        return self._process.wait(timeout=_REAP_WITHIN_S)
 
 
 def end_processes(
@@ -103,7 +103,7 @@ def end_processes(
         process.kill()
     for name, process in living.items():
         try:
-            code = process.reap(timeout_s=REAP_WITHIN_S)
+            code = process.reap()
         except subprocess.TimeoutExpired:
             # a hanging device delays SIGKILL; the others must still be reaped
             _LOGGER.error("event=role_not_reaped name=%s pid=%d", name, process.pid)

@@ -22,7 +22,7 @@ from aclearn.launch.role_command import (
     RoleStatus,
     State,
 )
-from aclearn.launch.role_process import REAP_WITHIN_S, RoleProcess, describe_exit, end_processes
+from aclearn.launch.role_process import RoleProcess, describe_exit, end_processes
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -254,7 +254,7 @@ class Supervisor:
             if slot.state == "leaving" and self._clock() >= slot.due and slot.kill_reason is None:
                 self.kill(slot.command.name, "did not leave in time")
             return
-        code = process.reap(timeout_s=REAP_WITHIN_S)
+        code = process.reap()
         slot.process = None
         killed, slot.kill_reason = slot.kill_reason, None
         how = f"killed: {killed}" if killed else describe_exit(code)

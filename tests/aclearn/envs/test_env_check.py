@@ -84,7 +84,6 @@ def _hangs(self, action):
 
 
 _WRONG = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.Discrete(3)})
-_COLOURS = spaces.Box(0, 255, (2, 2, 3), np.uint8)
 
 
 @pytest.mark.parametrize(
@@ -92,14 +91,7 @@ _COLOURS = spaces.Box(0, 255, (2, 2, 3), np.uint8)
     [
         (seeing(np.zeros(3, np.float32)), [r"reset: .* the shape \(3,\)", "step: "]),
         (seeing(np.full(2, np.nan, np.float32)), ["reset: .* nan at", "step: "]),
-        (seeing(np.full(2, 1e300)), [r"reset: .* 1e\+300 at", "step: "]),
-        (seeing(["a", "b"]), ["reset: .* dtype <U1", "step: "]),
-        (
-            seeing(np.full((2, 2, 3), 300, np.int64), observation_space=_COLOURS),
-            [r"reset: .* 300 at \[0, 0, 0\], which uint8 cannot hold", "step: "],
-        ),
         (made(reward=1e13), ["step: reward is 1e\\+13, expected a number from"]),
-        (made(reward=[1.0, 2.0]), [r"step: reward has the shape \(2,\)"]),
         (made(reward=None), ["step: reward is None .NoneType., expected a number"]),
         (stepping(0.0, None, False, {}), ["step: terminated is None .NoneType., expected True or"]),
         (
