@@ -13,6 +13,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+
 
 class IntRule(NamedTuple):
     """An int from `low` to `high`."""
@@ -22,13 +24,15 @@ class IntRule(NamedTuple):
 
     def __call__(self, value: Any) -> int:
         """The int; one of NumPy's is converted."""
-        if isinstance(value, np.integer):
-            value = int(value)
+        number: int = value
         if type(value) is not int:
-            raise _unexpected("an int", value)
-        if not self.low <= value <= self.high:
-            raise ValueError(f"expected an int from {self.low} to {self.high}, got one outside")
-        return value
+            if not isinstance(value, np.integer):
+                raise _unexpected("an int", value)
+            number = int(value)
+        low, high = self
+        if not low <= number <= high:
+            raise ValueError(f"expected an int from {low} to {high}, got one outside")
+        return number
 
 
 class FloatRule(NamedTuple):
@@ -39,13 +43,16 @@ class FloatRule(NamedTuple):
 
     def __call__(self, value: Any) -> float:
         """The float; whole numbers and NumPy's are converted."""
-        if type(value) not in (float, int) and not isinstance(value, np.integer | np.floating):
-            raise _unexpected("a float", value)
-        number = float(value)
+        number: float = value
+        if type(value) is not float:
+            if type(value) is not int and not isinstance(value, np.integer | np.floating):
+                raise _unexpected("a float", value)
+            number = float(value)
         if not math.isfinite(number):
             raise ValueError("expected a finite float, got NaN or infinity")
-        if not self.low <= number <= self.high:
-            raise ValueError(f"expected a float from {self.low:g} to {self.high:g}, got another")
+        low, high = self
+        if not low <= number <= high:
+            raise ValueError(f"expected a float from {low:g} to {high:g}, got one outside")
         return number
 
 
@@ -84,7 +91,7 @@ class NameRule(NamedTuple):
 
     def __call__(self, value: Any) -> str:
         """The name."""
-        if type(value) is not str or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", value, re.ASCII):
+        if type(value) is not str or not _NAME.fullmatch(value):
             raise ValueError("expected a name of letters, digits and _.-, from a letter or digit")
         if len(value) > self.most:
             raise ValueError(f"expected a name of at most {self.most} characters, got more")
