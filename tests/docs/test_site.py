@@ -46,6 +46,14 @@ def test_the_site_builds_without_a_broken_link_and_its_menu_has_every_page(tmp_p
     assert sorted(_pages(menu)) == sorted(str(p.relative_to(docs)) for p in docs.glob("**/*.md"))
 
 
+def test_a_broken_link_stops_the_build(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "astray.md").write_text("# Astray\n\n[nowhere](metrics.md#nowhere)\n")
+    built = _build(tmp_path)
+    assert built.returncode != 0
+    assert "astray.md" in built.stdout + built.stderr
+
+
 def test_the_reference_pages_say_what_the_docstrings_say() -> None:
     pages = reference_pages()
     assert {page.name for page in PAGES.glob("*.md")} == set(pages)

@@ -22,14 +22,26 @@ env.id: ALE/Pong-v5, env.squash_actions: true
   env.squash_actions => remove
 env.id: ALE/Pong-v5, env.channels: first
   env.channels => remove
+env.id: ALE/Pong-v5, env.ignore: [a]
+  env.ignore => remove
+env.id: ALE/Pong-v5, env.action_mask: info
+  env.action_mask => remove
 env.id: resident:CartPole, env.frame_stack: 4
   env.frame_stack => remove
+env.id: resident:CartPole, env.channels: first
+  env.channels => remove
+env.id: resident:CartPole, env.ignore: [a]
+  env.ignore => remove
+env.id: resident:CartPole, env.action_mask: info
+  env.action_mask => remove
 env.life_loss_ends: true
   env.life_loss_ends => remove
 env.atari.frame_skip: 2
   env.atari => remove env.atari.frame_skip
 env.id: ALE/Pong-v5, policy.initial_std: 0.5
   policy.initial_std => remove
+env.id: ALE/Pong-v5, policy.std_from_observations: true
+  policy.std_from_observations => remove
 policy.std_from_observations: true, policy.initial_std: 0.1
   policy.initial_std => remove | remove policy.std_from_observations
 policy.arguments: {a: 1}
@@ -61,6 +73,8 @@ resident.envs: 8, trainer.device: cuda
   trainer.device => resident.device<: cuda, trainer.device: auto
 resident.envs: 8, actors.processes: 3
   actors.processes => remove | actors.processes: 2
+resident.envs: 8, trainer.unrolls_per_batch: 3
+  trainer.unrolls_per_batch => remove | trainer.unrolls_per_batch: 2
 resident.envs: 8, compressor.chain: [onnx]
   compressor.chain => compressor.chain<: []
 resident.envs: 8, env.action_mask: info
@@ -89,6 +103,8 @@ compressor.ladder: [[int8, onnx], [], [onnx]]
   compressor.ladder => compressor.ladder<: [[int8, onnx], [onnx], []]
 run.deterministic: true, trainer.device: cuda:0
   trainer.device => trainer.device: cpu | trainer.device: auto
+run.deterministic: true, predictor.device: cuda:0, predictor.runtime: torch
+  predictor.device => predictor.device: cpu | predictor.device: auto
 run.deterministic: true, resident.device: cuda:0, resident.envs: 8
   resident.device => resident.device: cpu | resident.device: auto
 run.deterministic: true, trainer.workers: 2
@@ -152,6 +168,10 @@ env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, correctors: [vtrace
   correctors[0] vtrace => correctors: [n_step]
 env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, policy.critic: q
   policy.critic => remove
+env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, policy.separate_value: true
+  policy.separate_value => remove
+env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, policy.initial_std: 0.5
+  policy.initial_std => remove
 env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, policy.std_from_observations: true
   policy.std_from_observations => remove
 env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, loss.normalise_advantages: true
@@ -173,6 +193,8 @@ loss.kind: dqn, replay.n_steps: 40
   replay.n_steps => replay.n_steps: 16 | actors.unroll_length: 40
 loss.kind: dqn, trainer.epochs: 2
   trainer.epochs => trainer.epochs: 1
+loss.kind: dqn, trainer.minibatches: 2
+  trainer.minibatches => trainer.minibatches: 1
 loss.kind: dqn, policy.critic: q
   policy.critic => remove
 loss.kind: dqn, policy.architecture: m:Net
@@ -181,6 +203,8 @@ loss.kind: dqn, loss.dueling: false, policy.separate_value: true
   policy.separate_value => remove | loss.dueling: true
 loss.kind: dqn, loss.normalise_returns: true
   loss.normalise_returns => remove
+loss.kind: dqn, loss.normalise_advantages: true
+  loss.normalise_advantages => remove
 loss.kind: dqn, correctors: [vtrace]
   correctors[0] vtrace => correctors: []
 loss.kind: ppo, trainer.epochs: 1, trainer.minibatches: 1

@@ -183,3 +183,33 @@ def test_environments_without_possible_agents_and_with_turns_are_refused():
         read_spec(EnvConfig(id=f"{__name__}:Nameless"))
     with pytest.raises(EnvironmentFailure, match=r"ParallelEnv; use its parallel_env$"):
         read_spec(EnvConfig(id=f"{__name__}:OneByOne"))
+
+
+def test_a_real_environment_goes_as_in_a_plain_loop(make_group):
+    mpe = pytest.importorskip("mpe2.simple_spread_v3")
+    plain = mpe.parallel_env(N=2, max_cycles=6)
+    group = make_group(
+        "mpe2.simple_spread_v3:parallel_env", num_envs=1, seed=3, N=2, max_cycles=6
+    )  # fmt: skip
+    shown, _ = plain.reset(seed=3)
+    rows = group.reset()[OBSERVATION]
+    rng, ends = np.random.default_rng(0), 0
+    for _ in range(20):
+        np.testing.assert_array_equal(rows, np.stack([shown[a] for a in plain.possible_agents]))
+        actions = rng.integers(5, size=2)
+        over = not plain.agents
+        if over:
+            shown, rewards = plain.reset()[0], dict.fromkeys(plain.possible_agents, 0.0)
+        else:
+            taken = dict(zip(plain.possible_agents, actions.tolist(), strict=True))
+            shown, rewards, _, cut, _ = plain.step(taken)
+            ends += all(cut.values())
+        group.send(actions)
+        step = group.recv()
+        rows = step.observations[OBSERVATION]
+        np.testing.assert_array_equal(
+            step.rewards, np.float32([rewards[a] for a in plain.possible_agents])
+        )
+        assert step.reset.all() == over
+    assert ends == 3
+    plain.close()

@@ -74,12 +74,14 @@ def test_every_kind_of_actions_is_one_that_its_space_contains():
     assert spec.counts == (2, 3, 3, 2, 2, 2, 2) and spec.numbers == 3
 
 
-def test_bounds_that_no_number_reaches_are_none():
+def test_bounds_that_no_number_reaches_are_none_and_without_bounds_nothing_is_squashed():
     space = Box(np.float32(-3.4e38), np.float32(3.4e38), (1,), np.float32)
     (taken,) = read_actions(space, "x").to_env(np.array([[7.0]], np.float32))
     assert taken.tolist() == [7.0]
     with pytest.raises(EnvironmentFailure, match=r"Reacher: env\.squash_actions .* have none; set"):
         read_actions(space, "Reacher", squash=True)
+    with pytest.raises(EnvironmentFailure, match=r"Reacher: env\.squash_actions .* have no Box"):
+        read_actions(gymnasium.spaces.Discrete(2), "Reacher", squash=True)
 
 
 _UNSUPPORTED = "actions are not supported: "

@@ -35,7 +35,7 @@ def test_the_summary_is_tried_again_for_a_moment_on_a_full_disk(
             raise OSError(code, "refused")
         write_atomically(path, data)
 
-    with RunFolder.create(tmp_path, "r", "x\n") as folder:
+    with RunFolder.create(tmp_path, "r", "x: 1\n") as folder:
         files = MonitorFiles(folder)
         view = files.open_metrics(0.0)
         if attempts is None:
@@ -46,3 +46,6 @@ def test_the_summary_is_tried_again_for_a_moment_on_a_full_disk(
         assert folder.summary_path.exists() is written
         if written:
             assert json.loads(folder.summary_path.read_text())["reason"] == "over"
+        (events,) = folder.path.glob("events.*")
+        shown = events.read_bytes()
+        assert b"configuration" in shown and b"```yaml\nx: 1\n\n```" in shown

@@ -64,6 +64,10 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ("policy.initial_std=0.5",),
         ["policy.initial_std: ", "no Box actions", "(2 actions); remove it"],
     ),
+    "no deviations": (
+        ("policy.std_from_observations=true",),
+        ["policy.std_from_observations: ", "no Box actions", "(2 actions); remove it"],
+    ),
     "observations": (("env.id=broken_envs:Storyteller",), ["Storyteller", "env.ignore: [story]"]),
     "unknown id": (("env.id=CartPol-v1",), ["CartPol-v1", "did you mean CartPole-v1"]),
     "broken module": (
