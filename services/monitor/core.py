@@ -107,6 +107,8 @@ class MonitorState:
         self._observed_at = float("-inf")
         #: The process that asks for the status; it receives directives too.
         self._supervisor: Member | None = None
+        #: Whether it asks again and again; a container that gives up asks once.
+        self._is_watched = False
         self._in_haste = False
         self._sent_revision = 0
         self._active_clock = ActiveClock(_AWAY_SHARE * registry.silent_after_s)
@@ -308,7 +310,8 @@ class MonitorState:
         return [answer]
 
     def _tell_status(self, request: StatusRequest, sender: _Sender) -> list[Message]:
-        now = self._active_clock.seconds
+        now, before = self._active_clock.seconds, self._supervisor
+        self._is_watched = before is not None and before.incarnation == sender.incarnation
         self._supervisor = Member(
             "supervisor", 0, sender.incarnation, sender.routing_id, {}, heard_at=now
         )
@@ -358,7 +361,7 @@ class MonitorState:
     def _end(self, now: float) -> None:
         # A role that misses its stop works for ever, unless a supervisor ends it; one that is busy
         # answers late, and one that is silent for too long is no member.
-        in_haste = self._in_haste or self._supervisor is not None
+        in_haste = self._in_haste or (self._supervisor is not None and self._is_watched)
         within_s = GOODBYE_WITHIN_S if in_haste else self._registry.silent_after_s
         before = self.phase
         phase = self._ending.advance(self._registry.members, now, within_s=within_s)

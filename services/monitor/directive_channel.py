@@ -95,10 +95,13 @@ class DirectiveChannel:
         }
         for key, by_rank in list(self._standing.items()):
             for rank, standing in list(by_rank.items()):
-                if standing.only is not None and all(
-                    (incarnation, standing.id) in have for incarnation in standing.only & there
-                ):
-                    self._done[(*key, rank)] = by_rank.pop(rank).directive.payload
+                if standing.only is None:
+                    continue
+                left = standing.only & there
+                if all((incarnation, standing.id) in have for incarnation in left):
+                    del by_rank[rank]
+                    if left:  # else no receiver had it: a repetition may find one
+                        self._done[(*key, rank)] = standing.directive.payload
             if not by_rank:
                 del self._standing[key]
 
@@ -110,6 +113,9 @@ class DirectiveChannel:
         payload, key = directive.payload, (directive.to, type(directive.payload))
         if directive.once and rank != MONITOR_RANK and self._done.get((*key, rank)) == payload:
             return
+        receivers = {r.incarnation for r in self._receivers if directive.is_for(r.role, r.name)}
+        if directive.once and not receivers:
+            return
         by_rank = self._standing.setdefault(key, {})
         if (before := by_rank.get(rank)) is not None and (
             (before.directive.payload, before.directive.once) == (payload, directive.once)
@@ -117,7 +123,6 @@ class DirectiveChannel:
             return
         self._done.pop((*key, rank), None)
         self.issued += 1
-        receivers = {r.incarnation for r in self._receivers if directive.is_for(r.role, r.name)}
         only = receivers if directive.once else None
         by_rank[rank] = _Standing(self.issued, directive, by, only)
         _LOGGER.info(

@@ -29,6 +29,7 @@ _MOST_CHARACTERS = 100_000
 
 #: Request → description of the network that this process knows.
 _known: dict[str, ModuleSpec] = {}
+_MOST_KNOWN = 4
 
 
 def users_module(config: Config, spec: EnvSpec) -> ModuleSpec:
@@ -57,7 +58,8 @@ def learn_network(request: str, said: Mapping[str, Any]) -> None:
     """Keep the network's description, which is said in answer to the request; tell its warnings."""
     for warning in said["warnings"]:
         _LOGGER.warning("event=network_warning detail=%r", warning)
-    _known.clear()  # a run has one
+    while len(_known) >= _MOST_KNOWN:
+        del _known[next(iter(_known))]
     _known[request] = ModuleSpec.from_dict(said["module"])
 
 

@@ -86,6 +86,7 @@ class TunerPlugin(MonitorPlugin):
         self._complete = False
         self._fewer_actors_s = float("-inf")
         self._last: Decision | None = None
+        self._rate: float | None = None  # of the last window
         self._verdicts: Counter[str] = Counter()
 
     def _start(self) -> dict[str, int] | None:
@@ -125,7 +126,7 @@ class TunerPlugin(MonitorPlugin):
             "tuner_verdicts": dict(self._verdicts),
             "tuner_file_warnings": self._memory.warnings if self._memory else 0,
         }
-        rates = {"tuner_rate": last and last.rate, "tuner_baseline": last and last.baseline}
+        rates = {"tuner_rate": self._rate, "tuner_baseline": last and last.baseline}
         return gauges | {name: rate for name, rate in rates.items() if rate is not None}
 
     @override
@@ -206,7 +207,7 @@ class TunerPlugin(MonitorPlugin):
             counts, rate = _in_words(decision.kept), self._tuner.best()[1]
             self._note(f"tuner: {counts} are best, {rate:.4g}/s")
             self._remember()
-        self._last = decision
+        self._last, self._rate = decision, decision.rate or self._rate
 
     def _remember(self) -> None:
         if self._memory is not None:

@@ -30,6 +30,7 @@ class RateWindow:
         self._settle_s, self._longest_gap_s = settle_s, longest_gap_s
         self._last: tuple[float, int, str] | None = None
         self._has_risen = False
+        self._rose_s: float | None = None
         self._batch_s = 0.0
 
     def begin(self, now: float, *, settled: bool = False) -> None:
@@ -74,6 +75,12 @@ class RateWindow:
             found = self._measure(now, counter, rose=counter > counted)
         broken = isinstance(found, str)
         self._has_risen = counter > counted or (self._has_risen and not broken)
+        if counting != incarnation:
+            self._rose_s = None
+        elif counter > counted:
+            if self._rose_s is not None:  # also across windows: a batch may outlast them
+                self._batch_s = max(0.0, now - self._rose_s)
+            self._rose_s = now
         if broken:
             self.begin(now)
         return found

@@ -99,12 +99,11 @@ class Replay(SourceAround):
         if batch is None:
             return
         steps = int(batch.new_steps)
-        with self._turn():
+        with self._account.dropped_on_error(steps), self._turn():
             if self._closed:
                 self._account.dropped("shutdown", steps)
                 return
-            with self._account.dropped_on_error(steps):
-                lost = self._memory.add(batch)
+            lost = self._memory.add(batch)
             self._added += steps
             self._chain_steps.update(batch.chain_steps)
             if lost:

@@ -107,6 +107,15 @@ def test_what_is_said_once_is_for_the_living_only_and_repeated_by_the_monitor_al
     assert [message.values for _, message in line.sent()] == [{"return_mean": 6.0}]
 
 
+def test_what_no_receiver_had_is_said_when_there_is_one() -> None:
+    line = Line()
+    for there in ([], [_TRAINER], [member("trainer-0", "u")]):  # the first one died too early
+        line.there = there
+        line.sent()
+        line.issue("trainer", SetWorkers(2), once=True)
+        assert [to for to, _ in line.sent()] == [each.incarnation for each in there]
+
+
 def test_a_role_that_never_acknowledges_is_told_rarely_and_warned_of_once(caplog) -> None:
     line = Line(_TRAINER, _P)
     line.issue("all", StopRole("enough"))

@@ -55,7 +55,8 @@ def test_a_role_delays_an_end_in_haste_by_two_deadlines_at_most(monitor, ended_b
     monitor.hello("trainer-0", "t")
     monitor.tick()
     if ended_by == "supervisor":  # it kills roles that stay
-        monitor.take("parent", StatusRequest())
+        for _ in range(2):
+            monitor.take("parent", StatusRequest())
     monitor.state.stop("x", monitor.now, in_haste=ended_by == "signal")
     monitor.tick()
     assert monitor.told_to_stop(2.9) == ["a"]
@@ -67,13 +68,18 @@ def test_a_role_delays_an_end_in_haste_by_two_deadlines_at_most(monitor, ended_b
     assert monitor.state.phase is Phase.OVER
 
 
+@pytest.mark.parametrize("ended_by", ["bound", "container"])
 def test_without_a_supervisor_the_monitor_reminds_a_busy_role_until_it_counts_as_dead(
-    monitor,
+    monitor, ended_by
 ) -> None:
     monitor.hello("compressor-0", "c")
     monitor.hello("trainer-0", "t")
     monitor.tick()
-    monitor.state.stop("max_updates", monitor.now)
+    if ended_by == "container":  # it asks once, and kills no role of another container
+        monitor.take("c0", StatusRequest())
+        monitor.take("c0", StopRun("max_updates").message())
+    else:
+        monitor.state.stop("max_updates", monitor.now)
     monitor.tick()
     monitor.heartbeat("t", final=True)
     monitor.look(10.0)

@@ -77,3 +77,9 @@ def test_a_batch_that_never_comes_breaks_the_window_after_a_while() -> None:
     window.begin(7.0)
     later = found(window, {float(t): 300 for t in range(8, 16)})
     assert later == [None] * 7 + ["nothing was counted for 6.5 s"]
+
+
+def test_batches_that_take_longer_than_the_patience_are_measured_all_the_same() -> None:
+    window = _window()
+    found = [window.observe(float(t), 100 * (t // 5), runs=True) for t in range(40)]
+    assert found[-1] == Reading(20.0, pytest.approx(found[-1].window_s))

@@ -201,6 +201,16 @@ def test_a_worker_that_hangs_holds_up_neither_a_checkpoint_nor_the_end() -> None
     parts.account.check()
 
 
+def test_new_steps_that_wait_in_vain_for_the_memory_are_dropped(monkeypatch) -> None:
+    monkeypatch.setattr(module, "_TURN_WITHIN_S", 0.05)
+    parts = Parts()
+    parts.inner.ready.append(12)
+    with parts.source._turn(), pytest.raises(TimeoutError):
+        parts.source.next(0.0, WORKER)
+    assert sum(parts.account.dropped_steps.values()) == 12
+    parts.account.check()
+
+
 def test_a_worker_that_hangs_with_the_memory_ends_the_wait_of_others(monkeypatch, caplog) -> None:
     monkeypatch.setattr(module, "_TURN_WITHIN_S", 0.05)
     parts, waits, goes_on = Parts(ratio=1.0), threading.Event(), threading.Event()
