@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
+from tests.support.cli import aclearn
 from tests.support.metrics_lines import check_lines
 from tests.support.system import CARTPOLE, System
 
@@ -51,6 +56,26 @@ def test_an_actor_whose_environment_exits_with_0_is_started_again(system: System
     assert "SystemExit" in run.log("actor-0")
     assert run.output.count("died") == 1
     assert run.finish()["dropped_steps"]["env_fault"] > 0
+
+
+def test_lockstep_and_evaluation_outlive_an_environment_that_exits(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (system.folder / "leaving_env.py").write_text(_ENVIRONMENT)
+    monkeypatch.syspath_prepend(system.folder)
+    mark = system.folder / "left"
+    mark.touch()
+    config = system.config(
+        CARTPOLE,
+        run={"deterministic": True, "max_updates": 20},
+        env={"id": "leaving_env:Leaving", "kwargs": {"mark": str(mark)}},
+        actors={"max_env_faults": 200},
+    )
+    aclearn("train", config)
+    folder = system.folder / "runs" / "r"
+    assert json.loads((folder / "summary.json").read_text())["dropped_steps"]["env_fault"] > 0
+    # an episode of an untrained policy has about 20 steps
+    assert "20 episodes, return" in aclearn("evaluate", folder, "--episodes", "20")
 
 
 #: A user's own module, which every role imports; only the trainer has loaded torch by then. Its

@@ -7,6 +7,7 @@ import signal
 from typing import Any
 
 from aclearn.runs import load_newest
+from tests.support import wandering
 from tests.support.metrics_lines import check_line
 from tests.support.system import CARTPOLE, Run, System
 
@@ -89,14 +90,22 @@ def _compressed(run: Run, beyond: int = -1) -> dict[str, Any]:
 
 
 def test_a_run_outlives_the_death_of_each_of_its_roles(system: System) -> None:
+    # Given a folder that is relative, and environments that change the working directory
+    system.cwd, elsewhere = system.folder / "here", system.folder / "elsewhere"
+    system.cwd.mkdir()
+    elsewhere.mkdir()
+    wandering.copy_into(system.cwd)
     run = system.train(
         system.config(
             CARTPOLE,
+            run={"dir": "runs"},
+            env={"id": "wandering:Wandering", "kwargs": {"to": str(elsewhere)}},
             actors={"inference": "predictor", "processes": 2},
             compressor=_CHAIN,
             supervisor=_ROOM,
         )
     )
+    run.folder = system.cwd / "runs" / "r"
     run.wait_until_learning(beyond=300)
     _check_compression(run)
     top = system.command("top", run.folder)
@@ -128,6 +137,9 @@ def test_a_run_outlives_the_death_of_each_of_its_roles(system: System) -> None:
         name: pid for name, pid in pids.items() if name not in ended
     }
     assert run.finish()["generation"] == 2
+    here = {path.name for path in system.cwd.iterdir()}
+    assert here - {"__pycache__"} == {"runs", "wandering.py"}
+    assert list(elsewhere.iterdir()) == []
 
 
 def _check_compression(run: Run) -> None:

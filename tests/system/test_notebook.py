@@ -1,21 +1,24 @@
-"""The notebook in examples/, in a real kernel."""
+"""The notebook in examples/, in a real kernel that is then interrupted."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import nbformat
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
+from aclearn.runs import load_newest
 from tests.support.system import System
 from tests.support.waiting import DEADLINE_S, wait_for
 
 _NOTEBOOK = Path(__file__).parents[2] / "examples" / "first_hour.ipynb"
 _SHORT = '\nsettings |= {"run.max_updates": 60, "run.metrics_every_s": 0.25}'
+_ENDLESS = 'aclearn.train("cartpole", {"run.name": "endless", "run.metrics_every_s": 0.25})'
 
 
-def test_the_notebook_runs_and_leaves_no_role(
+def test_the_notebook_runs_and_an_interrupted_kernel_ends_the_roles_and_saves(
     system: System,
 ) -> None:
     notebook = nbformat.read(_NOTEBOOK, as_version=4)
@@ -33,4 +36,21 @@ def test_the_notebook_runs_and_leaves_no_role(
         ]  # fmt: skip
         assert len(pictures) == 1
         assert (system.folder / "cartpole.onnx").exists()
+
+        folder = system.folder / "runs" / "endless"
+        summary = folder / "summary.json"
+        client.kc.execute(_ENDLESS)
+        wait_for(lambda: _updates(folder) > 3, "it learns")
+        manager.interrupt_kernel()
+        wait_for(summary.exists, "the run has ended", within_s=20.0)
         wait_for(lambda: len(system.living()) == 1, "only the kernel lives", within_s=20.0)
+    assert json.loads(summary.read_text())["reason"] == "SIGINT"
+    checkpoint = load_newest(folder / "checkpoints")
+    assert checkpoint is not None and checkpoint.state["counters"]["updates"] > 3
+
+
+def _updates(folder: Path) -> int:
+    """Those of the newest whole line of the metrics."""
+    path = folder / "metrics.jsonl"
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return json.loads(lines[-1])["updates"] if lines else 0

@@ -52,6 +52,8 @@ def test_profile_tells_the_budget_of_a_step_and_leaves_nothing(
     assert {"actor-0", "actor-1", "trainer-0", "monitor-0"} <= budget["cpu_cores"].keys()
     assert list(system.sockets.glob("aclearn-profile-*")) == [], "the run's folder is left"
     assert not (tmp_path / "runs").exists()
+    again = system.command("profile", config, "--json", figures)
+    assert again.wait() != 0 and "budget.json exists already; --force replaces it" in again.output
 
 
 def test_a_profile_that_is_interrupted_ends_its_run_and_prints_nothing(system: System) -> None:

@@ -6,26 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import wandering
 from tests.support.cli import aclearn
-
-_WANDERING = """
-import os
-
-import gymnasium
-
-
-class Wandering(gymnasium.Wrapper):
-    '''Changes the working directory whenever it is called.'''
-
-    def __init__(self, to):
-        os.chdir(to)
-        self.to = to
-        super().__init__(gymnasium.make("CartPole-v1"))
-
-    def step(self, action):
-        os.chdir(self.to)
-        return self.env.step(action)
-"""
 
 
 def test_an_environment_that_changes_the_working_directory_moves_no_file(
@@ -34,7 +16,7 @@ def test_an_environment_that_changes_the_working_directory_moves_no_file(
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
     here.mkdir()
     elsewhere.mkdir()
-    (here / "wandering.py").write_text(_WANDERING)
+    wandering.copy_into(here)
     monkeypatch.syspath_prepend(here)
     (here / "c.yaml").write_text(
         "run: {name: r, deterministic: true, checkpoint_every_s: 0.1}\n"
