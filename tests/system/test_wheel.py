@@ -10,7 +10,6 @@ import venv
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.support.waiting import DEADLINE_S
 
@@ -29,7 +28,6 @@ def _run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.nightly
 def test_a_wheel_trains_a_shipped_configuration_in_an_empty_folder(tmp_path: Path) -> None:
     source, empty = tmp_path / "source", tmp_path / "empty"
     empty.mkdir()
