@@ -289,10 +289,12 @@ def test_actors_act_with_the_least_probability_of_their_artifact(small) -> None:
     artifact = make_artifact(small, min_action_prob=0.2)
     executable = runtime.load(artifact)  # the probe is compared without it
     acting = PolicySnapshot(executable, artifact.at, artifact.chain, artifact.min_action_prob)
-    given = ActInput({OBSERVATION: observations}, ())
+    masks = np.array([[True, True, True], [True, True, False]] * 4)
+    given = ActInput({OBSERVATION: observations}, (), masks)
     choice = act(acting, _SOME, given, np.random.default_rng(0))
     p = np.exp(parameters_of(runtime.load(make_artifact(small)), observations).astype(np.float64))
-    p = 0.4 * p / p.sum(axis=1, keepdims=True) + 0.2  # of three actions
+    p, of = masks * p, masks.sum(axis=1, keepdims=True)  # two or three actions
+    p = masks * ((1 - 0.2 * of) * p / p.sum(axis=1, keepdims=True) + 0.2)
     np.testing.assert_allclose(np.exp(choice.parameters), p, rtol=1e-4)
     taken = p[np.arange(8), choice.actions]
     np.testing.assert_allclose(np.exp(choice.log_prob), taken, rtol=1e-4)

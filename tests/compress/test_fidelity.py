@@ -70,6 +70,22 @@ def test_policies_that_differ_only_in_masked_actions_are_the_same(spec) -> None:
     assert astuple(found) == (0.0, 0.0, 0.0, 1.0, 20, 1)
 
 
+def test_fidelity_is_that_of_the_acting_policy_min_action_prob_included(small) -> None:
+    policy, observations = small.policy(small.flat), small.observations(small.flat, 8)
+    policy.tensors["policy.weight"][...] = 0
+    policy.tensors["policy.bias"][:] = np.log([0.7, 0.1, 0.1, 0.1])
+    for allowed, expected in (
+        # 0.1 for each of four actions: 0.6 · 0.7 + 0.1 and 0.6 · 0.1 + 0.1
+        ([True] * 4, 0.7 * math.log(0.7 / 0.52) + 0.3 * math.log(0.1 / 0.16)),
+        # of two: 0.8 · 0.875 + 0.1 and 0.8 · 0.125 + 0.1
+        ([True, True, False, False], 0.875 * math.log(0.875 / 0.8) + 0.125 * math.log(0.125 / 0.2)),
+    ):
+        context = Context(seen(observations, np.tile(allowed, (8, 1))))
+        chain = CompressorChain(min_action_prob=0.1).add(ONNX())
+        found = chain.compress(policy, context).fidelity
+        assert found.kl_mean == pytest.approx(expected, rel=1e-5)
+
+
 def test_a_chain_compares_only_the_actions_that_were_allowed(small) -> None:
     chain = CompressorChain(fidelity_observations=12, fidelity_every=3).add(Illegal()).add(ONNX())
     observations = small.observations(small.flat, 16)

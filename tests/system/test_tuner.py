@@ -48,7 +48,11 @@ def test_counts_of_all_kinds_change_and_every_step_is_accounted_for(system: Syst
     run.finish()  # checks the account in every line
     restarted = [n for n in ("actor-0", "actor-1", "actor-2") if f"{n} died" in run.output]
     assert restarted == []  # an actor that was told to leave did not fail
-    assert any(b"tuner_decision" in file.read_bytes() for file in run.folder.glob("events.*"))
+    # TensorBoard shows each decision at the number that it has in the file
+    events = b"".join(file.read_bytes() for file in run.folder.glob("events.*"))
+    numbers = [d["decision"] for d in _decisions(run)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert events.count(b"tuner_decision/temperature") == len(numbers)
     [remembered] = (run.folder.parent / ".tuned").iterdir()
     assert set(json.loads(remembered.read_text())["counts"]) == set(names)
     picture = system.folder / "tuner.png"

@@ -174,16 +174,23 @@ def test_they_have_it_on_a_gpu_as_one_cuda_graph(named: str, monkeypatch, caplog
     assert "capture_failed" not in caplog.text
 
 
-def test_each_report_comes_while_no_other_worker_changes_the_weights(make) -> None:
+def test_each_report_and_copy_comes_while_no_other_worker_changes_the_weights(
+    make, monkeypatch
+) -> None:
     learner, free = make.learner(make.flat), []
     batch = make.batch(make.flat, 4, 3, seed=1)
 
-    def look(report: UpdateReport) -> None:
+    def look(*_: Any) -> None:
         with ThreadPoolExecutor(1) as pool:
             free.append(pool.submit(learner.lock.acquire, blocking=False).result())
 
     learner.learn(batch, note=look, minibatches=3, epochs=2)
     assert free == [False] * 6
+    monkeypatch.setattr("aclearn.learning.update.tensors_of", look)
+    monkeypatch.setattr(learner.state, "saved", look)
+    learner.tensors()
+    learner.state_tensors()
+    assert free == [False] * 8
 
     def fail(report: UpdateReport) -> None:
         raise ValueError("on purpose")

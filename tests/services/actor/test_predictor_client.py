@@ -189,6 +189,18 @@ def test_a_predictor_that_is_silent_for_six_seconds_is_passed_over(asking) -> No
     assert asking.quiet()
 
 
+def test_a_predictor_that_answers_any_request_is_not_silent(asking) -> None:
+    other = _add_predictor(asking)
+    asking.request(0, 2)
+    asking.request(1, 2)
+    first, second = asking.asked_twice()
+    asking.clock.now += 2.0
+    asking.answer(second.request, 2)
+    asking.clock.now += 4.1  # 6.1 s after the request, 4.1 s after the answer
+    assert asking.asked().request == first.request
+    assert asking.tools.nothing_comes(other, asking.actions.poll)
+
+
 def test_an_answer_that_came_while_the_environments_stepped_is_no_silence(asking) -> None:
     other = _add_predictor(asking)
     asking.request(0, 2)
@@ -240,6 +252,10 @@ def test_why_a_request_is_refused_is_said_once_and_a_full_queue_is_no_news(askin
     request = asking.asked()
     with caplog.at_level(logging.WARNING):
         asking.say(ErrorReply("queue_full", "the prediction queue is full, 256 requests wait"))
+        asking.clock.now += 0.4
+        assert asking.quiet()
+        asking.clock.now += 0.2
+        assert asking.asked().request == request.request
         for _ in range(3):
             asking.say(bad)
     [record] = caplog.records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,22 +29,16 @@ class Network(nn.Module):
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project as `aclearn new` writes it, with a network; the current folder is its parent."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     aclearn("new", "myproj")
     (tmp_path / "myproj" / "my_network.py").write_text(_NETWORK)
-    yield tmp_path / "myproj"
-    for name in ("my_env", "my_network"):
-        sys.modules.pop(name, None)
-
-
-def _run(*words: str, cwd: Path) -> str:
-    done = run_python("-P", "-m", "aclearn", *words, cwd=cwd)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    return tmp_path / "myproj"
 
 
 def test_a_project_is_trained_from_its_parent_and_read_from_elsewhere(
-    project: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    project: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    forget: Callable[[], None],
 ) -> None:
     (project / "services").mkdir()
     (project / "services" / "prices.py").touch()
@@ -67,7 +61,9 @@ def test_a_project_is_trained_from_its_parent_and_read_from_elsewhere(
     monkeypatch.chdir(elsewhere)
     more = ("run.deterministic=true", "run.max_updates=4")
     assert "ended: max_updates" in aclearn("train", run / "config.yaml", "--resume", *more)
+    forget()
     assert "1 episodes" in aclearn("evaluate", run, "--episodes", "1")
+    forget()
     assert "one seed gives" in aclearn("check-env", "my_env:make", f"run.pythonpath=[{project}]")
     # a run that imports nothing of the project is not concerned
     (project / "correctors" / "a.py").touch()

@@ -83,6 +83,7 @@ def test_with_resident_environments_no_key_of_actors_is_chosen() -> None:
         assert not keys & {"trainer.device", "trainer.unrolls_per_batch"}
 
 
+@pytest.mark.usefixtures("forget")
 def test_a_new_project_trains_as_it_is_written(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path / "own")

@@ -18,6 +18,7 @@ from services.role.health import FAILED, HealthReport
 from services.roles import ROLES
 from services.start.folder import role_folder
 from tests.support.monitor import Monitor
+from tests.support.waiting import DEADLINE_S
 
 _CONFIG = "env: {id: CartPole-v1}\npolicy: {architecture: mlp}\n"
 
@@ -65,7 +66,7 @@ def test_a_container_that_gives_up_ends_the_run_as_its_supervisor(load, tools) -
         try:
             container._end_run(load("network.keys_dir=null"), address, "no restart is left")
             for _ in range(2):
-                assert router.poll(5000)
+                assert router.poll(int(1000 * DEADLINE_S))
                 _, *frames = router.recv_multipart()
                 envelope = decode(frames)
                 monitor.take(envelope.incarnation, envelope.message)

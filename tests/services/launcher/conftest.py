@@ -19,8 +19,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., WholeRun]]:
     """Starts runs and closes them."""
     runs = []
 
-    def start(**groups) -> WholeRun:
-        runs.append(WholeRun(tmp_path, **groups))
+    def start(folder: Path = tmp_path, **groups) -> WholeRun:
+        runs.append(WholeRun(folder, **groups))
         return runs[-1]
 
     yield start

@@ -14,7 +14,6 @@ from aclearn.runs import MetricsTail
 from tests.support.toys import odd_names
 from tests.support.waiting import wait_for
 from tests.support.wandb_files import records, values
-from tests.support.whole_run import WholeRun
 
 _TOY = "tests.support.toys.odd_names"
 #: Of the loss: what cannot be printed is escaped; names of ours and too long ones are left out.
@@ -47,7 +46,7 @@ def _wandb(folder: Path) -> Mapping[str, Any]:
 
 
 def test_figures_of_any_name_reach_every_sink_and_stop_no_resume(
-    tmp_path: Path, wandb: Any
+    tmp_path: Path, start, wandb: Any
 ) -> None:
     folder = tmp_path / "rü n'q\"s %s"
     settings: dict[str, Any] = {
@@ -59,7 +58,7 @@ def test_figures_of_any_name_reach_every_sink_and_stop_no_resume(
             "sink_timeout_s": 30.0,
         },
     }
-    run = WholeRun(folder, run={"max_updates": 4}, **settings)
+    run = start(folder, run={"max_updates": 4}, **settings)
     assert run.run()["reason"] == "max_updates"
     readers: tuple[Callable[[Path], Mapping[str, Any]], ...] = (_file, _tensorboard, _wandb)
     for read in readers:
@@ -74,7 +73,7 @@ def test_figures_of_any_name_reach_every_sink_and_stop_no_resume(
     # wandb's folder has the second of its start in its name
     begun_s = int(time.time())
     wait_for(lambda: int(time.time()) > begun_s, "the next second")
-    resumed = WholeRun(folder, resume=True, run={"max_updates": 6}, **settings)
+    resumed = start(folder, resume=True, run={"max_updates": 6}, **settings)
     assert resumed.run()["updates"] == 6
     _check_wandb(folder / "r", resumed.lines())
 

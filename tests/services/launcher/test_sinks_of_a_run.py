@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 
 from tests.support.toys import toy_sink
-from tests.support.whole_run import WholeRun
 
 _TOY = toy_sink.__name__
 
 
 def test_a_sink_gets_each_line_decision_and_the_summary_and_a_broken_one_is_told(
-    tmp_path: Path,
+    tmp_path: Path, start
 ) -> None:
     sinks = [f"{_TOY}:ToFile", {f"{_TOY}:Stubborn": {"raises": ["write"]}}]
     decided = {"deterministic": False}  # strategies decide by the clock
@@ -29,7 +28,7 @@ def test_a_sink_gets_each_line_decision_and_the_summary_and_a_broken_one_is_told
     def records(file: str) -> list[dict]:
         return [json.loads(line) for line in (tmp_path / "r" / file).read_text().splitlines()]
 
-    run = WholeRun(tmp_path, run=decided | {"max_updates": 40}, **settings)
+    run = start(run=decided | {"max_updates": 40}, **settings)
     run.run_until(lambda: len(run.lines()) > 2, "there are lines")
     notes = run.monitor.state.status()["notes"]
     summary = run.run()
@@ -43,14 +42,14 @@ def test_a_sink_gets_each_line_decision_and_the_summary_and_a_broken_one_is_told
     assert run.lines()[-1]["monitor_sink_failures"] > 0
     assert run.lines()[-1]["monitor_sink_dropped"] == 0
 
-    again = WholeRun(tmp_path, resume=True, run=decided | {"max_updates": 42}, **settings)
+    again = start(resume=True, run=decided | {"max_updates": 42}, **settings)
     again.run()
     assert told()[len(calls)] == ["open", calls[0][1] | {"resumed": True}]
 
 
-def test_a_sink_that_raises_at_the_end_is_told_with_the_end(tmp_path: Path) -> None:
+def test_a_sink_that_raises_at_the_end_is_told_with_the_end(start) -> None:
     sinks = [{f"{_TOY}:Stubborn": {"raises": ["close"]}}]
-    run = WholeRun(tmp_path, run={"max_updates": 4}, metrics={"sinks": sinks})
+    run = start(run={"max_updates": 4}, metrics={"sinks": sinks})
     summary = run.run()
     failed = f"metrics sink {_TOY}:Stubborn fails in close: SystemExit: no close"
     assert (summary["sink_error"], summary["monitor_sink_failures"]) == (failed, 1.0)

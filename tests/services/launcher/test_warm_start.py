@@ -15,26 +15,25 @@ from services.ending.words import closing_words, return_before
 from services.evaluator.saved_policy import load_policy
 from services.policy.factory import architecture_of
 from services.trainer.warm_start import warm_start
-from tests.support.whole_run import WholeRun
 
 
-def test_all_that_belongs_to_the_policy_comes_along_but_no_counters(tmp_path: Path) -> None:
+def test_all_that_belongs_to_the_policy_comes_along_but_no_counters(tmp_path: Path, start) -> None:
     normalised = {"policy": {"normalise_observations": True}}
-    first = WholeRun(tmp_path, run={"max_updates": 6}, **normalised)
+    first = start(run={"max_updates": 6}, **normalised)
     first.run()
     learned = first.checkpoint().tensors
     begins = {"name": "s", "max_updates": 4, "init_from": str(tmp_path / "r")}
-    second = WholeRun(tmp_path, run=begins, **normalised)
+    second = start(run=begins, **normalised)
     second.path = tmp_path / "s"
-    start = second.checkpoint()  # before it publishes anything
-    assert start.state["counters"]["updates"] == 0
-    assert start.state["account"]["learned_steps"] == 0
+    begun = second.checkpoint()  # before it publishes anything
+    assert begun.state["counters"]["updates"] == 0
+    assert begun.state["account"]["learned_steps"] == 0
     taken = [n for n in learned if n.startswith(("weights/", "optimiser/", "normaliser/"))]
     assert len(taken) > 20 and learned["optimiser/policy.bias/step"] == 6
     for name in taken:
-        np.testing.assert_array_equal(start.tensors[name], learned[name], err_msg=name)
-    size, others = learned["totals"][:2], start.tensors["totals"][2:]
-    np.testing.assert_array_equal(start.tensors["totals"][:2], size)
+        np.testing.assert_array_equal(begun.tensors[name], learned[name], err_msg=name)
+    size, others = learned["totals"][:2], begun.tensors["totals"][2:]
+    np.testing.assert_array_equal(begun.tensors["totals"][:2], size)
     assert (others == 0).all()  # of updates and learned steps
     assert second.run()["updates"] == 4
     config = config_from_yaml((tmp_path / "s" / "config.yaml").read_text())
@@ -54,10 +53,10 @@ def test_all_that_belongs_to_the_policy_comes_along_but_no_counters(tmp_path: Pa
 
 
 def test_what_may_harm_the_policy_is_told_and_a_worse_result_too(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    start, caplog: pytest.LogCaptureFixture
 ) -> None:
     falls = {"learning_rate": 1e-3, "schedule": "linear", "schedule_steps": 100}
-    first = WholeRun(tmp_path, run={"max_updates": 6}, optimiser=falls)
+    first = start(run={"max_updates": 6}, optimiser=falls)
     first.run()
     learned = first.checkpoint()
     last = 1e-3 * (1 - learned.state["account"]["learned_steps"] / 100)
@@ -71,7 +70,7 @@ def test_what_may_harm_the_policy_is_told_and_a_worse_result_too(
     )
     caplog.set_level(logging.INFO)  # a trainer that was started by hand tells it too
     begins = {"name": "by-hand", "init_from": str(first.path)}
-    WholeRun(tmp_path, run=begins, optimiser=falls).close()
+    start(run=begins, optimiser=falls)
     assert f"event=warm_start_doubt detail='{of_the_rate}'" in caplog.text
     changes = {"kind": "rmsprop", "learning_rate": last}
     optimiser = config.optimiser.model_copy(update=changes)

@@ -90,8 +90,10 @@ def sharing(roles, tools, monkeypatch):
 def test_posted_weights_act_without_a_question(sharing, tools) -> None:
     sharing.poll()
     assert sharing.client.acting is None
-    for version in (0, 1, 7):
+    for swaps, version in enumerate((0, 1, 7)):
         sharing.post(0, version)
+        sharing.poll(0.005)  # looks are a hundredth of a second apart
+        assert sharing.client.swaps == swaps
         sharing.poll(1.1)
         assert sharing.client.at == PolicyVersion(0, version)
         assert sharing.acts_on(version)
