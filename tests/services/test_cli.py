@@ -163,6 +163,7 @@ def test_a_role_whose_number_was_taken_starts_over_and_asks_for_another(monkeypa
             pass
 
     monkeypatch.setattr("services.start.run_role.ask_number", lambda context: next(numbers))
+    monkeypatch.setattr("services.start.run_role.lower_priority", lambda nice: None)
     monkeypatch.setattr("services.start.run_role.pkgutil.resolve_name", lambda name: Stepped)
     assert run_role(ACTOR, None, config, "tcp://127.0.0.1:5799", StopFlag()) == 7
     assert [name for name, given, _ in ran if given] == ["actor-0", "actor-1"]
