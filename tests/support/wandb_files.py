@@ -23,6 +23,8 @@ def records(path: Path) -> Iterator[Any]:
             at += 32_768 - at % 32_768
             continue
         _, length, kind = struct.unpack_from("<IHB", data, at)
+        if at + 7 + length > len(data):
+            return  # it is being written
         record += data[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):

@@ -80,8 +80,16 @@ def test_figures_of_any_name_reach_every_sink_and_stop_no_resume(
 
 def _check_wandb(folder: Path, lines: list[dict[str, Any]]) -> None:
     """A resumed run continues the same run offline, without secrets, and both parts end well."""
-    files = sorted((folder / "wandb").glob("offline-run-*/*.wandb"))
-    parts = [[(r.WhichOneof("record_type"), r) for r in records(file)] for file in files]
+
+    def read() -> list[list[tuple[str, Any]]]:
+        files = sorted((folder / "wandb").glob("offline-run-*/*.wandb"))
+        return [[(r.WhichOneof("record_type"), r) for r in records(file)] for file in files]
+
+    def ended() -> bool:  # a process of wandb's writes them
+        return sum(kind == "exit" for part in read() for kind, _ in part) == 2
+
+    wait_for(ended, "the end of both parts")
+    parts = read()
     begun = [record.run for part in parts for kind, record in part if kind == "run"]
     assert {each.run_id for each in begun} == {(folder / ID_FILE).read_text()}
     assert (begun[0].project, begun[0].display_name) == ("p", "r")
