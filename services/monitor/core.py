@@ -105,7 +105,7 @@ class MonitorState:
         self._channel.restore(directives or {}, self._plugins.rank_of)
         self.report = StatusReport()
         self._observed_at = float("-inf")
-        #: The process that asks for the status; it receives directives too.
+        #: The first process that asks for the status, until it is silent; directives reach it.
         self._supervisor: Member | None = None
         #: Whether it asks again and again; a container that gives up asks once.
         self._is_watched = False
@@ -302,7 +302,7 @@ class MonitorState:
 
         def end(stop: StopRun) -> None:
             if self._supervisor is None or sender.incarnation != self._supervisor.incarnation:
-                raise ValueError("only the supervisor, which asks for the status, ends the run")
+                raise ValueError("only the supervisor, first to ask for the status, ends the run")
             self.stop(stop.reason, sender.now)
 
         answer = obey(directive, {StopRun: end})
@@ -310,11 +310,13 @@ class MonitorState:
         return [answer]
 
     def _tell_status(self, request: StatusRequest, sender: _Sender) -> list[Message]:
-        now, before = self._active_clock.seconds, self._supervisor
-        self._is_watched = before is not None and before.incarnation == sender.incarnation
-        self._supervisor = Member(
-            "supervisor", 0, sender.incarnation, sender.routing_id, {}, heard_at=now
-        )
+        before = self._supervisor
+        if before is None or before.incarnation == sender.incarnation:  # a second one waits
+            self._is_watched = before is not None
+            self._supervisor = Member(
+                *("supervisor", 0, sender.incarnation, sender.routing_id, {}),
+                heard_at=self._active_clock.seconds,
+            )
         return [Status(status_text(self.status() | {"answers": sender.envelope.sequence}))]
 
     def _leave(self, member: Member, *, keep_metrics: bool = False) -> None:

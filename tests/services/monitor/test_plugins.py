@@ -143,6 +143,10 @@ def test_the_count_of_actors_goes_to_the_supervisor_and_is_acknowledged(tools) -
     monitor.take("parent", DirectiveAck(1))
     assert monitor.sent(0.6) == []
     monitor.take("another parent", StatusRequest())
+    assert monitor.sent() == []
+    for _ in range(10):  # until the first one is silent for too long
+        monitor.sent(10.0)
+    monitor.take("another parent", StatusRequest())
     assert monitor.sent() == [("another parent", SetActors(3).message(1))]
 
 
@@ -168,6 +172,7 @@ def test_of_the_directives_of_others_the_monitor_obeys_only_the_supervisor_s_sto
     for refused in (SetWorkers(2), Note("x")):
         [answer] = monitor.take("cli", refused.message(4))
         assert answer.message.id == 4 and "expected one of StopRun" in answer.message.refusal
+    monitor.take("a", StatusRequest())  # is no supervisor while there is one
     [answer] = monitor.take("a", StopRun("enough").message(3))
     assert (monitor.state.refused, monitor.state.phase) == (5, Phase.RUNNING)
     [answer] = monitor.take("cli", StopRun("enough").message(5))
