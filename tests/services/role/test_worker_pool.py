@@ -165,12 +165,13 @@ def test_a_worker_that_always_fails_ends_the_pool_however_well_the_others_do(too
 
 
 def test_a_worker_runs_from_its_first_step_until_it_has_left(tools) -> None:
-    may_begin, may_end = threading.Event(), threading.Event()
+    may_begin, may_end, steps = threading.Event(), threading.Event(), list[bool]()
 
     def make():
         first = [True]
 
         def step(meter) -> bool:
+            steps.append(first[0])
             assert (may_begin if first[0] else may_end).wait(DEADLINE_S)
             first[0] = False
             return True
@@ -181,7 +182,8 @@ def test_a_worker_runs_from_its_first_step_until_it_has_left(tools) -> None:
     pool.resize(2)
     assert (pool.size, pool.running) == (2, 0)  # they are being made
     may_begin.set()
-    tools.wait_until(lambda: pool.running == 2, "they run")
+    tools.wait_until(lambda: steps.count(False) == 2, "both are in their second step")
+    assert pool.running == 2
     pool.resize(1)
     assert (pool.size, pool.running) == (1, 2)  # one has a step to end
     may_end.set()
