@@ -207,7 +207,9 @@ class TunerPlugin(MonitorPlugin):
             counts, rate = _in_words(decision.kept), self._tuner.best()[1]
             self._note(f"tuner: {counts} are best, {rate:.4g}/s")
             self._remember()
-        self._last, self._rate = decision, decision.rate or self._rate
+        self._last = decision
+        if decision.rate is not None:
+            self._rate = decision.rate
 
     def _remember(self) -> None:
         if self._memory is not None:
