@@ -5,17 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, Strict, field_validator
+from pydantic import Field, Strict
 from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
 from aclearn.config._named import Named
-from aclearn.types import ACTIVATIONS, AUTO, refuse_recurrence
+from aclearn.types import ACTIVATIONS, AUTO, MEMORIES, Memory
 
 if TYPE_CHECKING:
     Activation = str
+    MemoryKind = str
 else:
     Activation = Literal[ACTIVATIONS]
+    MemoryKind = Literal[MEMORIES]
+
+
+class MemoryConfig(Group):
+    """Cells behind the hidden layers, which keep a state from step to step."""
+
+    kind: MemoryKind | None = Field(
+        default=None, description="lstm or gru; null: the network keeps no state"
+    )
+    size: Whole = Field(default=128, ge=1, le=65_536, description="units of each cell")
+    layers: Whole = Field(
+        default=1, ge=1, le=16, description="cells, each of which reads the one before it"
+    )
+
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        if self.kind is None:
+            for key in self.changed("size", "layers"):
+                yield (
+                    f"policy.memory.{key}: there is no memory; set policy.memory.kind, or remove it"
+                )
+
+    @property
+    def memory(self) -> Memory | None:
+        """The memory; None if there is none."""
+        return None if self.kind is None else Memory(self.kind, self.size, self.layers)
 
 
 class PolicyConfig(Group):
@@ -35,6 +62,7 @@ class PolicyConfig(Group):
         default=None,
         description="widths of the hidden layers, in units; null: the architecture's own",
     )
+    memory: MemoryConfig = Field(default_factory=MemoryConfig)
     activation: Activation | None = Field(
         default=None,
         description="function after convolutions and hidden layers; null: the architecture's own",
@@ -75,14 +103,6 @@ class PolicyConfig(Group):
         """Whether the network is a class of the user's own."""
         return ":" in self.architecture
 
-    @field_validator("architecture", mode="before")
-    @classmethod
-    def _keeps_no_state(cls, name: Any) -> Any:
-        named = isinstance(name, str) and ":" not in name
-        if named and (refusal := refuse_recurrence(name)) is not None:
-            raise ValueError(refusal)
-        return name
-
     @override
     def contradictions(self, config: Any) -> Iterator[str]:
         if config.env.is_atari:
@@ -103,6 +123,11 @@ class PolicyConfig(Group):
                     "name a module:Class in policy.architecture"
                 )
             return
+        if self.memory.kind is not None:
+            yield (
+                f"policy.memory.kind: {self.architecture} is a network of yours, which keeps its "
+                "own state; remove it, and return the state from step (docs/networks.md)"
+            )
         for key in self.changed(
             "hidden", "activation", "separate_value", "std_from_observations", "initial_std"
         ):

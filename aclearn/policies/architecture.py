@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from aclearn.distributions import distribution_of
-from aclearn.policies.layers import Layer, Shape, needed_by, output_shapes, tensor_shapes
+from aclearn.policies.layers import Layer, Shape, needed_by, output_shapes, states, tensor_shapes
 from aclearn.types import ActionSpec, ObservationSpec, flat_size
 
 #: Names of the layers that give the distribution's parameters `[N, P]`, and the critic's values:
@@ -57,6 +57,11 @@ class Architecture:
                     f"architecture {self.name!r}: expected a layer {head!r} with {units} outputs, "
                     f"got {shapes.get(head)}"
                 )
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Numbers of each part of the policy's state, `[B, n]` each; `()` without memory."""
+        return tuple(layer.units for layer in states(self.layers))
 
     def tensor_shapes(self) -> dict[str, Shape]:
         """Every weight's name and shape, in the order of messages."""

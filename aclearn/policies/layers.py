@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from aclearn.policies.module_spec import ModuleSpec
 from aclearn.types import ObservationSpec
@@ -39,6 +39,13 @@ class Layer:
     * "dueling": of advantages and a value, which it reads in this order, the values of actions:
       value + advantage − mean advantage (Wang et al. 2016, eq. 9).
     * "log_std": what it reads, and after it `units` numbers that no observation changes.
+    * "state": `units` numbers of the step before: the output of the layer `next`; zeros where an
+      episode begins. It reads nothing.
+    * "lstm_cell", "lstm_output": of gates (input, forget, cell, output; side by side) and a cell
+      c, the next cell σ(f)·c + σ(i)·tanh(g) and its output σ(o)·tanh(c) (Hochreiter & Schmidhuber
+      1997, with Gers et al.'s forget gate). "gru": of the products of the input and of the state h
+      (reset, update, new; side by side) and h, the next state (Cho et al. 2014, in the form of
+      cuDNN): n = tanh(x_n + σ(r)·h_n), (1 − σ(z))·n + σ(z)·h.
     * "normalise": (x − mean) / std, component by component, within ± 10. "denormalise": its
       inverse, x · std + mean, with one mean and std for all components. The trainer keeps their
       statistics; they have no gradient.
@@ -52,6 +59,7 @@ class Layer:
         reads: names of layers before it, or of a leaf.
         kernel, stride, padding: in pixels of its input.
         initial: first value of each number of "log_std".
+        next: of "state": a layer after it, whose output is the state before the next step.
         module: its tensors are called `<name>.<parameter>`.
         head: it gives the distribution's parameters or the value, in float32 under autocast too.
     """
@@ -69,6 +77,7 @@ class Layer:
     head: bool = False
     start: int = 0
     initial: float = 0.0
+    next: str = ""
     module: ModuleSpec | None = None
 
     @property
@@ -107,6 +116,8 @@ class Layer:
             return (given[0] + sum(other[0] for other in others),)
         if self.kind == "log_std":
             return (given[0] + self.units,)
+        if self.kind in ("lstm_cell", "lstm_output", "gru"):
+            return others[-1]
         return (self.units,) if self.kind in ("dense", "module", "part") else given
 
     def tensor_shapes(self, given: Shape) -> dict[str, Shape]:
@@ -142,11 +153,16 @@ def output_shapes(layers: Iterable[Layer], observation: ObservationSpec) -> dict
     """The shape of each leaf and each layer's output for one observation, by name.
 
     Raises:
-        ValueError: a name is repeated, or a layer reads one that does not precede it.
+        ValueError: a name is repeated, a layer reads one that does not precede it, or a state and
+            its next one have different shapes.
     """
+    layers = tuple(layers)
     shapes = {name: leaf.shape for name, leaf in observation.items()}
     for layer in layers:
         unknown = [name for name in layer.reads if name not in shapes]
+        if layer.kind == "state" and not layer.reads:
+            shapes[layer.name] = (layer.units,)
+            continue
         if unknown or not layer.reads:
             raise ValueError(
                 f"layer {layer.name!r} reads {unknown or 'nothing'}; expected layers before it: "
@@ -155,7 +171,18 @@ def output_shapes(layers: Iterable[Layer], observation: ObservationSpec) -> dict
         if layer.name in shapes:
             raise ValueError(f"layer {layer.name!r} is there twice")
         shapes[layer.name] = layer.output_shape(*(shapes[name] for name in layer.reads))
+    for state in states(layers):
+        if shapes.get(state.next) != (state.units,):
+            raise ValueError(
+                f"state {state.name!r}: expected a layer {state.next!r} with {state.units} "
+                f"outputs, got {shapes.get(state.next)}"
+            )
     return shapes
+
+
+def states(layers: Iterable[Layer]) -> tuple[Layer, ...]:
+    """The states that the layers keep from step to step, in the order of `PolicyOutput.state`."""
+    return tuple(layer for layer in layers if layer.kind == "state")
 
 
 def tensor_shapes(layers: Iterable[Layer], observation: ObservationSpec) -> dict[str, Shape]:
@@ -165,18 +192,50 @@ def tensor_shapes(layers: Iterable[Layer], observation: ObservationSpec) -> dict
     return {
         name: shape
         for layer in layers
+        if layer.reads
         for name, shape in layer.tensor_shapes(outputs[layer.reads[0]]).items()
     }
 
 
 def needed_by(layers: Iterable[Layer], *names: str) -> tuple[Layer, ...]:
-    """The layers on which the outputs of the layers `names` depend, those included."""
-    needed, found = {*names}, []
-    for layer in reversed(tuple(layers)):
-        if layer.name in needed:
-            needed.update(layer.reads)
-            found.append(layer)
-    return tuple(reversed(found))
+    """The layers on which these outputs depend, in this step or by a state, those included."""
+    layers = tuple(layers)
+    needed, known = {*names}, 0
+    while len(needed) > known:  # a state needs a layer after it
+        known = len(needed)
+        for layer in reversed(layers):
+            if layer.name in needed:
+                needed.update((*layer.reads, layer.next) if layer.next else layer.reads)
+    return tuple(layer for layer in layers if layer.name in needed)
+
+
+class Recurrence(NamedTuple):
+    """A network's layers in three parts, of which only one must run step after step.
+
+    Attributes:
+        before: no state reaches them: all steps in one pass.
+        steps: the states' next values depend on these, and these on the states.
+        after: what reads them: all steps in one pass.
+    """
+
+    before: tuple[Layer, ...]
+    steps: tuple[Layer, ...]
+    after: tuple[Layer, ...]
+
+
+def recurrence(layers: Iterable[Layer]) -> Recurrence:
+    """Split the layers of a network with states by what must run step after step."""
+    layers = tuple(layers)
+    kept = {layer.name for layer in needed_by(layers, *(state.next for state in states(layers)))}
+    reached: set[str] = set()
+    for layer in layers:
+        if layer.kind == "state" or not reached.isdisjoint(layer.reads):
+            reached.add(layer.name)
+    return Recurrence(
+        tuple(layer for layer in layers if layer.name not in reached),
+        tuple(layer for layer in layers if layer.name in reached & kept),
+        tuple(layer for layer in layers if layer.name in reached - kept),
+    )
 
 
 def factored(layers: Iterable[Layer], ranks: Mapping[str, int]) -> tuple[Layer, ...]:

@@ -21,7 +21,15 @@ from aclearn.policies.architecture import (
     VALUE,
     Architecture,
 )
-from aclearn.policies.layers import MOST_DEVIATIONS, Layer, Shape, needed_by, output_shapes
+from aclearn.policies.layers import (
+    MOST_DEVIATIONS,
+    Layer,
+    Shape,
+    needed_by,
+    output_shapes,
+    recurrence,
+    states,
+)
 from aclearn.policies.policy_module import PolicyModule
 from aclearn.policies.users_network import UsersNetwork, seeded
 from aclearn.types import LeafSpec, ObservationSpec, PolicyOutput
@@ -77,6 +85,21 @@ class _LogStd(nn.Module):
         return torch.cat([x, self.log_std.expand(x.shape[0], -1)], -1)
 
 
+def _lstm_cell(gates: Tensor, cell: Tensor) -> Tensor:
+    of_input, forget, new, _ = gates.chunk(4, 1)
+    return torch.sigmoid(forget) * cell + torch.sigmoid(of_input) * torch.tanh(new)
+
+
+def _lstm_output(gates: Tensor, cell: Tensor) -> Tensor:
+    return torch.sigmoid(gates.chunk(4, 1)[3]) * torch.tanh(cell)
+
+
+def _gru(of_input: Tensor, of_state: Tensor, state: Tensor) -> Tensor:
+    (reset, update, new), (reset_h, update_h, new_h) = of_input.chunk(3, 1), of_state.chunk(3, 1)
+    new = torch.tanh(new + torch.sigmoid(reset + reset_h) * new_h)
+    return new + torch.sigmoid(update + update_h) * (state - new)
+
+
 class _Normaliser(nn.Module):
     def __init__(self, layer: Layer, given: Shape) -> None:
         super().__init__()
@@ -112,6 +135,9 @@ KINDS: dict[str, Callable[[Layer, Shape], _Compute]] = {
     "part": lambda layer, given: partial(
         torch.narrow, dim=1, start=layer.start, length=layer.units
     ),
+    "lstm_cell": lambda layer, given: _lstm_cell,
+    "lstm_output": lambda layer, given: _lstm_output,
+    "gru": lambda layer, given: _gru,
     "normalise": _Normaliser,
     "denormalise": _Normaliser,
 }
@@ -139,9 +165,15 @@ class LayerNetwork(nn.Module):
         super().__init__()
         self.layers, self.leaves = tuple(layers), tuple(observation)
         shapes = output_shapes(layers, observation)
-        last_reader = {name: layer.name for layer in layers for name in layer.reads}
-        self._steps: list[_Step] = []
+        parts = recurrence(layers)
+        ordered = [layer for part in parts for layer in part]
+        last_reader = {name: layer.name for layer in ordered for name in layer.reads}
+        self.states = states(layers)
+        kept = {POLICY, *(state.next for state in self.states)}
+        computed: dict[str, _Step] = {}
         for layer in layers:
+            if layer.kind == "state":
+                continue
             if layer.kind not in KINDS:
                 raise ConfigError(
                     f"policy: layer {layer.name!r}: torch has no kind {layer.kind!r}; expected "
@@ -152,14 +184,22 @@ class LayerNetwork(nn.Module):
             if isinstance(owned, nn.Module):
                 _place(self, layer.name, owned)
             unneeded = tuple(
-                name for name in layer.reads if last_reader[name] == layer.name and name != POLICY
+                name for name in layer.reads if last_reader[name] == layer.name and name not in kept
             )
             raw = layer.kind == "normalise"
             step = _Step(layer.name, compute, layer.reads, layer.head, unneeded, raw)
-            self._steps.append(step)
-        products = (i for i, layer in enumerate(layers) if layer.is_product)
+            computed[layer.name] = step
+        self._before, self._recurrent, self._after = (
+            [computed[layer.name] for layer in part if layer.name in computed] for part in parts
+        )
+        self._steps = [*self._before, *self._recurrent, *self._after]
+        products = (i for i, step in enumerate(self._steps) if hasattr(step.compute, "weight"))
         self._product = next(products, None)  # a network of the user's own has none
-        first = {layer.reads[0]: layer for layer in layers if layer.reads[0] in observation}
+        first = {
+            layer.reads[0]: layer
+            for layer in layers
+            if layer.reads[:1] and layer.reads[0] in observation
+        }
         self._raw = {name for name, layer in first.items() if layer.kind == "normalise"}
         self._scaled = {
             name for name, layer in first.items() if layer.kind == "scale" and layer.factor != 1.0
@@ -170,24 +210,94 @@ class LayerNetwork(nn.Module):
         # copies: torch warns of the read-only views of a message
         return [torch.from_numpy(np.array(observations[name])) for name in self.leaves]
 
-    def outputs(self, *observations: Tensor, every_layer: bool = False) -> dict[str, Tensor]:
+    def outputs(
+        self, *observations: Tensor, state: tuple[Tensor, ...] = (), every_layer: bool = False
+    ) -> dict[str, Tensor]:
         """The outputs of the heads, or of all layers, by name, for each leaf's `[N, *shape]`.
 
         Heads compute in the weights' dtype under autocast too: they are cheap, and bf16 has no
-        value between 100 and 100.5.
+        value between 100 and 100.5. The next states are there too, by their layers' names.
+
+        Args:
+            state: float32 `[N, units]` of each of `states`; `()` stands for zeros.
         """
+        values, dtype = self._given(observations)
+        values.update(self._state_of(state, observations[0], dtype))
+        self._run(self._steps, values, dtype, every_layer=every_layer)
+        return values
+
+    def unrolled(
+        self, *observations: Tensor, state: tuple[Tensor, ...], starts: Tensor
+    ) -> dict[str, Tensor]:
+        """The outputs of the heads for T steps in a row, `[T · B, …]`; next states after the last.
+
+        Only what a state reaches on its way to the next one is computed step after step.
+
+        Args:
+            observations: each leaf's `[T · B, *shape]`.
+            state: before the first step, `[B, units]` each; `()` stands for zeros.
+            starts: `[T, B]` bool, observations that begin an episode: the state before is zeroed.
+        """
+        values, dtype = self._given(observations)
+        self._run(self._before, values, dtype)
+        given = {name for step in self._recurrent for name in step.reads} & values.keys()
+        by_step = {
+            name: values[name].view(*starts.shape, *values[name].shape[1:]).unbind()
+            for name in given
+        }
+        reached = {*(step.name for step in self._recurrent), *(each.name for each in self.states)}
+        read = {name for step in self._after for name in step.reads} & reached
+        rows: dict[str, list[Tensor]] = {name: [] for name in read}
+        now = self._state_of(state, starts[0], dtype)
+        for t, begins in enumerate(starts.unsqueeze(2)):
+            at_t = {name: each[t] for name, each in by_step.items()}
+            at_t |= {name: part.masked_fill(begins, 0.0) for name, part in now.items()}
+            self._run(self._recurrent, at_t, dtype, every_layer=True)
+            for name, found in rows.items():
+                found.append(at_t[name])
+            now = {each.name: at_t[each.next] for each in self.states}
+        values |= {name: torch.cat(found) for name, found in rows.items()}
+        self._run(self._after, values, dtype)
+        return values | {each.next: now[each.name] for each in self.states}
+
+    def _given(self, observations: Sequence[Tensor]) -> tuple[dict[str, Tensor], torch.dtype]:
+        """The leaves as the first layers read them, and the weights' dtype."""
         weight: Tensor
         if self._product is None:
             weight = next(self.parameters())
         else:  # takes 3 µs; `parameters` takes 12
             weight = self._steps[self._product].compute.weight  # type: ignore[attr-defined]
-        dtype, device = weight.dtype, observations[0].device.type
-        autocast = torch.is_autocast_enabled(device)
-        values = {
+        dtype = weight.dtype
+        return {
             name: leaf if name in self._raw else leaf.to(dtype, copy=name in self._scaled)
             for name, leaf in zip(self.leaves, observations, strict=True)
-        }
-        for name, compute, reads, head, unneeded, reads_raw in self._steps:
+        }, dtype
+
+    def _state_of(
+        self, state: tuple[Tensor, ...], like: Tensor, dtype: torch.dtype
+    ) -> dict[str, Tensor]:
+        """Each state by its layer's name; zeros in the rows of `like` without one."""
+        if not state:
+            rows = len(like)
+            state = tuple(
+                torch.zeros(rows, each.units, dtype=dtype, device=like.device)
+                for each in self.states
+            )
+        parts = zip(self.states, state, strict=True)
+        return {each.name: part.to(dtype) for each, part in parts}
+
+    def _run(
+        self,
+        steps: Sequence[_Step],
+        values: dict[str, Tensor],
+        dtype: torch.dtype,
+        *,
+        every_layer: bool = False,
+    ) -> None:
+        """Compute the steps in order, in place."""
+        device = next(iter(values.values())).device.type
+        autocast = torch.is_autocast_enabled(device)
+        for name, compute, reads, head, unneeded, reads_raw in steps:
             given = [values[read] for read in reads]
             if head and autocast:
                 with torch.autocast(device, enabled=False):
@@ -198,7 +308,6 @@ class LayerNetwork(nn.Module):
                 values[name] = values[name].to(dtype)
             for read in () if every_layer else unneeded:
                 del values[read]
-        return values
 
 
 class PolicyNetwork(LayerNetwork, PolicyModule):
@@ -232,6 +341,13 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
             else:
                 nn.init.orthogonal_(parameter, gains[name], generator=generator)
 
+        by_name = {layer.name: layer for layer in self.layers}
+        for layer in self.layers:
+            if layer.kind == "lstm_cell":
+                of_input = self.get_submodule(by_name[layer.reads[0]].reads[0])
+                bias = of_input.get_parameter("bias")
+                nn.init.ones_(bias.detach().chunk(4)[1])  # the forget gate's
+
         if architecture.values_actions:
             critics = _ActionCritics(architecture)
             weights: dict[str, Tensor] = dict(self.named_parameters())
@@ -244,12 +360,10 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
     def forward(self, *observations: Tensor) -> tuple[Tensor, Tensor | None]:
         """The distribution's parameters `[N, P]`, and state values `[N]` or action values `[N, A]`.
 
-        All are fp32 under autocast too. Each leaf is `[N, *shape]`.
+        All are fp32 under autocast too. Each leaf is `[N, *shape]`. A memory begins with zeros.
         """
-        given = self.outputs(*observations)
-        if VALUE in given:
-            return given[POLICY], given[VALUE].squeeze(1)
-        return given[POLICY], given.get(ACTION_VALUES)
+        found = self._output(self.outputs(*observations))
+        return found.parameters, found.q if found.value is None else found.value
 
     def action_values(
         self, observations: Mapping[str, Tensor], actions: Tensor, *, fixed: bool = False
@@ -273,23 +387,33 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
     def step(
         self, observations: Mapping[str, Tensor], state: tuple[Tensor, ...] = ()
     ) -> PolicyOutput[Tensor]:
-        """Outputs for observations `[B, …]`; the policy has no state."""
-        return self._output(*self(*(observations[name] for name in self.leaves)))
+        """Outputs for observations `[B, …]`; all are fp32 under autocast too."""
+        return self._output(
+            self.outputs(*(observations[name] for name in self.leaves), state=state)
+        )
 
     def unroll(
         self, observations: Mapping[str, Tensor], state: tuple[Tensor, ...], starts: Tensor
     ) -> PolicyOutput[Tensor]:
-        """Outputs `[T, B, …]`, all steps in one pass."""
-        parameters, values = self(*(observations[name].flatten(0, 1) for name in self.leaves))
-        return self._output(
-            parameters.unflatten(0, starts.shape),
-            None if values is None else values.unflatten(0, starts.shape),
+        """Outputs `[T, B, …]`; what no state reaches is computed for all steps in one pass."""
+        leaves = [observations[name].flatten(0, 1) for name in self.leaves]
+        if self.states:
+            found = self._output(self.unrolled(*leaves, state=state, starts=starts))
+        else:  # `forward`, which may be compiled
+            parameters, values = self(*leaves)
+            by_q = self.architecture.critic == "q"
+            found = PolicyOutput(parameters, *((None, values) if by_q else (values, None)))
+        parameters, value, q = (
+            None if part is None else part.view(*starts.shape, *part.shape[1:])
+            for part in (found.parameters, found.value, found.q)
         )
+        assert parameters is not None
+        return PolicyOutput(parameters, value, q, found.state)
 
-    def _output(self, parameters: Tensor, values: Tensor | None) -> PolicyOutput[Tensor]:
-        if self.architecture.critic == "q":
-            return PolicyOutput(parameters, q=values)
-        return PolicyOutput(parameters, values)
+    def _output(self, given: Mapping[str, Tensor]) -> PolicyOutput[Tensor]:
+        value = given[VALUE].squeeze(1) if VALUE in given else None
+        state = tuple(given[each.next].float() for each in self.states)
+        return PolicyOutput(given[POLICY], value, given.get(ACTION_VALUES), state)
 
 
 class _ActionCritics(LayerNetwork):

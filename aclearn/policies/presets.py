@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import log
 from typing import Any
 
@@ -22,9 +22,9 @@ from aclearn.types import (
     ActionSpec,
     Convolution,
     LeafSpec,
+    Memory,
     ObservationSpec,
     ResidualSection,
-    refuse_recurrence,
 )
 
 #: Standard deviation of a deterministic policy, before tanh: too small to matter to an environment,
@@ -49,15 +49,17 @@ def build_architecture(
     normalise_observations: bool = False,
     normalise_returns: bool = False,
     pixel_range: float = 255.0,
+    memory: Memory | None = None,
 ) -> Architecture:
-    """An encoder for each leaf, hidden layers, then a policy head and a critic.
+    """An encoder for each leaf, hidden layers, a memory if any, then a policy head and a critic.
 
     An image's encoder has convolutions and residual sections of its own and flattens their output;
     a flat leaf stays as it is. The outputs of several encoders are concatenated. The layers of a
     sole leaf are named without it, others `<leaf>:<layer>`.
 
     Initial weights are orthogonal with gain √2, but 0.01 at the policy, for a nearly uniform first
-    policy, and 0.01 at the critic, whose first values are then below small rewards too. In residual
+    policy, 0.01 at the critic, whose first values are then below small rewards too, and 1 in the
+    memory, whose forget gates begin with a bias of 1 (Jozefowicz et al. 2015). In residual
     sections the gain is 1 without a preceding activation, and √(2 / blocks) at the end of each
     block, which keeps the size of the sums.
 
@@ -79,6 +81,8 @@ def build_architecture(
         normalise_returns: the critic's head gives normalised values, which another layer converts.
         pixel_range: divides the numbers of uint8 leaves whose space has larger ones; others are
             divided by the largest number of their space.
+        memory: cells behind the hidden layers; the critic reads them too, through its own hidden
+            layers if it has some.
     """
     action_spec = ActionSpec.discrete(actions) if isinstance(actions, int) else actions
     units = distribution_of(action_spec).parameter_count
@@ -86,7 +90,9 @@ def build_architecture(
 
     def add(name: str, kind: str, *reads: str, **settings: Any) -> str:
         """Add a layer that reads the previous one, unless others are given; returns its name."""
-        layers.append(Layer(name, kind, reads or (layers[-1].name,), **settings))
+        if kind != "state":
+            reads = reads or (layers[-1].name,)
+        layers.append(Layer(name, kind, reads, **settings))
         return name
 
     root = 2**0.5
@@ -146,6 +152,8 @@ def build_architecture(
         return given
 
     for_policy = for_value = tower("hidden", body)
+    if memory is not None:
+        body = for_policy = for_value = _remember(add, memory, for_policy)
     values_actions = critic in ("action", "actions")
     if separate_value and not values_actions and critic != "q_values":
         for_value = tower("value_hidden", body)
@@ -186,6 +194,26 @@ def build_architecture(
     return Architecture(name, observation, action_spec, tuple(layers))
 
 
+def _remember(add: Callable[..., str], memory: Memory, given: str) -> str:
+    """Add the memory's cells; returns the name of the last one's output."""
+    size = memory.size
+    for i in range(memory.layers):
+        cell = f"memory.{i}"
+        state = add(f"{cell}.state", "state", units=size, next=f"{cell}.output")
+        if memory.kind == "gru":
+            of_input = add(f"{cell}.input", "dense", given, units=3 * size)
+            of_state = add(f"{cell}.recurrent", "dense", state, units=3 * size)
+            given = add(f"{cell}.output", "gru", of_input, of_state, state)
+            continue
+        kept = add(f"{cell}.kept", "state", units=size, next=f"{cell}.cell")
+        of_input = add(f"{cell}.input", "dense", given, units=4 * size)
+        of_state = add(f"{cell}.recurrent", "dense", state, units=4 * size, bias=False)
+        gates = add(f"{cell}.gates", "add", of_input, of_state)
+        cell_state = add(f"{cell}.cell", "lstm_cell", gates, kept)
+        given = add(f"{cell}.output", "lstm_output", gates, cell_state)
+    return given
+
+
 def check_spaces(
     observation: ObservationSpec,
     actions: int | ActionSpec,
@@ -220,6 +248,7 @@ def describe_architecture(
     initial_std: float = 1.0,
     normalise_observations: bool = False,
     normalise_returns: bool = False,
+    memory: Memory | None = None,
 ) -> Architecture:
     """The preset `name` for these observations and actions.
 
@@ -227,11 +256,9 @@ def describe_architecture(
     `build_architecture`.
 
     Raises:
-        ConfigError: the preset does not exist, asks for recurrence, does not fit the
-            observations, or the critic does not fit the actions.
+        ConfigError: the preset does not exist or does not fit the observations, or the critic
+            does not fit the actions.
     """
-    if (refusal := refuse_recurrence(name)) is not None:
-        raise ConfigError(f"policy.architecture: {refusal}")
     if name not in ARCHITECTURES:
         raise ConfigError(
             f"policy.architecture: {name!r} is unknown; expected one of {', '.join(ARCHITECTURES)}"
@@ -252,13 +279,16 @@ def describe_architecture(
         "initial_std": initial_std,
         "normalise_observations": normalise_observations,
         "normalise_returns": normalise_returns,
+        "memory": memory,
     }
     check_spaces(observation, actions, critic, normalise_observations=normalise_observations)
     architecture = build_architecture(name, observation, actions, **preset)
     shapes = output_shapes(architecture.layers, observation)
     for layer in architecture.layers:
+        if layer.kind != "convolution":
+            continue
         _, *size = shapes[layer.reads[0]]
-        if layer.kind == "convolution" and min(size) + 2 * layer.padding < layer.kernel:
+        if min(size) + 2 * layer.padding < layer.kernel:
             least = _smallest_side(preset.get("convolutions", ()))
             raise ConfigError(
                 f"policy.architecture: {name!r} needs images of at least {least}×{least} pixels, "

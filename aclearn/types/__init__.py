@@ -8,9 +8,10 @@ from aclearn.types.architectures import (
     ACTIVATIONS,
     ARCHITECTURES,
     AUTO,
+    MEMORIES,
     Convolution,
+    Memory,
     ResidualSection,
-    refuse_recurrence,
 )
 from aclearn.types.env_spec import EnvSpec, EnvStep
 from aclearn.types.episode_cohort import (
@@ -32,6 +33,7 @@ __all__ = [
     "ARCHITECTURES",
     "AUTO",
     "DEFAULT_POLICY",
+    "MEMORIES",
     "MOST_COHORTS",
     "MOST_INFO_METRICS",
     "OBSERVATION",
@@ -42,6 +44,7 @@ __all__ = [
     "EnvStep",
     "EpisodeCohort",
     "LeafSpec",
+    "Memory",
     "ObservationForm",
     "ObservationPart",
     "ObservationSpec",
@@ -57,7 +60,6 @@ __all__ = [
     "bounded_cohorts",
     "flat_size",
     "is_compressed",
-    "refuse_recurrence",
     "split_flat",
     "zeroed",
 ]

@@ -72,15 +72,20 @@ AUTO = "auto"
 #: Functions after convolutions and hidden layers.
 ACTIVATIONS = ("tanh", "relu", "elu", "silu")
 
-#: Parts of names of recurrent networks.
-_RECURRENT = ("lstm", "gru", "rnn")
+
+class Memory(NamedTuple):
+    """Cells behind a network's hidden layers, which keep a state from step to step.
+
+    Attributes:
+        kind: "lstm" or "gru".
+        size: numbers of a cell's output.
+        layers: cells, each of which reads the one before it.
+    """
+
+    kind: str
+    size: int = 128
+    layers: int = 1
 
 
-def refuse_recurrence(name: str) -> str | None:
-    """Why a network of this name does not exist, if the name asks for recurrence; else None."""
-    if not any(word in name.lower() for word in _RECURRENT):
-        return None
-    return (
-        f"{name!r} is recurrent, and recurrent policies are not supported: no layer keeps a state; "
-        f"expected one of {', '.join(ARCHITECTURES)}"
-    )
+#: Values of `policy.memory.kind`.
+MEMORIES = ("lstm", "gru")

@@ -16,7 +16,7 @@ from aclearn.errors import ConfigError, did_you_mean
 from aclearn.policies import Architecture, describe_architecture, halves_pay
 from aclearn.policies.architecture import POLICY
 from aclearn.policies.layers import needed_by
-from aclearn.types import ARCHITECTURES, refuse_recurrence
+from aclearn.types import ARCHITECTURES
 from compress.errors import DeadStudent, DivergedTraining, RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
 from compress.policy import Context, Policy
@@ -35,8 +35,6 @@ _TRAINING = {"learning_rate", "value_cost", "entropy_cost", "max_grad_norm"}
 
 
 def _known_student(student: Any) -> Any:
-    if isinstance(student, str) and (refusal := refuse_recurrence(student)) is not None:
-        raise ValueError(refusal)
     if isinstance(student, str) and student not in ARCHITECTURES:
         near = did_you_mean(student, ARCHITECTURES)
         raise ValueError(f"expected one of {', '.join(ARCHITECTURES)}, got {student!r}{near}")

@@ -91,6 +91,7 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
         initial_std=config.policy.initial_std,
         normalise_observations=config.policy.normalise_observations,
         normalise_returns=config.loss.normalise_returns,
+        memory=config.policy.memory.memory,
     )
 
 

@@ -63,7 +63,6 @@ def test_options_reach_the_chain(small) -> None:
         ([""], "the link '' is unknown"),
         ([{"distill": {"step": 4}}], "distill.step is not a known key; did you mean distill.steps"),
         ([{"distill": "accerl-nett1"}], "student: expected one of nature, .*mean accerl-net1"),
-        ([{"distill": "lstm-64"}], "'lstm-64' is recurrent, .* no layer keeps a state"),
         ([{"int8": 4}], "quantize: too many settings without a name; the main one is precision"),
         ([{"int8": {"precision": "fp16"}}], "quantize: too many settings without a name"),
         ([{"onnx": 17}], "onnx: expected no settings, got .17."),

@@ -42,7 +42,6 @@ env.kwargs=[1] => expected mapping whose keys are text, got a list;
 trainer.amp=bf32 => expected one of auto, off, bf16, got 'bf32' (text);
 trainer.device=gpu => expected text that matches ^(auto|cpu|cuda(:\d{1,3})?)$, got 'gpu' (text);
 policy.hidden=64 => expected list of whole numbers ≥ 1 and ≤ 65536 or null, got 64 (
-policy.architecture=impala-lstm => 'impala-lstm' is recurrent, … expected one of nature,
 policy.architecture=resnet => 'resnet' is unknown; expected one of auto, nature, a
 monitor.port=70000 => expected whole number ≥ 1 and ≤ 65535 or null, got 70000 (
 run.metrics_every_s=6 => expected number > 0 and ≤ 5, got 6 (whole number);

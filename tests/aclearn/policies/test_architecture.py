@@ -285,10 +285,6 @@ def test_a_digest_is_the_same_in_every_process_and_release() -> None:
 def test_what_is_no_preset_or_does_not_fit_is_refused_with_the_way_out() -> None:
     with pytest.raises(ConfigError, match="'resnet' is unknown; expected one of nature, accerl"):
         _image("resnet")
-    for name in ("impala-lstm", "LSTM", "nature-gru", "mlp_rnn"):
-        reason = f"'{name}' is recurrent, .* no layer keeps a state; expected one of nature, accerl"
-        with pytest.raises(ConfigError, match=reason):
-            _image(name)
     said = r"needs images .*\(17,\); use policy.architecture: auto or mlp"
     with pytest.raises(ConfigError, match=said):
         _image("nature", observation=ObservationSpec.plain((17,), "float32"))
