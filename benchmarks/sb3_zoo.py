@@ -1,10 +1,10 @@
-"""Stable-Baselines3's PPO and SAC on the environments of aclearn's configurations.
+"""Stable-Baselines3's PPO, SAC and recurrent PPO on the environments of aclearn's configurations.
 
     PEERS/bin/python benchmarks/sb3_zoo.py [--only cartpole_ppo acrobot] [--seeds 3] > FILE.csv
 
-PEERS is a virtual environment with `stable-baselines3` and `gymnasium[box2d,mujoco]`; aclearn is
-not imported. Settings are those of its zoo (rl-baselines3-zoo, hyperparams/ppo.yml and sac.yml);
-SAC has twice its 20 000 steps on Pendulum, which are only 100 episodes.
+PEERS is a virtual environment with `sb3-contrib` and `gymnasium[box2d,mujoco]`; aclearn is not
+imported. Settings are those of its zoo (rl-baselines3-zoo, hyperparams/ppo.yml, sac.yml and
+ppo_lstm.yml); SAC has twice its 20 000 steps on Pendulum, which are only 100 episodes.
 
 One CSV row a run: agent steps and seconds, imports left out, until the mean return of the last 100
 episodes reached the bound of aclearn's configuration of that name; empty if the zoo's number of
@@ -20,7 +20,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium as gym
 import torch
+from sb3_contrib import RecurrentPPO
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
@@ -31,18 +33,27 @@ def _linear(first: float) -> Callable[[float], float]:
     return lambda remaining: remaining * first
 
 
+def _without_velocities() -> gym.Env:
+    env = gym.make("CartPole-v1")
+    space = env.observation_space
+    shown = gym.spaces.Box(space.low[::2], space.high[::2])
+    return gym.wrappers.TransformObservation(env, lambda observation: observation[::2], shown)
+
+
+_CARTPOLE = {
+    **{"n_envs": 8, "n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98},
+    **{"n_epochs": 20, "learning_rate": _linear(1e-3), "clip_range": _linear(0.2)},
+}
 _LANDER = {
     **{"n_envs": 16, "n_steps": 1024, "batch_size": 64, "gae_lambda": 0.98, "gamma": 0.999},
     **{"n_epochs": 4, "ent_coef": 0.01},
 }
 #: Configuration → environment, bound, steps and settings of the zoo.
-ZOO: dict[str, tuple[str, float, int, dict[str, Any]]] = {
-    "cartpole_ppo": (
-        *("CartPole-v1", 475, 100_000),
-        {
-            **{"n_envs": 8, "n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98},
-            **{"n_epochs": 20, "learning_rate": _linear(1e-3), "clip_range": _linear(0.2)},
-        },
+ZOO: dict[str, tuple[str | Callable[[], gym.Env], float, int, dict[str, Any]]] = {
+    "cartpole_ppo": ("CartPole-v1", 475, 100_000, _CARTPOLE),
+    "cartpole_lstm": (
+        *(_without_velocities, 450, 100_000),
+        {"algorithm": RecurrentPPO, "policy": "MlpLstmPolicy", **_CARTPOLE},
     ),
     "acrobot": (
         *("Acrobot-v1", -100, 1_000_000),
@@ -103,8 +114,8 @@ def run(name: str, seed: int) -> dict[str, Any]:
     if settings.pop("normalise", False):
         env = VecNormalize(env, gamma=settings["gamma"])
     started = time.monotonic()
-    algorithm = settings.pop("algorithm", PPO)
-    model = algorithm("MlpPolicy", env, seed=seed, device="cpu", **settings)
+    algorithm, policy = settings.pop("algorithm", PPO), settings.pop("policy", "MlpPolicy")
+    model = algorithm(policy, env, seed=seed, device="cpu", **settings)
     callback = _UntilBound(bound)
     model.learn(steps, callback=callback)
     took_s = time.monotonic() - started
