@@ -247,7 +247,9 @@ def factored(layers: Iterable[Layer], ranks: Mapping[str, int]) -> tuple[Layer, 
     renamed: dict[str, str] = {}
     result = []
     for layer in layers:
-        layer = replace(layer, reads=tuple(renamed.get(name, name) for name in layer.reads))
+        following = f"{layer.next}.up" if layer.next in ranks else layer.next
+        reads = tuple(renamed.get(name, name) for name in layer.reads)
+        layer = replace(layer, reads=reads, next=following)
         if layer.name not in ranks:
             result.append(layer)
             continue

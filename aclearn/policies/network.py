@@ -278,7 +278,7 @@ class LayerNetwork(nn.Module):
     ) -> dict[str, Tensor]:
         """Each state by its layer's name; zeros in the rows of `like` without one."""
         if not state:
-            rows = len(like)
+            rows = like.shape[0]  # which a trace keeps open; it would take `len` as a constant
             state = tuple(
                 torch.zeros(rows, each.units, dtype=dtype, device=like.device)
                 for each in self.states

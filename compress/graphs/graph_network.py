@@ -32,7 +32,7 @@ class GraphNetwork(LayerNetwork):
             lambda tensor: torch.empty_like(tensor, device="cpu") if tensor.is_meta else tensor
         )
         self.graph = graph
-        self._policy = graph.layers()[-1].name
+        self._policy = graph.output
 
     def forward(self, *observations: Tensor) -> tuple[Tensor, Tensor | None]:
         """The distribution's parameters `[N, P]`, and values `[N]` where the network has them.

@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from aclearn.policies import Layer
-from aclearn.policies.layers import MOST_DEVIATIONS, output_shapes
+from aclearn.policies.layers import MOST_DEVIATIONS, output_shapes, states
 from compress.errors import ChainError
 from compress.graphs.module_onnx import add_module, unused_tensors
 from compress.graphs.policy_graph import PolicyGraph, TensorSpec
@@ -34,16 +34,17 @@ _ONNX_TYPES = {
 def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
     """A serialised ONNX model, leaves `[N, *shape]` → `parameters [N, P]`, without its weights.
 
-    Every tensor of `onnx_tensors` is an external initialiser, which a session must be given; with
+    A memory adds inputs `state_0`, `state_1`, … `[N, units]` and an output `next_state_i` for each,
+    all float32. Every tensor of `onnx_tensors` is an external initialiser, which a session must be given; with
     `tensors_as_inputs` it is an input of each call.
 
     uint8 observations go in raw: an fp32 graph casts and scales them, an int8 graph computes with
     them directly. The value head is left out, since acting does not need it.
 
     Raises:
-        ChainError: a layer's kind is not in `KINDS`.
+        ChainError: a layer's kind is not in `KINDS`, or a leaf has the name of a state.
     """
-    if (reason := unknown_kind(graph)) is not None:
+    if (reason := why_not(graph)) is not None:
         raise ChainError(f"{graph.architecture.name}: {reason}")
     nodes = Nodes(graph)
     initialisers, inputs = nodes.initialisers, []
@@ -65,18 +66,26 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
         helper.make_tensor_value_info(name, _ONNX_TYPES[leaf.dtype], ["N", *leaf.shape])
         for name, leaf in architecture.observation.items()
     ]
-    parameters = helper.make_tensor_value_info(
-        "parameters", TensorProto.FLOAT, ["N", architecture.parameter_count]
-    )
+    parameters = _float_info("parameters", architecture.parameter_count)
+    states = [_float_info(f"state_{i}", units) for i, units in enumerate(graph.state)]
+    later = [_float_info(f"next_state_{i}", units) for i, units in enumerate(graph.state)]
     model = helper.make_model(
         helper.make_graph(
-            nodes.nodes, architecture.name, [*observations, *inputs], [parameters], initialisers
+            nodes.nodes,
+            architecture.name,
+            [*observations, *states, *inputs],
+            [parameters, *later],
+            initialisers,
         ),
         opset_imports=[helper.make_opsetid("", _OPSET), helper.make_opsetid(_MICROSOFT, 1)],
         ir_version=_IR_VERSION,
     )
     serialised: bytes = model.SerializeToString()
     return serialised
+
+
+def _float_info(name: str, units: int) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", units])
 
 
 def onnx_tensors(graph: PolicyGraph) -> dict[str, TensorSpec]:
@@ -111,17 +120,38 @@ class Nodes:
         self.scales: dict[str, str] = {}
         layers = graph.layers()
         self.shapes = output_shapes(layers, graph.architecture.observation)
-        self._renamed = {layers[-1].name: "parameters"}
+        self._renamed = {graph.output: "parameters"}
+        self._parts: dict[str, list[str]] = {}
+        kept = states(layers)
+        self.names |= {state.name: f"state_{i}" for i, state in enumerate(kept)}
         for layer in layers:
+            if layer.kind == "state":
+                continue
             quantised = graph.precision == "int8" and _quantised(self, layer)
             if not quantised:
                 KINDS[layer.kind](self, layer, *map(self.as_float, layer.reads))
+        for i, state in enumerate(kept):
+            following = self.as_float(state.next)
+            self.nodes.append(helper.make_node("Identity", [following], [f"next_state_{i}"]))
 
     def add(self, layer: Layer, operator: str, inputs: Sequence[str], **attributes: Any) -> None:
         """Add the node of a layer's output."""
         target = self._renamed.get(layer.name, layer.name)
         self.nodes.append(helper.make_node(operator, inputs, [target], **attributes))
         self.names[layer.name] = target
+
+    def compute(self, layer: Layer, operator: str, *inputs: str) -> str:
+        """Add a node within a layer; returns the name of its output."""
+        name = f"{layer.name}:{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, inputs, [name]))
+        return name
+
+    def parts(self, name: str, count: int) -> list[str]:
+        """The names of the equal parts, side by side, of a float output."""
+        if name not in self._parts:
+            self._parts[name] = [f"{name}:part.{i}" for i in range(count)]
+            self.nodes.append(helper.make_node("Split", [name], self._parts[name], axis=1))
+        return self._parts[name]
 
     def as_float(self, name: str) -> str:
         """The name of a layer's output in float."""
@@ -201,6 +231,31 @@ def _log_std(nodes: Nodes, layer: Layer, x: str) -> None:
     nodes.add(layer, "Concat", [x, rows], axis=1)
 
 
+def _lstm_cell(nodes: Nodes, layer: Layer, gates: str, cell: str) -> None:
+    of_input, forget, new, _ = nodes.parts(gates, 4)
+    opened = [nodes.compute(layer, "Sigmoid", gate) for gate in (forget, of_input)]
+    kept = nodes.compute(layer, "Mul", opened[0], cell)
+    added = nodes.compute(layer, "Mul", opened[1], nodes.compute(layer, "Tanh", new))
+    nodes.add(layer, "Add", [kept, added])
+
+
+def _lstm_output(nodes: Nodes, layer: Layer, gates: str, cell: str) -> None:
+    gate = nodes.compute(layer, "Sigmoid", nodes.parts(gates, 4)[3])
+    nodes.add(layer, "Mul", [gate, nodes.compute(layer, "Tanh", cell)])
+
+
+def _gru(nodes: Nodes, layer: Layer, of_input: str, of_state: str, state: str) -> None:
+    pairs = zip(nodes.parts(of_input, 3), nodes.parts(of_state, 3), strict=True)
+    *gates, (new, new_h) = pairs
+    reset, update = (
+        nodes.compute(layer, "Sigmoid", nodes.compute(layer, "Add", *gate)) for gate in gates
+    )
+    new_h = nodes.compute(layer, "Mul", reset, new_h)
+    new = nodes.compute(layer, "Tanh", nodes.compute(layer, "Add", new, new_h))
+    away = nodes.compute(layer, "Sub", state, new)
+    nodes.add(layer, "Add", [new, nodes.compute(layer, "Mul", update, away)])
+
+
 def _weights(layer: Layer) -> list[str]:
     return [f"{layer.name}.weight", f"{layer.name}.bias"][: 1 + layer.bias]
 
@@ -230,17 +285,27 @@ KINDS: dict[str, Callable[..., None]] = {
     "dueling": _dueling,
     "log_std": _log_std,
     "normalise": _normalise,
+    "lstm_cell": _lstm_cell,
+    "lstm_output": _lstm_output,
+    "gru": _gru,
 }
 """Kind of a layer → function that adds its nodes, given the names of its float inputs."""
 
 
-def unknown_kind(graph: PolicyGraph) -> str | None:
-    """The reason why ONNX cannot compute the graph: an unknown layer kind; None if it can."""
+def why_not(graph: PolicyGraph) -> str | None:
+    """The reason why ONNX cannot compute the graph: a layer's kind or a name; None if it can."""
     for layer in graph.layers():
-        if layer.kind not in KINDS:
+        if layer.kind not in KINDS and layer.kind != "state":
             return (
                 f"layer {layer.name!r}: ONNX has no kind {layer.kind!r}; expected one of "
                 f"{', '.join(KINDS)}, or put it into compress.graphs.onnx_graph.KINDS"
+            )
+    names = {f"state_{i}" for i in range(len(graph.state))}
+    for leaf in graph.architecture.observation:
+        if leaf in names:
+            return (
+                f"the observation's part {leaf!r} has the name of an input for the memory's state; "
+                "give it another name"
             )
     return None
 

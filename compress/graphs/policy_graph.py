@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from aclearn.policies import Architecture, Layer
 from aclearn.policies.architecture import POLICY, identity
-from aclearn.policies.layers import Shape, factored, needed_by, tensor_shapes
+from aclearn.policies.layers import Shape, factored, needed_by, states, tensor_shapes
 from aclearn.types import ObservationSpec
 from compress.errors import RefusedTensors
 
@@ -44,7 +44,7 @@ class TensorSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class PolicyGraph:
-    """The computation of a policy: observations → the distribution's parameters.
+    """The computation of a policy: observations and state → parameters and next state.
 
     Attributes:
         ranks: factored layers as (name, rank), in order of names: W ≈ up · down.
@@ -65,12 +65,22 @@ class PolicyGraph:
     static: bool = False
 
     def layers(self, *, with_value: bool = False) -> tuple[Layer, ...]:
-        """Layers in order of execution; the last one of the policy alone gives the parameters."""
+        """Layers in order of execution."""
         return _layers_of(self, with_value)
 
     def products(self, *, with_value: bool = False) -> tuple[Layer, ...]:
         """The layers that have weights."""
         return tuple(layer for layer in self.layers(with_value=with_value) if layer.is_product)
+
+    @property
+    def output(self) -> str:
+        """The name of the layer that gives the parameters."""
+        return f"{POLICY}.up" if POLICY in dict(self.ranks) else POLICY
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Numbers of each part of its state, `[B, n]` each, as `Architecture.state`."""
+        return tuple(layer.units for layer in states(self.layers()))
 
     @property
     def has_module(self) -> bool:
@@ -90,7 +100,7 @@ class PolicyGraph:
         * "<reader>.input" where a product reads it, perhaps through a relu, which is then the clamp
           at zero;
         * "<layer>.output", its own, where another kind of layer reads a convolution's output;
-        * None where it stays in float: the graph's output, and inputs of tanh.
+        * None where it stays in float: the graph's output, and inputs of tanh and of cells.
         """
         return _output_scales(self)
 
@@ -213,7 +223,8 @@ def _shapes_of(graph: PolicyGraph) -> dict[str, Shape]:
 def _output_scales(graph: PolicyGraph) -> dict[str, str | None]:
     readers: dict[str, list[Layer]] = {}
     for layer in graph.layers():
-        for name in layer.reads:
+        # the next step reads a state's next value
+        for name in (*layer.reads, layer.next) if layer.next else layer.reads:
             readers.setdefault(name, []).append(layer)
 
     def scale_of(product: Layer) -> str | None:

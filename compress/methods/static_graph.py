@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from compress.graphs.onnx_graph import unknown_kind
+from compress.graphs.onnx_graph import why_not
 from compress.graphs.policy_graph import PolicyGraph, Runtime
 from compress.policy import Context, Policy
 from compress.settings import ConfiguredLink, NoSettings
@@ -33,7 +33,7 @@ class ONNX(_StaticGraph):
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The graph, made static."""
-        if (reason := unknown_kind(graph)) is not None:
+        if (reason := why_not(graph)) is not None:
             raise self.refuse(reason)
         return super().plan(graph)
 

@@ -34,11 +34,12 @@ class OnnxExecutable:
     ) -> None:
         self._session, self._given = session, given or {}
         inputs = {tensor.name: tensor.shape[1:] for tensor in session.get_inputs()}
-        states = [f"state_{i}" for i in range(sum(name.startswith("state_") for name in inputs))]
-        self._states = {name: inputs[name] for name in states}
-        self._has_value = any(output.name == "value" for output in session.get_outputs())
+        outputs = {output.name for output in session.get_outputs()}
+        count = sum(f"next_state_{i}" in outputs for i in range(len(outputs)))
+        self._states = {f"state_{i}": inputs[f"state_{i}"] for i in range(count)}
+        self._has_value = "value" in outputs
         value = ["value"] if self._has_value else []
-        self._outputs = ["parameters", *(f"next_{name}" for name in states), *value]
+        self._outputs = ["parameters", *(f"next_{name}" for name in self._states), *value]
 
     def step(
         self, observations: Mapping[str, NDArray[Any]], state: State = ()
