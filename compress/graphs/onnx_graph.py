@@ -35,8 +35,8 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
     """A serialised ONNX model, leaves `[N, *shape]` → `parameters [N, P]`, without its weights.
 
     A memory adds inputs `state_0`, `state_1`, … `[N, units]` and an output `next_state_i` for each,
-    all float32. Every tensor of `onnx_tensors` is an external initialiser, which a session must be given; with
-    `tensors_as_inputs` it is an input of each call.
+    all float32. Every tensor of `onnx_tensors` is an external initialiser, which a session must be
+    given; with `tensors_as_inputs` it is an input of each call.
 
     uint8 observations go in raw: an fp32 graph casts and scales them, an int8 graph computes with
     them directly. The value head is left out, since acting does not need it.
