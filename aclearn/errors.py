@@ -64,6 +64,10 @@ class SharingError(AclearnError):
     """Memory that cannot be shared between processes."""
 
 
+class RankLost(AclearnError):
+    """Another rank that does not answer: all ranks start again from the newest checkpoint."""
+
+
 class RoleFailure(AclearnError):
     """A role that died more often than the supervisor may restart it."""
 

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from aclearn.learning.batch import Batch, assemble_batch
 from aclearn.learning.networks import Networks
+from aclearn.learning.ranks import ALONE, Group
 from aclearn.learning.staging import HOST, PinnedStaging, Staging
+from aclearn.learning.stop_check import BatchStopped
 from aclearn.learning.surrogate import Objective
 from aclearn.learning.update_report import Sums
 from aclearn.policies import Architecture
@@ -36,6 +38,7 @@ class GradientWorker:
         device: where it computes.
         rng: random numbers of the losses, on the device.
         chunk_samples: samples that are differentiated at a time on a CPU; None: `CHUNK_SAMPLES`.
+        group: the ranks with which a correction is frozen.
         captured: the stream of a thread whose batches have one shape; the worker computes in it,
             waits for nothing, and all updates of a batch are one CUDA graph.
 
@@ -54,9 +57,11 @@ class GradientWorker:
         rng: torch.Generator,
         chunk_samples: int | None = None,
         captured: CudaStream | None = None,
+        group: Group = ALONE,
         **options: Any,
     ) -> None:
         self._objective, self._device, self.captured = objective, device, captured
+        self._group = group
         self._chunk_samples, self._rng = chunk_samples or CHUNK_SAMPLES, rng
         options = {"device": device, "scalars": tuple(objective.scalars), **options}
         self.networks = Networks(architecture, **options)
@@ -72,6 +77,15 @@ class GradientWorker:
                 # The memory of a discarded worker must not be reused before its stream has ended.
                 parameter.record_stream(self._stream)
         self.check: Callable[[], None] = lambda: None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `check` ends the work."""
+        try:
+            self.check()
+        except BatchStopped:
+            return True
+        return False
 
     def watch(self, check: Callable[[], None]) -> None:
         """Set `check`, in every thread."""
@@ -111,7 +125,8 @@ class GradientWorker:
     def freeze(self, batch: Batch) -> Batch:
         """`batch` with a correction by `targets`, which all its updates use."""
         with self.on_stream(), part("forward"):
-            frozen = self._objective.frozen(batch, list(self._cut(batch)), self.targets)
+            chunks = list(self._cut(batch))
+            frozen = self._objective.frozen(batch, chunks, self.targets, self._group)
             self._wait()  # the next `refresh` overwrites the weights
         return frozen
 
@@ -153,7 +168,8 @@ class GradientWorker:
         samples = batch.actions.shape[0] * batch.width
         count = -(-samples // self._chunk_samples) if self._device.type == "cpu" else 1
         for chunk in batch.cut(count):
-            self.check()
+            if self.stopped and self._group.size == 1:  # ranks stop together, between updates
+                raise BatchStopped
             yield chunk
 
     def _differentiate_chunk(self, chunk: Batch, steps: Tensor | int) -> Sums:

@@ -77,9 +77,13 @@ class Normalisers:
         for name, new in moments.items():
             self._set(name, self._moments[name].joined(new))
 
+    def moments_of_targets(self, targets: Tensor, valid: Tensor) -> Moments:
+        """The moments of the valid value targets of `[T, B]`."""
+        return Moments.of_valid(targets.unsqueeze(-1), valid)
+
     @torch.no_grad()
-    def add_targets(self, targets: Tensor, valid: Tensor) -> None:
-        """Take the valid value targets of `[T, B]` into the statistics; values stay as they are.
+    def add_targets(self, moments: Moments) -> None:
+        """Take value targets (`moments_of_targets`) into the statistics; values stay as they are.
 
         They would change with the statistics, so the layer before is rescaled: weights by σ / σ',
         biases to (σ b + μ − μ') / σ' (van Hasselt et al. 2016, proposition 1).
@@ -87,8 +91,7 @@ class Normalisers:
         assert self._critic is not None
         mean, std = (self._weights[f"{self._critic}.{name}"] for name in ("mean", "std"))
         old_mean, old_std = mean.double(), std.double()
-        new = Moments.of_valid(targets.unsqueeze(-1), valid)
-        self._set(self._critic, self._moments[self._critic].joined(new, kept=_TARGETS_KEPT))
+        self._set(self._critic, self._moments[self._critic].joined(moments, kept=_TARGETS_KEPT))
         [head] = self._layers[self._critic].reads
         weight, bias = self._weights[f"{head}.weight"], self._weights[f"{head}.bias"]
         weight.copy_(weight.double() * (old_std / std))

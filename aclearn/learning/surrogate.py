@@ -18,6 +18,7 @@ from aclearn.learning.batch import Batch, FrozenCorrection
 from aclearn.learning.critic import Estimates, estimates_of, learned_values
 from aclearn.learning.moments import RESOLUTION, Moments, at_least
 from aclearn.learning.networks import Networks
+from aclearn.learning.ranks import ALONE, Group, joined_moments
 from aclearn.learning.update_report import PART, Sums
 from aclearn.policies.policy_module import zeroed_state
 from aclearn.types import PolicyOutput
@@ -84,12 +85,15 @@ class Objective:
         """The losses of a part of a batch by group of weights."""
         return self.algorithm.losses(batch, networks, targets, rng, self.config)
 
-    def frozen(self, batch: Batch, chunks: Sequence[Batch], networks: Networks) -> Batch:
+    def frozen(
+        self, batch: Batch, chunks: Sequence[Batch], networks: Networks, group: Group
+    ) -> Batch:
         """`batch` with what all its updates share.
 
         Args:
             chunks: neighbouring environments of `batch`, all of them.
             networks: those of the target network, if there is one.
+            group: the ranks with batches of the same updates.
         """
         return batch
 
@@ -145,7 +149,9 @@ class Surrogate(Objective):
 
     @override
     @torch.no_grad()
-    def frozen(self, batch: Batch, chunks: Sequence[Batch], networks: Networks) -> Batch:
+    def frozen(
+        self, batch: Batch, chunks: Sequence[Batch], networks: Networks, group: Group
+    ) -> Batch:
         parts = []
         for chunk in chunks:
             output = _unroll(chunk, networks)
@@ -158,7 +164,7 @@ class Surrogate(Objective):
         estimates = Estimates.side_by_side(each)
         correction = self._correct(batch, policy, log_probs, estimates, networks)
         if self.config.normalise_advantages:
-            correction = standardised(correction, batch.valid)
+            correction = standardised(correction, batch.valid, group)
         frozen = FrozenCorrection(correction, log_probs, torch.cat(values, dim=1))
         return replace(batch, frozen=frozen)
 
@@ -257,7 +263,7 @@ def _estimates(
     return estimates_of(output, policy, last, networks.distribution(last.parameters, masks))
 
 
-def standardised(correction: Correction, valid: Tensor) -> Correction:
+def standardised(correction: Correction, valid: Tensor, group: Group = ALONE) -> Correction:
     """`correction` with advantages less their mean, and the scale 1 / their standard deviation.
 
     Over a whole batch, not over each minibatch as some do: then all its updates, and minibatches of
@@ -266,12 +272,13 @@ def standardised(correction: Correction, valid: Tensor) -> Correction:
 
     Args:
         valid: `[T, B]` bool, the steps that count, as far as the correction keeps them.
+        group: the ranks whose batches are one.
     """
     learned = valid if correction.kept is None else valid & correction.kept
     # in double precision equal advantages have no deviation
     advantages = correction.advantages.double()
-    counted = Moments.masked(advantages, learned)
-    targets = Moments.masked(correction.targets, learned)
+    mine = (Moments.masked(each, learned) for each in (advantages, correction.targets))
+    counted, targets = joined_moments(group, list(mine))
     size = (targets.variance + targets.mean.square()).sqrt()
     scale = 1.0 / at_least(counted.variance.sqrt(), RESOLUTION * size)
     return replace(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -26,6 +26,7 @@ from aclearn.learning.moments import Moments
 from aclearn.learning.networks import place
 from aclearn.learning.optimiser import clip_gradients, step
 from aclearn.learning.parallel_worker import ParallelWorker
+from aclearn.learning.ranks import ALONE, Group, add_up, average, joined_moments, least
 from aclearn.learning.stop_check import BatchStopped
 from aclearn.learning.surrogate import ADVANTAGE_SQUARES, Objective
 from aclearn.learning.update_report import Sums, UpdateReport
@@ -46,6 +47,8 @@ class Learner:
         objective: what is differentiated.
         optimiser: kind, learning rate and schedule.
         device: where it learns.
+        group: the ranks whose batches make each update together: sums, counts and moments are of
+            all, so that every rank makes the same one. Its workers step one at a time.
         max_updates: number of updates after which nothing changes any more; None: no bound.
         seed: of the first weights and of the order of minibatches.
 
@@ -65,6 +68,7 @@ class Learner:
         objective: Objective,
         optimiser: OptimiserConfig,
         device: torch.device,
+        group: Group = ALONE,
         max_updates: int | None = None,
         seed: int | None = None,
         channels_last: bool = True,
@@ -73,6 +77,7 @@ class Learner:
         self.architecture = architecture
         self._objective, self._optimiser_config = objective, optimiser
         self.device, self._max_updates = device, max_updates
+        self._group = group
         self.network = place(PolicyNetwork(architecture, seed=seed), device, channels_last)
         named = dict(self.network.named_parameters())
         self.published: dict[str, Tensor] = {
@@ -86,9 +91,11 @@ class Learner:
             "device": device,
             "rng": self.state.generators["losses"],
             "channels_last": channels_last,
+            "group": group,
             **worker_options,
         }
         self._captured: CapturedUpdates | None = None
+        self._averaged_steps = self.state.learned_steps.clone()
         self._never = torch.zeros((), dtype=torch.bool, device=device)
         self.lock = threading.RLock()
 
@@ -170,14 +177,18 @@ class Learner:
         observed: list[Mapping[str, Moments]] = []
         with suppress(BatchStopped):  # the updates until then stay
             batch = self.prepare(batch, worker)
+            if self._group.size > 1:  # a part of each rank has a step, where steps are shuffled
+                minibatches = min(minibatches, max(1, least(self._group, batch.steps)))
             parts = Minibatches(batch, count=minibatches, passes=epochs, orders=orders)
             for index, minibatch in parts:
-                new_steps = minibatch.new_steps
+                new_here = new_steps = minibatch.new_steps
                 steps = new_steps if minibatch.new is None else minibatch.steps
+                steps, new_steps = self._of_all(worker, steps, new_steps)
                 if index > 0:  # not in the first pass, in which every step is learned
                     if surely(asked_to_end):
                         break
                     steps, new_steps = steps.masked_fill(asked_to_end, 0), torch.zeros_like(steps)
+                    new_here = new_steps
                 if readable(self.device) and not steps:
                     continue
                 sums = self.differentiate(minibatch, worker, steps)
@@ -186,10 +197,17 @@ class Learner:
                         over = self.state.updates >= self._max_updates
                         if surely(over):  # another worker may have made the last one
                             break
-                        steps, new_steps = (n.masked_fill(over, 0) for n in (steps, new_steps))
+                        steps, new_steps, new_here = (
+                            n.masked_fill(over, 0) for n in (steps, new_steps, new_here)
+                        )
                     ends = self._objective.ends_batch(sums, steps)
                     figures, applied = self.apply(
-                        worker, sums, steps, new_steps, ends if parts.any_left else None
+                        worker,
+                        sums,
+                        steps,
+                        new_steps,
+                        ends if parts.any_left else None,
+                        new_here=new_here,
                     )
                     parts.refuse_unless(applied)
                     if ends is not None:
@@ -197,9 +215,25 @@ class Learner:
                     if index == 0:
                         observed.append(self._moments(minibatch, applied))
                     yield figures._replace(errors=parts.whole(sums.errors))
+        names = [(index, name) for index, each in enumerate(observed) for name in each]
+        joined = joined_moments(self._group, [observed[index][name] for index, name in names])
         with self.turn():
-            for moments in observed:
-                self.state.normalisers.add_observations(moments)
+            for (_, name), moments in zip(names, joined, strict=True):
+                self.state.normalisers.add_observations({name: moments})
+
+    def _of_all(self, worker: GradientWorker, steps: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+        """The numbers of steps of all ranks.
+
+        Raises:
+            BatchStopped: the batch of some rank is stopped; it ends the batch of each.
+        """
+        if self._group.size == 1:
+            return steps, new
+        counts = torch.stack([steps, new, torch.full_like(steps, worker.stopped)])
+        add_up(self._group, [counts])
+        if counts[2] > 0:
+            raise BatchStopped
+        return counts[0], counts[1]
 
     def _captured_updates(
         self,
@@ -235,8 +269,10 @@ class Learner:
         self._refresh(worker)
         frozen = worker.freeze(batch)
         if frozen.frozen is not None and normalisers.of_targets:
+            moments = normalisers.moments_of_targets(frozen.frozen.correction.targets, batch.valid)
+            [moments] = joined_moments(self._group, [moments])
             with self.turn():
-                normalisers.add_targets(frozen.frozen.correction.targets, batch.valid)
+                normalisers.add_targets(moments)
                 scale = 1.0 / normalisers.target_std
             # standardised advantages have no unit
             if self.freezes and not self._objective.config.normalise_advantages:
@@ -246,9 +282,16 @@ class Learner:
     def differentiate(
         self, batch: Batch, worker: GradientWorker, steps: Tensor | None = None
     ) -> Sums:
-        """Copy the newest weights to `worker` and differentiate there, with the lock free."""
+        """Copy the newest weights to `worker` and differentiate there, with the lock free.
+
+        With other ranks gradients and sums are those of all their batches; `steps` must be too.
+        """
         self._refresh(worker)
-        return worker.differentiate(batch, batch.steps if steps is None else steps)
+        sums = worker.differentiate(batch, batch.steps if steps is None else steps)
+        with part("exchange") if self._group.size > 1 else nullcontext():
+            gradients = (each for each in worker.gradients() if each is not None)
+            add_up(self._group, [sums.values, *gradients])
+        return sums
 
     def _refresh(self, worker: GradientWorker) -> None:
         with self.turn(), part("refresh"):
@@ -265,6 +308,8 @@ class Learner:
         steps: Tensor,
         new_steps: Tensor,
         ends: Tensor | None = None,
+        *,
+        new_here: Tensor | None = None,
     ) -> tuple[Sums, Tensor]:
         """One optimiser step with the gradient of `worker`, if it is finite and of some steps.
 
@@ -273,6 +318,7 @@ class Learner:
             steps: `[]` int64, number of steps of the gradient.
             new_steps: number of these that are learned for the first time.
             ends: `[]` bool, whether the loss leaves out the rest of the batch; None: it does not.
+            new_here: number of `new_steps` in the batch of this rank; None: all.
 
         Returns:
             The update's figures, and `[]` bool, whether anything has changed.
@@ -293,8 +339,9 @@ class Learner:
             if self._objective.scales_advantages:
                 squares = sums.values[sums.names.index(ADVANTAGE_SQUARES)]
             ended = self._never if ends is None else applied & ends
-            own = torch.stack([norm, rate, ended, squares, steps, new_steps, applied])
-            state.count(own[3:], applied)
+            here = new_steps if new_here is None else new_here
+            own = torch.stack([norm, rate, ended, here, squares, steps, new_steps, applied])
+            state.count(own[4:], applied)
             return sums._replace(own=own), applied
 
     @property
@@ -334,6 +381,20 @@ class Learner:
         finally:
             self.lock.release()
 
+    def average(self, group: Group) -> None:
+        """Replace all that updates change by its mean over ranks which make their own ones.
+
+        The number of learned steps is that of all of them.
+        """
+        if group.size == 1:
+            return
+        with self.turn(), part("exchange"), torch.no_grad():
+            learned = self.state.learned_steps - self._averaged_steps
+            add_up(group, [learned])
+            average(group, self.state.memory)
+            self.state.learned_steps.copy_(self._averaged_steps + learned)
+            self._averaged_steps = self.state.learned_steps.clone()
+
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """A copy of the weights; all of one version."""
         with self.lock:
@@ -347,3 +408,4 @@ class Learner:
     def load_state_tensors(self, saved: Mapping[str, NDArray[Any]]) -> None:
         """Restore the tensors of `state_tensors`, as `LearnerState.load`."""
         self.state.load(saved)
+        self._averaged_steps = self.state.learned_steps.clone()

@@ -21,9 +21,9 @@ class Sums(NamedTuple):
     Attributes:
         values: `[len(names)]` float64.
         errors: `[T, B]` of an algorithm that gives them.
-        own: `[7]` float64, the numbers of an update: norm of the gradient, learning rate, whether
-            it ends the batch, and the summands of `LearnerState.totals`: squared advantages, steps,
-            new steps, and whether it was applied.
+        own: `[8]` float64, the numbers of an update: norm of the gradient, learning rate, whether
+            it ends the batch, new steps of this rank, and the summands of `LearnerState.totals`:
+            squared advantages, steps, new steps, and whether it was applied.
     """
 
     names: tuple[str, ...]
@@ -47,7 +47,8 @@ class UpdateReport:
 
     Attributes:
         applied: False when the gradient was not finite and the weights stayed as they were.
-        new_steps: number of these that no earlier batch had; 0 after the first pass.
+        steps: of all ranks, of which the metrics are.
+        new_steps: number of these of this rank that no earlier batch had; 0 after the first pass.
         ends: whether the loss leaves out the rest of the batch.
         metrics: by name: those of the loss and of the correctors, means over the valid steps;
             `behaviour_kl` or `behaviour_kl_estimate`, mean KL(μ ‖ π); `rho_mean`, mean of ρ, not
@@ -78,7 +79,7 @@ class UpdateReport:
         errors: Tensor | None = None,
     ) -> UpdateReport:
         """The report of one update from its `Sums`."""
-        norm, rate, ends, _, steps, new_steps, applied = own
+        norm, rate, ends, new_steps, _, steps, _, applied = own
         means = {name: value / max(1.0, steps) for name, value in zip(names, values, strict=True)}
         metrics = {name: mean for name, mean in means.items() if not name.startswith(PART)}
         metrics |= _from_parts(means) | {"gradient_norm": norm, "learning_rate": rate}
