@@ -13,9 +13,10 @@ from aclearn.errors import AclearnError, LearningLost, RoleFailure
 from aclearn.launch import EXIT_GIVE_UP, Interrupted, raise_on_ctrl_c
 from aclearn.launch.main_guard import mark_own_process
 from services.commands.check_env import check_env
+from services.commands.compare import compare, plot
 from services.commands.files import configs, keys
 from services.commands.new import new
-from services.commands.on_run_folders import compress, evaluate, export, plot, top
+from services.commands.on_run_folders import compress, evaluate, export, top
 from services.commands.output import forget_zero_size, make_output_lossy
 from services.commands.role import container, health, role
 from services.commands.runs import runs
@@ -32,6 +33,7 @@ for command in (
     top,
     profile,
     plot,
+    compare,
     runs,
     configs,
     new,

@@ -12,6 +12,7 @@ from aclearn.runs.checkpoint import (
     save_checkpoint,
     saved_labels,
 )
+from aclearn.runs.found_runs import runs_in
 from aclearn.runs.generation import claim_generation
 from aclearn.runs.lock import FolderLock, is_locked, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_columns import metrics_columns
@@ -21,6 +22,7 @@ from aclearn.runs.metrics_file import (
     MetricsWriter,
     is_metrics_line,
     read_metrics,
+    read_metrics_or_none,
 )
 from aclearn.runs.numbered_runs import create_next, next_name, numbered_runs
 from aclearn.runs.run_folder import STRATEGIES_FILE, TUNER_FILE, RunFolder
@@ -51,7 +53,9 @@ __all__ = [
     "next_name",
     "numbered_runs",
     "read_metrics",
+    "read_metrics_or_none",
     "read_summary",
+    "runs_in",
     "save_checkpoint",
     "saved_labels",
     "why_not_written",

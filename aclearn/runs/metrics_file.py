@@ -106,17 +106,19 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     Raises:
         RunFolderError: the file cannot be read.
     """
+    return [line for line in read_metrics_or_none(path) if line is not None]
+
+
+def read_metrics_or_none(path: Path) -> list[dict[str, Any] | None]:
+    """The lines of `read_metrics`, with None in place of each that is no JSON object."""
     try:
         content = path.read_bytes()
     except OSError as exc:
         raise _unreadable(path, exc) from exc
-    lines = []
-    for number, raw in enumerate(content.split(b"\n")[:-1], start=1):
-        line = _parse_line(raw)
+    lines = [_parse_line(raw) for raw in content.split(b"\n")[:-1]]
+    for number, line in enumerate(lines, start=1):
         if line is None:
             _log.warning("event=metrics_line_skipped path=%s line=%d", path, number)
-        else:
-            lines.append(line)
     return lines
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import io
-import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from aclearn.errors import AclearnError, RunFolderError
-from aclearn.views.decision_marks import Mark, draw_marks, read_marks
-from aclearn.views.line_files import read_lines, unusable_line
+from aclearn.metrics.seed_statistics import estimate
+from aclearn.views.curve import Curve
+from aclearn.views.decision_marks import Mark, draw_marks
+from aclearn.views.run_groups import group_runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,99 +22,98 @@ if TYPE_CHECKING:
 #: Style of a line that marks a value.
 DASHED: Final[Mapping[str, Any]] = {"color": "0.35", "linestyle": "--", "linewidth": 1.0}
 PICTURE_FORMATS = (".png", ".pdf", ".svg")
-_RETURN = "return_mean_100"
-#: Points of the mean of several runs, whose own points differ.
-_BAND_POINTS = 400
+
+
+class Axis(StrEnum):
+    """What a curve is drawn over."""
+
+    WALL = "wall"
+    STEPS = "steps"
+    LEARNED = "learned"
+
+
+_LABELS: Final[Mapping[Axis, str]] = {
+    Axis.WALL: "wall time ({})",
+    Axis.STEPS: "environment steps (agent steps)",
+    Axis.LEARNED: "learned steps (agent steps)",
+}
+BOTH: Final = (Axis.WALL, Axis.STEPS)
+#: Points of the mean of several runs, whose own points differ, and draws for its interval.
+_BAND_POINTS, _BAND_RESAMPLES = 400, 2000
 # (name of the time unit, its seconds, used from this many seconds on)
 _TIME_UNITS = (("hours", 3600.0, 2 * 3600.0), ("minutes", 60.0, 120.0), ("seconds", 1.0, 0.0))
 
 
-@dataclass(frozen=True)
-class Curve:
-    """One run's learning curve.
-
-    Attributes:
-        time_s: seconds since the run's start, one for each point.
-        returns: mean return of the newest 100 episodes.
-        target: the run's `target_return`; None without one.
-        settings: of the run but its name, folder and seed, as text; "" if unknown.
-    """
-
-    name: str
-    time_s: list[float]
-    env_steps: list[float]
-    returns: list[float]
-    target: float | None
-    marks: list[Mark] = field(default_factory=list)
-    settings: str = field(default="", compare=False)
-
-
-def read_curve(run_dir: Path) -> Curve:
-    """The curve of a run, running or over. Lines before the first episode are left out.
-
-    Raises:
-        RunFolderError: it is no run folder, or has no metrics yet.
-    """
-    lines = read_lines(run_dir, "metrics.jsonl")
-    points = [line for line in lines if isinstance(line.get(_RETURN), int | float)]
-    if not lines:
-        raise RunFolderError(
-            f"{run_dir / 'metrics.jsonl'} is empty: the run has written no metrics yet; wait a few "
-            "seconds, or look into its logs"
-        )
-    config = _config(run_dir / "config.yaml")
-    try:
-        return Curve(
-            name=run_dir.resolve().name,
-            time_s=[float(line["time_s"]) for line in points],
-            env_steps=[float(line["env_steps"]) for line in points],
-            returns=[float(line[_RETURN]) for line in points],
-            target=_target(config),
-            marks=read_marks(run_dir),
-            settings=_settings(config),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise unusable_line(run_dir / "metrics.jsonl", error) from error
-
-
-def plot_runs(run_dirs: Sequence[Path], out: Path, *, each: bool = False) -> None:
-    """Draw the curves of all runs into one picture with two panels.
-
-    Runs that differ by their seeds only are one line, their mean, in a band from the least to the
-    largest of them; it ends where the first of them ends.
+def plot_curves(
+    curves: Sequence[Curve],
+    out: Path,
+    *,
+    each: bool = False,
+    axes: Sequence[Axis] = BOTH,
+) -> None:
+    """Draw the curves of all runs into one picture, as `figure_of_curves` does.
 
     Args:
         out: the picture, a .png, .pdf or .svg; an existing one is replaced.
 
     Raises:
-        RunFolderError: a run is missing or has no metrics, or no run has ended an episode yet.
+        RunFolderError: no run has ended an episode yet.
         AclearnError: the picture cannot be written.
     """
     check_picture(out)
-    write_picture(figure_of_runs(run_dirs, each=each), out)
+    write_picture(figure_of_curves(curves, each=each, axes=axes), out)
 
 
-def figure_of_runs(run_dirs: Sequence[Path], *, each: bool = False) -> Figure:
-    """A figure with the curves of all runs, which a notebook shows.
+def figure_of_curves(
+    curves: Sequence[Curve], *, each: bool = False, axes: Sequence[Axis] = BOTH
+) -> Figure:
+    """A figure with the curves of all runs, which a notebook shows, and a panel for each axis.
+
+    Runs that differ by their seeds and names only are one line: their interquartile mean, of fewer
+    than five the mean, in its 95 % interval. It ends where the first of them ends.
+
+    Args:
+        each: a line for each run instead.
 
     Raises:
-        RunFolderError: as `plot_runs`.
+        RunFolderError: no run has ended an episode yet.
     """
-    if not run_dirs:
-        raise RunFolderError("no run to plot; name at least one run folder")
-    curves = [read_curve(run_dir) for run_dir in run_dirs]
     if not any(curve.returns for curve in curves):
         names = ", ".join(curve.name for curve in curves)
         raise RunFolderError(f"no episode has ended yet in {names}: there is nothing to draw")
-    labels = _labels(run_dirs, curves)
-    groups: dict[str, list[tuple[Curve, str]]] = {}
-    for n, (curve, label) in enumerate(zip(curves, labels, strict=True)):
-        alone = each or not curve.settings or not curve.returns
-        groups.setdefault(str(n) if alone else curve.settings, []).append((curve, label))
-    return _draw(
-        [[curve for curve, _ in group] for group in groups.values()],
-        [_label_of([label for _, label in group]) for group in groups.values()],
-    )
+    # Imported here for its 0.3 s. pyplot would need a display and keep every figure.
+    from matplotlib.ticker import EngFormatter
+
+    from aclearn.views.notebook_figure import NotebookFigure
+
+    unit, unit_s = time_unit(max(c.time_s[-1] for c in curves if c.time_s))
+    figure = NotebookFigure(figsize=(5.5 * len(axes), 4.5), layout="constrained")
+    panels = figure.subplots(1, len(axes), sharey=True, squeeze=False)[0]
+    for panel, axis in zip(panels, axes, strict=True):
+        for group in group_runs(curves, each=each):
+            drawn = [curve for curve in group.curves if curve.returns] or group.curves
+            places = [_places(curve, axis, unit_s) for curve in drawn]
+            line, note = _draw_returns(panel, places, [curve.returns for curve in drawn])
+            if len(drawn) < len(group.curves):
+                note += f"; {len(group.curves) - len(drawn)} without an episode"
+            if len(drawn) == 1:
+                at = [_place_of(mark, drawn[0], axis, unit_s) for mark in drawn[0].marks]
+                draw_marks(panel, at, [mark.text for mark in drawn[0].marks], line.get_color())
+                if each and drawn[0].returns:
+                    note = ""
+            line.set_label(f"{group.label} ({note})" if note else group.label)
+        for target in sorted({c.target for c in curves if c.target is not None}):
+            panel.axhline(target, label=f"target {target:g}", zorder=1, **DASHED)
+        panel.set_xlabel(_LABELS[axis].format(unit))
+        if axis != Axis.WALL:
+            panel.xaxis.set_major_formatter(EngFormatter(sep=" "))
+        draw_grid(panel)
+        panel.set_xlim(left=0.0)
+    panels[0].set_ylabel("mean return of the newest 100 episodes")
+    handles, texts = panels[0].get_legend_handles_labels()
+    columns = min(len(texts), 2 * len(axes))
+    figure.legend(handles, texts, loc="outside upper center", ncols=columns, frameon=False)
+    return figure
 
 
 def check_picture(out: Path) -> None:
@@ -132,7 +131,7 @@ def write_picture(figure: Any, out: Path) -> None:
     Raises:
         ConfigError: the file cannot be written.
     """
-    from aclearn.runs import write_file  # as above
+    from aclearn.runs import write_file  # roles that import this package write no picture
 
     picture = io.BytesIO()
     figure.savefig(picture, dpi=150, format=out.suffix.lower().removeprefix("."))
@@ -144,109 +143,42 @@ def time_unit(longest_s: float) -> tuple[str, float]:
     return next((n, s) for n, s, since_s in _TIME_UNITS if longest_s >= since_s)
 
 
-def _draw(groups: Sequence[Sequence[Curve]], labels: Sequence[str]) -> Figure:
-    # Imported here for its 0.3 s. pyplot would need a display and keep every figure.
-    from matplotlib.ticker import EngFormatter
+def _places(curve: Curve, axis: Axis, unit_s: float) -> Sequence[float]:
+    """The places of a curve's points along an axis, which never fall."""
+    if axis == Axis.WALL:
+        return [time_s / unit_s for time_s in curve.time_s]
+    steps = curve.env_steps if axis == Axis.STEPS else curve.learned_steps
+    # a trainer that goes back to its checkpoint has learned less
+    return list(np.maximum.accumulate(steps)) if steps else []
 
-    from aclearn.views.notebook_figure import NotebookFigure
 
-    curves = [curve for group in groups for curve in group]
-    longest_s = max((curve.time_s[-1] for curve in curves if curve.time_s), default=0.0)
-    unit, unit_s = time_unit(longest_s)
-    figure = NotebookFigure(figsize=(11.0, 4.5), layout="constrained")
-    over_time, over_steps = figure.subplots(1, 2, sharey=True)
-    for group, label in zip(groups, labels, strict=True):
-        times = [[t / unit_s for t in curve.time_s] for curve in group]
-        returns, marks = [curve.returns for curve in group], group[0].marks
-        colour = _draw_returns(over_time, times, returns, label)
-        _draw_returns(over_steps, [curve.env_steps for curve in group], returns, label)
-        if len(group) == 1:
-            texts = [mark.text for mark in marks]
-            draw_marks(over_time, [mark.time_s / unit_s for mark in marks], texts, colour)
-            draw_marks(over_steps, [mark.env_steps for mark in marks], texts, colour)
-    for target in sorted({c.target for c in curves if c.target is not None}):
-        for axes in (over_time, over_steps):
-            label = f"target {target:g}"
-            axes.axhline(target, label=label, zorder=1, **DASHED)
-    over_time.set_xlabel(f"wall time ({unit})")
-    over_time.set_ylabel("mean return of the newest 100 episodes")
-    over_steps.set_xlabel("environment steps (agent steps)")
-    over_steps.xaxis.set_major_formatter(EngFormatter(sep=" "))
-    for axes in (over_time, over_steps):
-        draw_grid(axes)
-        axes.set_xlim(left=0.0)
-    handles, texts = over_time.get_legend_handles_labels()
-    columns = min(len(texts), 4)
-    figure.legend(handles, texts, loc="outside upper center", ncols=columns, frameon=False)
-    return figure
+def _place_of(mark: Mark, curve: Curve, axis: Axis, unit_s: float) -> float:
+    if axis == Axis.LEARNED:
+        return float(np.interp(mark.time_s, curve.time_s, _places(curve, axis, unit_s)))
+    return mark.time_s / unit_s if axis == Axis.WALL else mark.env_steps
 
 
 def _draw_returns(
-    axes: Any, places: Sequence[Sequence[float]], returns: Sequence[Sequence[float]], label: str
-) -> Any:
-    """Draw a run's line, or the mean and band of several; returns the colour."""
-    style: dict[str, Any] = {"label": label, "linewidth": 1.6}
+    panel: Any, places: Sequence[Sequence[float]], returns: Sequence[Sequence[float]]
+) -> tuple[Any, str]:
+    """Draw a run's line, or the mean and interval of several; returns the line and what it is."""
+    style: dict[str, Any] = {"linewidth": 1.6}
     if len(places) == 1:
         if len(returns[0]) == 1:
             style["marker"] = "o"  # a line of one point would be invisible
-        [line] = axes.plot(places[0], returns[0], **style)
-        return line.get_color()
+        [line] = panel.plot(places[0], returns[0], **style)
+        return line, "1 run, no interval" if returns[0] else "no episode yet"
     first, last = max(x[0] for x in places), min(x[-1] for x in places)
     grid = np.linspace(first, max(first, last), _BAND_POINTS)
     rows = np.array([np.interp(grid, x, y) for x, y in zip(places, returns, strict=True)])
-    [line] = axes.plot(grid, rows.mean(0), **style)
-    axes.fill_between(grid, rows.min(0), rows.max(0), color=line.get_color(), alpha=0.2, lw=0)
-    return line.get_color()
+    found = estimate(rows, resamples=_BAND_RESAMPLES)
+    [line] = panel.plot(grid, found.value, **style)
+    assert found.low is not None and found.high is not None  # of several runs
+    panel.fill_between(grid, found.low, found.high, color=line.get_color(), alpha=0.2, lw=0)
+    return line, f"{found.name} of {len(rows)} runs, 95 % interval"
 
 
 def draw_grid(axes: Any) -> None:
     """A light grid, and no frame at the top and the right."""
     axes.grid(visible=True, alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _labels(run_dirs: Sequence[Path], curves: Sequence[Curve]) -> list[str]:
-    """Names for the legend; runs of the same name are prefixed with their folder."""
-    names = [curve.name for curve in curves]
-    return [
-        (name if names.count(name) == 1 else str(run_dir))
-        + ("" if curve.returns else " (no episode yet)")
-        for name, run_dir, curve in zip(names, run_dirs, curves, strict=True)
-    ]
-
-
-def _label_of(labels: Sequence[str]) -> str:
-    """The label of a line: a run's, or what the names of several have in common."""
-    if len(labels) == 1:
-        return labels[0]
-    stems = {re.sub(r"[-_.]?\d+$", "", label) for label in labels}
-    if len(stems) == 1:
-        return f"{stems.pop()} ({len(labels)} runs)"
-    return f"{labels[0]} and {len(labels) - 1} more"
-
-
-def _config(path: Path) -> Mapping[str, Any]:
-    """A run's configuration, of any version; {} if it cannot be read."""
-    import yaml
-
-    try:
-        config = yaml.safe_load(path.read_text())
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
-    return config if isinstance(config, dict) else {}
-
-
-def _target(config: Mapping[str, Any]) -> float | None:
-    """`run.target_return`; None if missing."""
-    run = config.get("run")
-    target = run.get("target_return") if isinstance(run, dict) else None
-    return float(target) if isinstance(target, int | float) else None
-
-
-def _settings(config: Mapping[str, Any]) -> str:
-    """What runs of one configuration have in common; "" without one."""
-    run = config.get("run")
-    if not isinstance(run, dict) or "seed" not in run:
-        return ""
-    same = {key: value for key, value in run.items() if key not in ("name", "dir", "seed")}
-    return json.dumps({**config, "run": same}, sort_keys=True, default=str)

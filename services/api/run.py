@@ -87,11 +87,12 @@ class Run:
         Raises:
             AclearnError: there is nothing to draw yet, or the picture cannot be written.
         """
-        from aclearn.views.learning_curves import check_picture, figure_of_runs, write_picture
+        from aclearn.views import figure_of_curves, read_curve
+        from aclearn.views.learning_curves import check_picture, write_picture
 
         if out is not None:
             check_picture(Path(out))
-        figure = figure_of_runs([self.path])
+        figure = figure_of_curves([read_curve(self.path)])
         if out is not None:
             write_picture(figure, Path(out))
         return figure

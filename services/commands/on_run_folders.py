@@ -1,4 +1,4 @@
-"""The commands that read a run folder: evaluate, export, compress, top, plot."""
+"""The commands that read a run folder: evaluate, export, compress, top."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aclearn.errors import RunFolderError
 from aclearn.launch import install_stop_signals
-from aclearn.runs import check_file
 from services.commands.options import ForceOption
 
 if TYPE_CHECKING:
@@ -154,37 +152,3 @@ def top(
 
     with install_stop_signals() as stop:
         show(run, once=once, stream=sys.stdout, stop=stop)
-
-
-def plot(
-    runs: Annotated[list[Path], typer.Argument(help="run folders")],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="picture: .png, .pdf or .svg; default: RUN.png, RUN-tuner.png, or returns.png "
-            "for several runs, in the current folder, where an older one is replaced"
-        ),
-    ] = None,
-    tuner: Annotated[
-        bool, typer.Option("--tuner", help="draw the tuner's trials of one run")
-    ] = False,
-    each: Annotated[
-        bool, typer.Option("--each", help="a line for each run, not the mean over seeds")
-    ] = False,
-    force: ForceOption = False,
-) -> None:
-    """Draw the returns of runs over time and steps; runs of other seeds as mean and band."""
-    from aclearn.views import plot_runs, plot_tuner
-
-    if tuner and len(runs) != 1:
-        raise RunFolderError(f"--tuner draws one run, got {len(runs)}; name one run folder")
-    replaces = force or out is None  # a run that goes on is drawn again
-    if out is None:
-        name = runs[0].resolve().name if len(runs) == 1 else "returns"
-        out = Path(f"{name}-tuner.png" if tuner else f"{name}.png")
-    check_file(out, "--out", force=replaces)
-    if tuner:
-        plot_tuner(runs[0], out)
-    else:
-        plot_runs(runs, out, each=each)
-    typer.echo(f"wrote {out}")

@@ -41,7 +41,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
         (folder / "metrics.jsonl").write_text(
-            '{"time_s": 1.0, "env_steps": 9, "return_mean_100": 1.0}\n'
+            '{"time_s": 1.0, "env_steps": 9, "learned_steps": 9, "return_mean_100": 1.0}\n'
         )
     monkeypatch.chdir(tmp_path)
     return tmp_path

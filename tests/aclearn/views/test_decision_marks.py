@@ -8,15 +8,20 @@ from pathlib import Path
 import pytest
 
 from aclearn.errors import RunFolderError
-from aclearn.views import read_curve
+from aclearn.views import Axis, figure_of_curves, read_curve
 from aclearn.views.decision_marks import Mark, read_marks
-from aclearn.views.learning_curves import _draw
 
 
 def _run(folder: Path, *decisions: dict) -> Path:
     folder.mkdir()
     lines = [
-        {"time_s": 60.0 * n, "env_steps": 1000 * n, "return_mean_100": float(n)} for n in range(5)
+        {
+            "time_s": 60.0 * n,
+            "env_steps": 1000 * n,
+            "learned_steps": 900 * n,
+            "return_mean_100": float(n),
+        }
+        for n in range(5)
     ]
     _write(folder / "metrics.jsonl", lines)
     if decisions:
@@ -49,18 +54,21 @@ def test_each_change_of_a_setting_is_a_mark_at_its_time_and_step(tmp_path: Path)
         Mark(180.0, 1800.0, "rung 0"),
         Mark(200.0, 2000.0, "α 1.00"),
     ]
-    over_time, over_steps = _draw([[curve]], ["run"]).axes
+    over_time, over_steps = figure_of_curves([curve]).axes
     dotted = [x for x in over_time.lines if x.get_linestyle() == ":"]
     assert [x.get_xdata()[0] for x in dotted] == [1.5, 100 / 60, 3.0, 200 / 60]  # minutes
     assert [text.get_text() for text in over_time.texts] == [mark.text for mark in curve.marks]
     marked = [x.get_xdata()[0] for x in over_steps.lines if x.get_linestyle() == ":"]
     assert marked == [900.0, 1000.0, 1800.0, 2000.0]
     assert {x.get_color() for x in dotted} == {over_time.lines[0].get_color()}
+    over_learned = figure_of_curves([curve], axes=[Axis.LEARNED]).axes[0]
+    marked = [x.get_xdata()[0] for x in over_learned.lines if x.get_linestyle() == ":"]
+    assert marked == [1350.0, 1500.0, 2700.0, 3000.0]
 
 
 def test_many_marks_have_no_text(tmp_path: Path) -> None:
     run = _run(tmp_path / "run", *(_decision(float(n), rung=n % 2) for n in range(1, 60)))
-    over_time = _draw([[read_curve(run)]], ["run"]).axes[0]
+    over_time = figure_of_curves([read_curve(run)]).axes[0]
     assert len(over_time.lines) == 60 and len(over_time.texts) == 0
 
 

@@ -1,0 +1,39 @@
+"""The runs in a folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+#: Either of these files makes a folder a run.
+_FILES = ("config.yaml", "metrics.jsonl")
+
+
+def runs_in(path: Path) -> list[Path]:
+    """The run folders at a path: itself, or those in it, or in folders in it, as of `--seeds`.
+
+    In the order of their names, numbers by their value; empty if there are none.
+    """
+    if _is_run(path):
+        return [path]
+    found = list[Path]()
+    for folder in _folders(path):
+        found += [folder] if _is_run(folder) else filter(_is_run, _folders(folder))
+    return found
+
+
+def _is_run(path: Path) -> bool:
+    return any((path / name).is_file() for name in _FILES)
+
+
+def _folders(path: Path) -> Iterable[Path]:
+    if not path.is_dir():
+        return []
+    return sorted((each for each in path.iterdir() if each.is_dir()), key=_by_numbers)
+
+
+def _by_numbers(path: Path) -> list[tuple[int, str]]:
+    """A key that puts seed-2 before seed-10."""
+    parts = re.split(r"(\d+)", path.name)
+    return [(int(part) if part.isdecimal() else -1, part) for part in parts]

@@ -1,0 +1,164 @@
+"""What plots and comparisons read of a run: its learning curve and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from aclearn.errors import RunFolderError
+from aclearn.views.decision_marks import Mark, read_marks
+from aclearn.views.line_files import unusable_line
+
+_RETURN: Final = "return_mean_100"
+#: Keys in which the runs of one configuration may differ.
+_NO_SETTINGS: Final = ("run.seed", "run.name", "run.dir", "run.experiment", "run.pythonpath")
+
+
+class Reached(NamedTuple):
+    """When a run reached its target."""
+
+    env_steps: float
+    time_s: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run's learning curve.
+
+    Attributes:
+        path: the run's folder.
+        time_s: seconds since the run's start, one for each point.
+        returns: mean return of the newest 100 episodes; empty before the first episode.
+        target: the run's `target_return`; None without one.
+        reached: when the run reached it; None if it has not.
+        damaged: number of metrics lines that are left out since they cannot be read.
+        settings: dotted key → value in YAML, of the whole configuration but for the seed and the
+            names; empty if it cannot be read.
+    """
+
+    path: Path
+    time_s: list[float]
+    env_steps: list[float]
+    learned_steps: list[float]
+    returns: list[float]
+    target: float | None = None
+    seed: int | None = None
+    reached: Reached | None = None
+    damaged: int = 0
+    marks: list[Mark] = field(default_factory=list)
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.path.resolve().name
+
+
+def find_curves(paths: Sequence[Path]) -> list[Curve]:
+    """The curves of the runs at these paths, of run folders and folders of runs, each run once.
+
+    In a folder of runs, one without metrics is left out.
+
+    Raises:
+        RunFolderError: a path has no run with metrics, or a run cannot be read.
+    """
+    from aclearn.runs import runs_in  # here as in `read_curve`
+
+    curves = dict[Path, Curve]()
+    for path in paths:
+        found = runs_in(path)
+        if found in ([], [path]):  # the message names the folder
+            curves.setdefault(path.resolve(), read_curve(path))
+            continue
+        written = [run for run in found if _has_metrics(run)]
+        if not written:
+            raise RunFolderError(f"no run in {path} has written metrics yet; wait a few seconds")
+        for run in written:
+            curves.setdefault(run.resolve(), read_curve(run))
+    return list(curves.values())
+
+
+def _has_metrics(run: Path) -> bool:
+    path = run / "metrics.jsonl"
+    return path.exists() and path.stat().st_size > 0
+
+
+def read_curve(run_dir: Path) -> Curve:
+    """The curve of a run, running or over. Lines before the first episode are left out.
+
+    Raises:
+        RunFolderError: it is no run folder, or has no metrics yet.
+    """
+    # imported here: roles that import this package read no run
+    from aclearn.runs import is_metrics_line, read_metrics_or_none, runs_in
+
+    if not runs_in(run_dir):
+        raise RunFolderError(
+            f"there is no run folder {run_dir}, nor a folder of runs; expected runs/<name>, or runs"
+        )
+    path = run_dir / "metrics.jsonl"
+    read = read_metrics_or_none(path)
+    if not read:
+        raise RunFolderError(
+            f"{path} is empty: the run has written no metrics yet; wait a few seconds, or look "
+            "into its logs"
+        )
+    lines, error = list[Mapping[str, Any]](), KeyError("metrics line")
+    for line in read:
+        try:
+            if line is not None and is_metrics_line(line):
+                _ = [float(line[name]) for name in ("time_s", "env_steps", "learned_steps")]
+                lines.append(line)
+        except (KeyError, TypeError) as missing:
+            error = missing if isinstance(missing, KeyError) else error
+    if not lines:
+        raise unusable_line(path, error)
+    points = [line for line in lines if line.get(_RETURN) is not None]
+    config = _config(run_dir / "config.yaml")
+    run = run if isinstance(run := config.get("run"), dict) else {}
+    target = float(t) if isinstance(t := run.get("target_return"), int | float) else None
+    return Curve(
+        path=run_dir,
+        time_s=[float(line["time_s"]) for line in points],
+        env_steps=[float(line["env_steps"]) for line in points],
+        learned_steps=[float(line["learned_steps"]) for line in points],
+        returns=[float(line[_RETURN]) for line in points],
+        target=target,
+        seed=seed if isinstance(seed := run.get("seed"), int) else None,
+        reached=_reached(lines, target),
+        damaged=len(read) - len(lines),
+        marks=read_marks(run_dir),
+        settings=dict(_settings(config)) if "seed" in run else {},
+    )
+
+
+def _reached(lines: Sequence[Mapping[str, Any]], target: float | None) -> Reached | None:
+    for line in lines:
+        time_s = line.get("reached_target_at_s")
+        if target is not None and time_s is not None and line.get("target_return") == target:
+            return Reached(float(line["env_steps"]), float(time_s))
+    return None
+
+
+def _config(path: Path) -> Mapping[str, Any]:
+    """A run's configuration, of any version; {} if it cannot be read."""
+    from aclearn.config import YamlError, parse_yaml  # here as in `read_curve`
+
+    try:
+        config = parse_yaml(path.read_text(encoding="utf-8")).value
+    except (OSError, ValueError, YamlError):
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def _settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    from aclearn.config import inline_yaml  # here as in `read_curve`
+
+    for name, value in config.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from _settings(value, f"{key}.")
+        elif key not in _NO_SETTINGS:
+            yield key, inline_yaml(value)
