@@ -121,7 +121,7 @@ def test_the_shell_completes_commands_roles_and_shipped_configurations() -> None
 
     assert completed("ev") == ["evaluate"]
     assert completed("role", "tr") == ["trainer"]
-    assert completed("train", "cartpole_") == ["cartpole_dqn", "cartpole_ppo", "cartpole_retrace"]
+    assert completed("train", "cartpole_r") == ["cartpole_retrace"]
     assert completed("train", "my.ya") == []  # the shell's own completion of files
 
 
