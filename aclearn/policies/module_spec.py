@@ -7,6 +7,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from aclearn.types import ObservationSpec
@@ -23,8 +24,9 @@ class ModuleSpec:
         arguments: keyword arguments of its constructor, as JSON.
         parameters: P, the numbers of the distribution of actions.
         tensors: name and shape of each parameter, in its own order.
-        onnx: its graph without weights, float32 leaves → parameters `[N, P]`, as `packed`; empty if
-            its weights cannot be swapped, so that each version is exported.
+        onnx: its graph without weights, `inputs` → `[N, acting]` float32, as `packed`; empty if its
+            weights cannot be swapped, so that each version is exported.
+        state: shapes of what it keeps from step to step, without the batch.
     """
 
     name: str
@@ -34,6 +36,22 @@ class ModuleSpec:
     critic: str
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
     onnx: str = field(default="", compare=False, repr=False)  # torch's versions differ in it
+    state: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def state_units(self) -> tuple[int, ...]:
+        """Numbers of each part of the state."""
+        return tuple(map(prod, self.state))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of what its layer reads: the leaves, and the state's parts, flat `[N, n]`."""
+        return (*self.observation, *(f"state_{i}" for i in range(len(self.state))))
+
+    @property
+    def acting(self) -> int:
+        """Numbers that acting needs: the parameters, and after them the next state."""
+        return self.parameters + sum(self.state_units)
 
     @property
     def values(self) -> int:
@@ -63,9 +81,12 @@ class ModuleSpec:
         Raises:
             ValueError, TypeError, KeyError: the data is invalid.
         """
-        tensors = tuple((str(name), tuple(shape)) for name, shape in data["tensors"])
-        observation = ObservationSpec.from_dict(data["observation"])
-        return cls(**{**data, "observation": observation, "tensors": tensors})
+        parts = {
+            "observation": ObservationSpec.from_dict(data["observation"]),
+            "tensors": tuple((str(name), tuple(shape)) for name, shape in data["tensors"]),
+            "state": tuple(map(tuple, data["state"])),
+        }
+        return cls(**{**data, **parts})
 
 
 def arguments_text(arguments: Mapping[str, Any]) -> str:

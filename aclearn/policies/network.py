@@ -193,6 +193,14 @@ class LayerNetwork(nn.Module):
             [computed[layer.name] for layer in part if layer.name in computed] for part in parts
         )
         self._steps = [*self._before, *self._recurrent, *self._after]
+        self._whole = next(
+            (
+                (step, step.compute)
+                for step in self._recurrent
+                if isinstance(step.compute, UsersNetwork) and step.compute.unrolls
+            ),
+            None,
+        )
         products = (i for i, step in enumerate(self._steps) if hasattr(step.compute, "weight"))
         self._product = next(products, None)  # a network of the user's own has none
         first = {
@@ -240,6 +248,13 @@ class LayerNetwork(nn.Module):
         """
         values, dtype = self._given(observations)
         self._run(self._before, values, dtype)
+        if self._whole is not None:  # with the state's parts at the end
+            step, users = self._whole
+            leaves = [values[name] for name in step.reads[: -len(self.states)]]
+            now = self._state_of(state, starts[0], dtype)
+            values[step.name], ends = users.unrolled(leaves, (*now.values(),), starts)
+            self._run(self._after, values, dtype)
+            return values | {each.next: end for each, end in zip(self.states, ends, strict=True)}
         given = {name for step in self._recurrent for name in step.reads} & values.keys()
         by_step = {
             name: values[name].view(*starts.shape, *values[name].shape[1:]).unbind()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,17 @@ from torch import Tensor, nn
 
 from aclearn.errors import words_of
 from aclearn.extensions import users_line
+from aclearn.policies.module_spec import ModuleSpec
 from aclearn.policies.onnx_export import NotExportable
-from aclearn.policies.users_network import output_of, random_observations, seeded
+from aclearn.policies.state_check import (
+    check_form,
+    check_starts,
+    named_state,
+    paired,
+    passes_gradient,
+    reached_state,
+)
+from aclearn.policies.users_network import output_of, random_observations, seeded, state_shapes
 from aclearn.policies.users_onnx import exported
 from aclearn.types import ObservationSpec, PolicyOutput
 
@@ -37,7 +46,8 @@ def check_policy(
 ) -> None:
     """Make a network of your own as a run does, and check the contract of networks.
 
-    A `PolicyWarning` tells of parameters without gradient, and of weights that ONNX cannot swap.
+    Of a recurrent one the state is checked too. A `PolicyWarning` tells of parameters without
+    gradient, of a state through which none passes, and of weights that ONNX cannot swap.
 
     Args:
         observation: the leaves of its observations, e.g. `ObservationSpec.plain((4,), "float32")`.
@@ -52,9 +62,13 @@ def check_policy(
     check.parameters(first, same)
     output = check.output(first, random_observations(observation, _ROWS))
     check.shapes(output)
+    check_form(check, first, output.state)
     check.repeats(first)
     check.constants(first, other)
-    check.rows(first)
+    state = reached_state(check, first, output.state) if output.state else ()
+    check.rows(first, state)
+    if state:
+        check_starts(check, first, output, state)
     check.gradient(first)
     check.export(first)
 
@@ -93,15 +107,21 @@ class _Check:
         )
         return module
 
-    def output(self, module: nn.Module, observations: dict[str, Tensor]) -> PolicyOutput[Tensor]:
+    def output(
+        self,
+        module: nn.Module,
+        observations: dict[str, Tensor],
+        state: tuple[Tensor, ...] = (),
+    ) -> PolicyOutput[Tensor]:
         rows = len(next(iter(observations.values())))
         try:
-            return output_of(module, observations, critic=self.critic)
+            return output_of(module, observations, state, critic=self.critic)
         except Exception as error:
             # whatever the user's own code raises
             called = "step" if hasattr(module, "step") else "forward"
             shapes = ", ".join(
-                f"{name} float32 {tuple(leaf.shape)}" for name, leaf in observations.items()
+                f"{name} float32 {tuple(leaf.shape)}"
+                for name, leaf in (*observations.items(), *named_state(state))
             )
             hint = "" if rows > 1 else "; every number of rows must work, also 1"
             raise AssertionError(
@@ -130,10 +150,6 @@ class _Check:
             )
 
     def shapes(self, output: PolicyOutput[Tensor]) -> None:
-        self.require(
-            not output.state,
-            "it returns a state, and recurrent networks are not supported yet; return state=()",
-        )
         field, units = ("q", self.count) if self.critic == "q" else ("value", 1)
         other = "value" if self.critic == "q" else "q"
         self.require(
@@ -168,12 +184,12 @@ class _Check:
             again = self.output(module, observations)
             acting = self.output(module.eval(), observations)
         module.train()
-        for name, mine, repeated in _pairs(first, again):
+        for name, mine, repeated in paired(first, again):
             self.require(
                 torch.equal(mine, repeated),
                 f"{name}: two calls with one input differ; leave out Dropout and random parts",
             )
-        for name, mine, evaluated in _pairs(first, acting):
+        for name, mine, evaluated in paired(first, acting):
             self.require(
                 torch.allclose(mine, evaluated, atol=1e-5),
                 f"{name}: differs between train() and eval(), so that it would act and learn with "
@@ -197,7 +213,7 @@ class _Check:
         other.load_state_dict(module.state_dict())
         observations = random_observations(self.observation, _ROWS)
         with torch.no_grad():
-            pairs = _pairs(self.output(module, observations), self.output(other, observations))
+            pairs = paired(self.output(module, observations), self.output(other, observations))
         for name, one, copied in pairs:
             self.require(
                 torch.allclose(one, copied, atol=1e-5),
@@ -205,14 +221,15 @@ class _Check:
                 "nn.Parameter(…, requires_grad=False), which travel with the weights",
             )
 
-    def rows(self, module: nn.Module) -> None:
-        """Row b depends on observation b only."""
+    def rows(self, module: nn.Module, state: tuple[Tensor, ...]) -> None:
+        """Row b depends on row b of observations and state only."""
         observations = random_observations(self.observation, _ROWS)
         with torch.no_grad():
-            whole = self.output(module, observations)
+            whole = self.output(module, observations, state)
             for rows in (slice(2, 4), slice(1, 2)):
-                few = self.output(module, {n: leaf[rows] for n, leaf in observations.items()})
-                for name, all_rows, some in _pairs(whole, few):
+                given = {name: leaf[rows] for name, leaf in observations.items()}
+                few = self.output(module, given, tuple(part[rows] for part in state))
+                for name, all_rows, some in paired(whole, few):
                     mine = all_rows.reshape(_ROWS, -1)[rows]
                     most = _TOLERANCE * max(1.0, float(mine.abs().max()))
                     self.require(
@@ -223,8 +240,14 @@ class _Check:
                     )
 
     def gradient(self, module: nn.Module) -> None:
-        output = self.output(module, random_observations(self.observation, _ROWS, seed=1))
-        parts = [part for part in (output.parameters, output.value, output.q) if part is not None]
+        parts, state = list[Tensor](), tuple[Tensor, ...]()
+        for seed in range(1, 4):
+            observations = random_observations(self.observation, _ROWS, seed=seed)
+            output = self.output(module, observations, state)
+            parts += [p for p in (output.parameters, output.value, output.q) if p is not None]
+            state = output.state
+            if not state:
+                break
         self.require(
             any(part.requires_grad for part in parts),
             "its output has no gradient; leave out no_grad, detach and numpy",
@@ -251,10 +274,21 @@ class _Check:
                 PolicyWarning,
                 stacklevel=3,
             )
+        if state and not passes_gradient(self, module):
+            warnings.warn(
+                f"{self.name}: no gradient passes through its state to the step before, so that it "
+                "does not learn what to remember; leave out detach and no_grad",
+                PolicyWarning,
+                stacklevel=3,
+            )
 
     def export(self, module: nn.Module) -> None:
         try:
-            _, reason = exported(module, self.observation, critic=self.critic)
+            state = state_shapes(module, self.observation, critic=self.critic)
+            spec = ModuleSpec(
+                self.name, "{}", self.observation, self.count, self.critic, (), state=state
+            )
+            _, reason = exported(module, spec)
         except NotExportable as error:
             raise AssertionError(
                 f"{self.name}: {error}. Actors and `aclearn evaluate` run it in ONNX Runtime"
@@ -267,12 +301,3 @@ class _Check:
                 PolicyWarning,
                 stacklevel=3,
             )
-
-
-def _pairs(
-    one: PolicyOutput[Tensor], other: PolicyOutput[Tensor]
-) -> Iterator[tuple[str, Tensor, Tensor]]:
-    for name in ("parameters", "value", "q"):
-        mine, its = getattr(one, name), getattr(other, name)
-        if mine is not None and its is not None:
-            yield name, mine, its

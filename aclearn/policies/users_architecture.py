@@ -20,7 +20,7 @@ def users_architecture(
     normalise_observations: bool = False,
     normalise_returns: bool = False,
 ) -> Architecture:
-    """Leaves as float32 (images in [0, 1]), the module, its parameters and its critic.
+    """Leaves as float32 (images in [0, 1]), the module, its next state, parameters and critic.
 
     Args:
         normalise_returns: the module gives normalised values, which a dense layer, whose weights
@@ -36,7 +36,11 @@ def users_architecture(
         module.critic,
         normalise_observations=normalise_observations,
     )
-    layers = []
+    layers = [
+        Layer(f"{NETWORK}.state_{i}", "state", (), units=units, next=f"{NETWORK}.next_state_{i}")
+        for i, units in enumerate(module.state_units)
+    ]
+    states = tuple(layers)
     for name, leaf in module.observation.items():
         given = f"input.{name}"
         if normalise_observations and leaf.has_moments:
@@ -47,13 +51,17 @@ def users_architecture(
     P = distribution_of(action_spec).parameter_count
     if module.parameters != P:
         raise ValueError(f"{module.name}: made for {module.parameters} parameters, expected {P}")
-    reads = tuple(layer.name for layer in layers)
-    units = P + module.values
+    reads = tuple(layer.name for layer in (*layers[len(states) :], *states))
+    units = module.acting + module.values
     layers.append(Layer(NETWORK, "module", reads, units=units, module=module))
+    start = P
+    for state in states:
+        layers.append(Layer(state.next, "part", (NETWORK,), units=state.units, start=start))
+        start += state.units
     layers.append(Layer(POLICY, "part", (NETWORK,), units=P, head=True))
     critic = ACTION_VALUES if module.critic == "q" else VALUE
     part = f"{critic}_part" if normalise_returns else critic
-    layers.append(Layer(part, "part", (NETWORK,), units=module.values, start=P, head=True))
+    layers.append(Layer(part, "part", (NETWORK,), units=module.values, start=start, head=True))
     if normalise_returns:
         normalised = f"{critic}_normalised"
         # small first values: the first statistics are those of rewards; with 0 a module whose own

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from aclearn.errors import ConfigError
 from aclearn.extensions import load_extension
 from aclearn.policies.module_spec import MOST_ONNX_CHARACTERS, ModuleSpec, arguments_text, packed
 from aclearn.policies.policy_check import PolicyWarning, check_policy
-from aclearn.policies.users_network import KEY, UsersNetwork, seeded
+from aclearn.policies.users_network import KEY, UsersNetwork, seeded, state_shapes
 from aclearn.policies.users_onnx import exported
 from aclearn.types import ObservationSpec
 
@@ -43,7 +44,8 @@ def describe_module(
     with seeded(0):
         module = UsersNetwork(spec).module
     tensors = tuple((name, tuple(weight.shape)) for name, weight in module.named_parameters())
-    model, reason = exported(module, observation, critic=critic)
+    spec = replace(spec, tensors=tensors, state=state_shapes(module, observation, critic=critic))
+    model, reason = exported(module, spec)
     onnx = "" if reason else packed(model)
     if len(onnx) > MOST_ONNX_CHARACTERS:
         said.append(
@@ -52,5 +54,4 @@ def describe_module(
             "which needs torch; make large constants nn.Parameter(…, requires_grad=False)"
         )
         onnx = ""
-    described = ModuleSpec(name, text, observation, parameters, critic, tensors, onnx)
-    return described, said
+    return replace(spec, onnx=onnx), said

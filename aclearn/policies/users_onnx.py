@@ -10,24 +10,29 @@ import torch
 from onnx import numpy_helper
 from torch import Tensor, nn
 
+from aclearn.policies.module_spec import ModuleSpec
 from aclearn.policies.onnx_export import NotExportable, difference, exported_by_torch
-from aclearn.policies.users_network import output_of, random_observations
-from aclearn.types import ObservationSpec
+from aclearn.policies.users_network import acting_parts, random_observations
 
 #: Rows of the example, and of the run that finds a frozen batch size.
 _ROWS, _OTHER_ROWS = 2, 5
+#: Steps of the examples of states.
+_STEPS = 3
 #: Largest difference to torch, as a share of the largest number or of 1.
 _TOLERANCE = 1e-4
 _PREFIX = "module."
 
 
-def exported(module: nn.Module, observation: ObservationSpec, *, critic: str) -> tuple[bytes, str]:
+def exported(module: nn.Module, spec: ModuleSpec) -> tuple[bytes, str]:
     """A module's graph without weights, and why its weights cannot be swapped (empty: they can).
 
-    The graph is float32 leaves, by name → `parameters` `[N, P]`. Each parameter that it needs is an
-    initialiser of the parameter's name without numbers. It has been compared with torch for two
-    sets of weights and two numbers of rows. Where weights cannot be swapped, the graph has those of
-    `module`, which stays unchanged.
+    The graph is float32 `spec.inputs` → `numbers` `[N, spec.acting]`. Each parameter that it needs
+    is an initialiser of the parameter's name without numbers. It has been compared with torch for
+    two sets of weights and two numbers of rows, with states that the module reaches. Where weights
+    cannot be swapped, the graph has those of `module`, which stays unchanged.
+
+    Args:
+        spec: of the module, without its graph.
 
     Raises:
         NotExportable: torch cannot export it, or it differs for other observations.
@@ -36,8 +41,8 @@ def exported(module: nn.Module, observation: ObservationSpec, *, critic: str) ->
     named = dict(made.named_parameters())
     # the exporter merges parameters with equal numbers, such as biases of zeros
     _draw(named, seed=1)
-    model = onnx.load_model_from_string(_export(made, observation, critic=critic))
-    reason = _difference(model, made, observation, critic=critic)
+    model = onnx.load_model_from_string(_export(made, spec))
+    reason = _difference(model, made, spec)
     if reason:
         raise NotExportable(f"its ONNX graph {reason} (does it branch on its input?)")
     _draw(named, seed=2)
@@ -48,8 +53,8 @@ def exported(module: nn.Module, observation: ObservationSpec, *, critic: str) ->
             initialiser.CopyFrom(numpy_helper.from_array(numbers, initialiser.name))
     for node in model.graph.node:
         node.input[:] = [name.removeprefix(_PREFIX) for name in node.input]
-    if reason := _difference(model, made, observation, critic=critic):
-        return _export(module, observation, critic=critic), f"with other weights it {reason}"
+    if reason := _difference(model, made, spec):
+        return _export(module, spec), f"with other weights it {reason}"
     for initialiser in model.graph.initializer:
         if initialiser.name in named:
             initialiser.ClearField("raw_data")
@@ -57,38 +62,47 @@ def exported(module: nn.Module, observation: ObservationSpec, *, critic: str) ->
     return serialised, ""
 
 
-class _ParametersOnly(nn.Module):
-    """Leaves by position → the distribution's parameters, as the exporter wants it."""
+class _Acting(nn.Module):
+    """Leaves and state by position → the numbers that acting needs, as the exporter wants it."""
 
-    def __init__(self, module: nn.Module, leaves: tuple[str, ...], critic: str) -> None:
+    def __init__(self, module: nn.Module, spec: ModuleSpec) -> None:
         super().__init__()
-        self.module, self._leaves, self._critic = module, leaves, critic
+        self.module, self._spec = module, spec
 
-    def forward(self, *observations: Tensor) -> Tensor:
-        named = dict(zip(self._leaves, observations, strict=True))
-        return output_of(self.module, named, critic=self._critic).parameters.float()
+    def forward(self, *given: Tensor) -> Tensor:
+        parts, _ = acting_parts(self.module, self._spec, given)
+        return torch.cat([part.float() for part in parts], 1) if len(parts) > 1 else parts[0]
+
+    def inputs(self, rows: int) -> tuple[Tensor, ...]:
+        """Random observations, and the state after some of them."""
+        spec = self._spec
+        state = [torch.zeros(rows, units) for units in spec.state_units]
+        for seed in range(rows - _STEPS + 1, rows + 1):
+            leaves = random_observations(spec.observation, rows, seed=seed)
+            given = (*leaves.values(), *state)
+            with torch.no_grad():
+                (_, *state), _ = acting_parts(self.module, spec, given)
+        return given
 
 
-def _export(module: nn.Module, observation: ObservationSpec, *, critic: str) -> bytes:
+def _export(module: nn.Module, spec: ModuleSpec) -> bytes:
+    acting = _Acting(module, spec).eval()
     return exported_by_torch(
-        _ParametersOnly(module, (*observation,), critic).eval(),
-        (*random_observations(observation, _ROWS).values(),),
-        inputs=[*observation],
-        outputs=["parameters"],
+        acting,
+        acting.inputs(_ROWS),
+        inputs=spec.inputs,
+        outputs=["numbers"],
         fold_constants=False,  # the names of weights must stay
     )
 
 
-def _difference(
-    model: onnx.ModelProto, module: nn.Module, observation: ObservationSpec, *, critic: str
-) -> str:
-    parameters = _ParametersOnly(module, (*observation,), critic)
-    batches = [random_observations(observation, n, seed=n).values() for n in (_ROWS, _OTHER_ROWS)]
+def _difference(model: onnx.ModelProto, module: nn.Module, spec: ModuleSpec) -> str:
+    acting = _Acting(module, spec)
     return difference(
         model.SerializeToString(),
-        lambda batch: [parameters(*batch)],
-        [(*batch,) for batch in batches],
-        inputs=[*observation],
+        lambda batch: [acting(*batch)],
+        [acting.inputs(rows) for rows in (_ROWS, _OTHER_ROWS)],
+        inputs=spec.inputs,
         tolerance=_TOLERANCE,
     )
 

@@ -57,6 +57,24 @@ class GraphNetwork(LayerNetwork):
         return self
 
 
+class OneStep(nn.Module):
+    """A graph as a function of tensors: each leaf and part of the state → a tuple.
+
+    That is the parameters `[N, P]` and each part of the next state `[N, n]`.
+    """
+
+    def __init__(self, network: GraphNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
+        """See the class."""
+        network = self.network
+        count = len(network.leaves)
+        outputs = network.outputs(*given[:count], state=given[count:])
+        return (outputs[network.graph.output], *(outputs[each.next] for each in network.states))
+
+
 class ParametersOnly(nn.Module):
     """A graph that torch can trace and export: each leaf in, the parameters out."""
 

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from compress.graphs.onnx_graph import Nodes
 
 
-def add_module(nodes: Nodes, layer: Layer, *leaves: str) -> None:
-    """Add the exported graph of a "module" layer; its output is the parameters alone."""
+def add_module(nodes: Nodes, layer: Layer, *inputs: str) -> None:
+    """Add the exported graph of a "module" layer; its output is what acting needs."""
     graph, spec = _graph_of(layer), layer.module
     assert spec is not None
     weights = {f"{layer.name}.{name}" for name, _ in spec.tensors}
     nodes.initialisers += [tensor for tensor in graph.initializer if tensor.name not in weights]
-    for given, name in zip(leaves, spec.observation, strict=True):
+    for given, name in zip(inputs, spec.inputs, strict=True):
         nodes.nodes.append(helper.make_node("Identity", [given], [f"{layer.name}.{name}"]))
     nodes.nodes += graph.node
     nodes.add(layer, "Identity", [graph.output[0].name])

@@ -67,8 +67,8 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
         for name, leaf in architecture.observation.items()
     ]
     parameters = _float_info("parameters", architecture.parameter_count)
-    states = [_float_info(f"state_{i}", units) for i, units in enumerate(graph.state)]
-    later = [_float_info(f"next_state_{i}", units) for i, units in enumerate(graph.state)]
+    states = [_float_info(name, units) for name, units in state_inputs(graph).items()]
+    later = [_float_info(f"next_{name}", units) for name, units in state_inputs(graph).items()]
     model = helper.make_model(
         helper.make_graph(
             nodes.nodes,
@@ -82,6 +82,11 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
     )
     serialised: bytes = model.SerializeToString()
     return serialised
+
+
+def state_inputs(graph: PolicyGraph) -> dict[str, int]:
+    """The names of the inputs for its state, with their numbers; `next_<name>` are outputs."""
+    return {f"state_{i}": units for i, units in enumerate(graph.state)}
 
 
 def _float_info(name: str, units: int) -> onnx.ValueInfoProto:
@@ -300,7 +305,7 @@ def why_not(graph: PolicyGraph) -> str | None:
                 f"layer {layer.name!r}: ONNX has no kind {layer.kind!r}; expected one of "
                 f"{', '.join(KINDS)}, or put it into compress.graphs.onnx_graph.KINDS"
             )
-    names = {f"state_{i}" for i in range(len(graph.state))}
+    names = state_inputs(graph)
     for leaf in graph.architecture.observation:
         if leaf in names:
             return (

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from aclearn.policies import Architecture
 from aclearn.types import PolicyOutput, State
-from compress.graphs.onnx_graph import build_onnx, onnx_tensors
+from compress.graphs.onnx_graph import build_onnx, onnx_tensors, state_inputs
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors, stored_as_float32
 from compress.graphs.units import fold_scale
 from compress.runtimes.optimised_onnx import Skeleton
@@ -61,7 +61,7 @@ def needs_export(graph: PolicyGraph) -> bool:
 
 
 def exported_model(graph: PolicyGraph, tensors: Tensors) -> bytes:
-    """A serialised ONNX model of one version, with its weights: leaves → `parameters`.
+    """A serialised ONNX model of one version, with its weights; its ends are those of `build_onnx`.
 
     It takes tenths of a second, and loads torch.
 
@@ -69,12 +69,20 @@ def exported_model(graph: PolicyGraph, tensors: Tensors) -> bytes:
         ChainError: the export fails, or its output differs from torch's.
     """
     # imported here: only these graphs need torch
-    from compress.graphs.graph_network import GraphNetwork, ParametersOnly, example_leaves
+    import torch
+
+    from compress.graphs.graph_network import GraphNetwork, OneStep, example_leaves
     from compress.modules.export import export_module
 
-    network = ParametersOnly(GraphNetwork(graph, with_value=False).load(tensors))
+    network = OneStep(GraphNetwork(graph, with_value=False).load(tensors))
     leaves = graph.architecture.observation
-    return export_module(network, example_leaves(leaves), inputs=[*leaves], outputs=["parameters"])
+    given = {name: torch.zeros(2, units) for name, units in state_inputs(graph).items()}
+    return export_module(
+        network,
+        (*example_leaves(leaves), *given.values()),
+        inputs=[*leaves, *given],
+        outputs=["parameters", *(f"next_{name}" for name in given)],
+    )
 
 
 def load_session(

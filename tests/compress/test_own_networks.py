@@ -26,6 +26,7 @@ from compress import (
 from compress.export import export_onnx, run_onnx
 from compress.policy import random_observations
 from compress.runtimes import onnx_runtime
+from compress.runtimes.onnx_runtime import OnnxExecutable, needs_export, new_session
 from compress.runtimes.torch_runtime import TorchRuntime
 from tests.support import own_networks
 from tests.support.waiting import run_python
@@ -110,6 +111,64 @@ def test_every_version_computes_what_the_module_computes(
             )
     # weights are swapped where the graph can take them
     assert len(exports) == (2 if (case, runtime) == ("baked", OnnxRuntime) else 0)
+
+
+def _steps_of_torch(network: str, architecture: Architecture, tensors, steps):
+    """The parameters of the user's class alone, step after step; its state is its own."""
+    module = getattr(own_networks, network)(architecture.observation, architecture.parameter_count)
+    weights = {
+        name.removeprefix("network."): torch.from_numpy(value) for name, value in tensors.items()
+    }
+    module.load_state_dict(weights)
+    state: tuple = ()
+    with torch.no_grad():
+        for observations in steps:
+            leaves = {
+                name: torch.from_numpy(leaf / np.float32(255) if leaf.dtype == np.uint8 else leaf)
+                for name, leaf in observations.items()
+            }
+            output = module.step(leaves, state)
+            state = output.state
+            yield output.parameters.numpy()
+
+
+def _check_steps(executable, expected, steps) -> None:
+    state: tuple = ()
+    for observations, parameters in zip(steps, expected, strict=True):
+        output = executable.step(observations, state)
+        state = output.state
+        np.testing.assert_allclose(output.parameters, parameters, atol=1e-5)
+
+
+@pytest.mark.parametrize("network", ["Remembers", "Unrolls", "Layered", "BakedMemory"])
+@pytest.mark.parametrize("runtime", [OnnxRuntime])
+def test_a_state_passes_from_step_to_step(network: str, runtime) -> None:
+    architecture = _described(network, _LEAVES)
+    assert needs_export(PolicyGraph(architecture)) == (network == "BakedMemory")
+    made = runtime(architecture)
+    for seed in (1, 2):
+        tensors = tensors_of(PolicyNetwork(architecture, seed=seed))
+        if network == "BakedMemory":
+            tensors["network.gain"] += np.float32(seed)
+        for count in (1, 3):
+            steps = [_observations(architecture, count, t) for t in range(6)]
+            expected = [*_steps_of_torch(network, architecture, tensors, steps)]
+            _check_steps(made.load(tensors), expected, steps)
+            again = [*_steps_of_torch(network, architecture, tensors, steps[5:])]
+            assert np.abs(again[0] - expected[5]).max() > 1e-3  # it does remember
+
+
+@pytest.mark.parametrize("network", ["Remembers", "BakedMemory"])
+@pytest.mark.parametrize("chain", [["onnx"], ["fuse", "onnx"]])
+def test_artifacts_with_a_state_act_and_are_exported(network: str, chain: list) -> None:
+    architecture = _described(network, _LEAVES)
+    tensors = tensors_of(PolicyNetwork(architecture, seed=3))
+    policy = Policy.of(architecture, tensors, PolicyVersion(0, 1))
+    artifact = parse_chain(chain).compress(policy, Context(Visited(), seed=1))
+    steps = [_observations(architecture, 3, t) for t in range(4)]
+    expected = [*_steps_of_torch(network, architecture, tensors, steps)]
+    _check_steps(ArtifactRuntime(architecture).load(artifact), expected, steps)
+    _check_steps(OnnxExecutable(new_session(export_onnx(artifact))), expected, steps)
 
 
 @pytest.mark.parametrize("case", ["plain", "attention", "baked", "mixed"])

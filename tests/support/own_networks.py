@@ -85,3 +85,78 @@ class Actions(Plain):
     def forward(self, x):
         logits, value = super().forward(x)
         return logits, value + logits
+
+
+class Remembers(PolicyModule):
+    """A GRU's cell, and a fading trace of the observations in two axes."""
+
+    def __init__(self, observation: ObservationSpec, parameters: int, size: int = 5) -> None:
+        super().__init__()
+        self.size = size
+        self.cell = nn.GRUCell(inputs(observation), size)
+        self.trace = nn.Linear(inputs(observation), 6)
+        self.decay = nn.Parameter(torch.full((2, 3), 0.5))
+        self.policy, self.value = nn.Linear(size + 6, parameters), nn.Linear(size + 6, 1)
+
+    def step(self, observations, state=()):
+        x = torch.cat([leaf.flatten(1) for leaf in observations.values()], 1)
+        h, trace = state or (x.new_zeros(x.shape[0], self.size), x.new_zeros(x.shape[0], 2, 3))
+        h = self.cell(x, h)
+        trace = torch.tanh(self.decay * trace + self.trace(x).unflatten(1, (2, 3)))
+        read = torch.cat([h, trace.flatten(1)], 1)
+        return PolicyOutput(self.policy(read), self.value(read).squeeze(1), state=(h, trace))
+
+
+class RemembersQ(Remembers):
+    def step(self, observations, state=()):
+        found = super().step(observations, state)
+        q = found.parameters + found.value[:, None]
+        return PolicyOutput(found.parameters, q=q, state=found.state)
+
+
+class BakedMemory(Remembers):
+    """A weight becomes a number of the exported graph."""
+
+    def __init__(self, observation: ObservationSpec, parameters: int) -> None:
+        super().__init__(observation, parameters)
+        self.gain = nn.Parameter(torch.ones(()))
+
+    def step(self, observations, state=()):
+        found = super().step(observations, state)
+        value = found.value * self.gain
+        return PolicyOutput(found.parameters * self.gain.item(), value, state=found.state)
+
+
+class Unrolls(Remembers):
+    """It computes the heads of all steps at once."""
+
+    calls = 0
+
+    def unroll(self, observations, state, starts):
+        type(self).calls += 1
+        outputs = []
+        for t, begins in enumerate(starts):
+            state = tuple(
+                torch.where(begins.view(-1, *(1,) * (part.ndim - 1)), 0.0, part) for part in state
+            )
+            state = self.step({name: leaf[t] for name, leaf in observations.items()}, state).state
+            outputs.append(torch.cat([part.flatten(1) for part in state], 1))
+        read = torch.stack(outputs)
+        return PolicyOutput(self.policy(read), self.value(read).squeeze(2), state=state)
+
+
+class Layered(PolicyModule):
+    """torch's LSTM, whose state has the layers in front."""
+
+    def __init__(self, observation: ObservationSpec, parameters: int) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(inputs(observation), 4, num_layers=2)
+        self.policy, self.value = nn.Linear(4, parameters), nn.Linear(4, 1)
+
+    def step(self, observations, state=()):
+        x = torch.cat([leaf.flatten(1) for leaf in observations.values()], 1)
+        # ours [B, layers, 4], torch's [layers, B, 4]
+        given = tuple(part.transpose(0, 1).contiguous() for part in state)
+        (h,), new = self.cells(x[None], given or None)
+        new = tuple(part.transpose(0, 1) for part in new)
+        return PolicyOutput(self.policy(h), self.value(h).squeeze(1), state=new)

@@ -143,17 +143,6 @@ class _Constructor(Plain):
         raise KeyError("layers")
 
 
-class _Recurrent(PolicyModule):
-    def __init__(self, observation, parameters):
-        super().__init__()
-        self.cell, self.policy = nn.GRUCell(3, 4), nn.Linear(4, parameters)
-
-    def step(self, observations, state=()):
-        (h,) = state or (torch.zeros(len(observations["observation"]), 4),)
-        h = self.cell(observations["observation"], h)
-        return PolicyOutput(self.policy(h), h.sum(1), state=(h,))
-
-
 class _Q(PolicyModule):
     def __init__(self, observation, parameters):
         super().__init__()
@@ -197,7 +186,6 @@ class _Q(PolicyModule):
             "parameters: expected float32, got torch.float64",
         ),
         (_given(lambda logits, value: (logits / 0.0, value)), "parameters: not finite"),
-        (_Recurrent, "recurrent networks are not supported yet"),
         (_Q, "it returns q, and policy.critic: v expects value"),
         (
             _with(lambda self, x: Plain.forward(self, x.mul_(2.0))),
