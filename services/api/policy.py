@@ -12,7 +12,8 @@ from aclearn.distributions import distribution_of
 from aclearn.envs.own_observations import OwnObservations, words_of_arrays
 from aclearn.envs.own_spaces import action_space
 from aclearn.errors import ArgumentError
-from aclearn.types import ActionSpec, ObservationSpec
+from aclearn.types import ActionSpec, ObservationSpec, State, zeroed
+from aclearn.types.observation_spec import row_count
 from services.api.plain_errors import plain_errors
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ class Policy:
     `env.frame_stack` S a picture is a stack of the last S pictures, the newest last, as
     `gymnasium.wrappers.FrameStackObservation` makes it. An Atari game's is prepared (`env.atari`),
     which `make_env` does.
+
+    A policy with a memory (`policy.memory`, or a recurrent network of your own) remembers what
+    `act` has shown it, of one environment or of the B of a batch: `reset` begins an episode. The
+    other methods answer for the next observation and change nothing.
 
     Attributes:
         observation_space: of gymnasium, of the observations.
@@ -45,12 +50,15 @@ class Policy:
         self._own = OwnObservations(self.observation, saved.spec.form)
         self.observation_space = self._own.space
         self._executable = saved.executable()
+        self._state: State = ()
         self._distribution = distribution_of(self.action)
         self._rng = np.random.default_rng(seed)
 
     @plain_errors
     def act(self, observation: Any, *, greedy: bool = False, mask: ArrayLike | None = None) -> Any:
         """The action for an observation, or the actions for a batch, as the environment takes them.
+
+        A policy with a memory remembers the observation until `reset`.
 
         Args:
             observation: of the environment's space, or a batch; see the class.
@@ -63,9 +71,10 @@ class Policy:
             `[B, …]`, or B Dicts or Tuples.
 
         Raises:
-            ArgumentError: the observation or the mask has another shape or dtype.
+            ArgumentError: the observation or the mask has another shape or dtype, or the policy
+                remembers another number of environments.
         """
-        parameters, batched = self._parameters(observation, mask)
+        parameters, batched, self._state = self._output(observation, mask)
         if greedy:
             sampled = self._distribution.mode(parameters)
         else:
@@ -75,6 +84,28 @@ class Policy:
             return actions[0]
         nested = any(part.path for part in self.action.parts)
         return actions if nested else np.asarray(actions)
+
+    @plain_errors
+    def reset(self, rows: ArrayLike | None = None) -> None:
+        """Forget all that the policy remembers; call it where an episode begins.
+
+        Only `reset` lets another number of environments follow. A policy without a memory has
+        nothing to forget.
+
+        Args:
+            rows: `[B]` bool, the environments of a batch whose episode begins; None: all.
+
+        Raises:
+            ArgumentError: the rows are not those of the last batch.
+        """
+        if rows is None:
+            self._state = ()
+            return
+        which = np.asarray(rows)
+        if which.dtype != np.bool_ or which.ndim != 1:
+            raise ArgumentError(f"rows: expected bool (B,), got {words_of_arrays(which)}")
+        self._check_rows(len(which), "rows")
+        self._state = zeroed(self._state, which)
 
     @plain_errors
     def parameters(
@@ -91,7 +122,7 @@ class Policy:
         Raises:
             ArgumentError: as of `act`.
         """
-        given, batched = self._parameters(observation, mask)
+        given, batched, _ = self._output(observation, mask)
         named = self._distribution.named(given)
         if batched:
             return named
@@ -129,16 +160,27 @@ class Policy:
             ConfigError: a network of your own cannot be imported.
         """
         leaves, _, batched = self._own.read(observation)
-        values = self._valued.values(leaves)
+        self._check_rows(row_count(leaves), "observation")
+        values = self._valued.values(leaves, self._state)
         return values if batched else float(values[0])
 
-    def _parameters(self, observation: Any, mask: Any) -> tuple[NDArray[np.float32], bool]:
-        """Masked parameters `[B, P]`, and whether the observation was a batch."""
+    def _output(self, observation: Any, mask: Any) -> tuple[NDArray[np.float32], bool, State]:
+        """Masked parameters `[B, P]`, whether the observation was a batch, and the next state."""
         leaves, shown, batched = self._own.read(observation)
-        count = len(next(iter(leaves.values())))
-        parameters = self._executable.step(leaves).parameters
+        count = row_count(leaves)
+        self._check_rows(count, "observation")
         masks = self._masks(shown if mask is None else mask, count, batched)
-        return self._saved.acting_parameters(parameters, masks), batched
+        output = self._executable.step(leaves, self._state)
+        return self._saved.acting_parameters(output.parameters, masks), batched, output.state
+
+    def _check_rows(self, count: int, what: str) -> None:
+        """Raise unless there are as many rows as the policy remembers environments."""
+        remembered = len(self._state[0]) if self._state else count
+        if count != remembered:
+            raise ArgumentError(
+                f"{what}: expected {remembered} as before, one for each environment that the "
+                f"policy remembers, got {count}; call reset() before another number of environments"
+            )
 
     def _masks(self, mask: Any, count: int, batched: bool) -> NDArray[np.bool_] | None:
         if mask is None:

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from aclearn.policies.network import PolicyNetwork, load_tensors
+from aclearn.types import State
 from aclearn.types.observation_spec import Observations
 from services.evaluator.saved_policy import SavedPolicy
 
@@ -24,11 +25,11 @@ class SavedValue:
         self._network.eval()
         self._of_actions = saved.config.loss.critic == "q_values"
 
-    def values(self, leaves: Observations) -> NDArray[np.float32]:
-        """Values `[B]` for leaves `[B, *shape]`."""
+    def values(self, leaves: Observations, state: State = ()) -> NDArray[np.float32]:
+        """Values `[B]` for leaves `[B, *shape]` and the state before them."""
         with torch.inference_mode():
             given = {name: torch.from_numpy(np.array(leaf)) for name, leaf in leaves.items()}
-            output = self._network.step(given)
+            output = self._network.step(given, tuple(map(torch.from_numpy, state)))
             values = output.value
             if output.q is not None:
                 values = (torch.softmax(output.parameters, 1) * output.q).sum(1)

@@ -160,3 +160,16 @@ class Layered(PolicyModule):
         (h,), new = self.cells(x[None], given or None)
         new = tuple(part.transpose(0, 1) for part in new)
         return PolicyOutput(self.policy(h), self.value(h).squeeze(1), state=new)
+
+
+class Latch(PolicyModule):
+    """It solves `aclearn.envs.memory_tasks.Recall` from the start: its state is the sum of cues."""
+
+    def __init__(self, observation: ObservationSpec, parameters: int) -> None:
+        super().__init__()
+        self.cues, self.gain = parameters, nn.Parameter(torch.tensor(20.0))
+
+    def step(self, observations, state=()):
+        shown = observations["observation"][:, : self.cues]
+        cues = shown + state[0] if state else shown
+        return PolicyOutput(self.gain * cues, self.gain * cues.sum(1), state=(cues,))
