@@ -13,8 +13,8 @@ from aclearn.types.bounds import LARGEST_NUMBER
 
 #: Rounding error of a log-probability in float32.
 _LOG_PROB_SLACK = 1e-5
-#: Fields whose numbers an environment gave; other floats need only be finite.
-_GIVEN = ("observations", "history", "reset_history", "rewards")
+#: Fields whose numbers are bounded; other floats need only be finite.
+_BOUNDED = ("observations", "history", "reset_history", "rewards", "state")
 
 
 def check_unroll(unroll: Unroll, spec: UnrollSpec) -> None:
@@ -75,10 +75,10 @@ def _check_arrays(unroll: Unroll, spec: UnrollSpec) -> None:
         if array.shape != shape:
             _refuse(f"{name}: expected shape {shape}, got {array.shape}")
         if dtype == "float32":
-            given = name.partition(".")[0] in _GIVEN
-            fits = np.abs(array) <= LARGEST_NUMBER if given else np.isfinite(array)
+            bounded = name.partition(".")[0] in _BOUNDED
+            fits = np.abs(array) <= LARGEST_NUMBER if bounded else np.isfinite(array)
             if not fits.all():
-                beyond = f"beyond {LARGEST_NUMBER:g}" if given else "infinity"
+                beyond = f"beyond {LARGEST_NUMBER:g}" if bounded else "infinity"
                 _refuse(f"{name}: NaN or {beyond}")
 
 

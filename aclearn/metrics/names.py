@@ -113,7 +113,7 @@ FIXED_FIGURES: Final = (
 )
 _SERVER_FIGURES: Final = ("refused_messages", "refused_connections")
 _WORKER_FIGURES: Final = (*_SERVER_FIGURES, "queue_fill", "workers", "sockets_busy")
-_POLICY_FIGURES: Final = ("policy_swaps", "policy_refused")
+_POLICY_FIGURES: Final = ("policy_swaps", "policy_refused", "state_restarts")
 #: Gauges of the trainer, under these names.
 TRAINER_FIGURES: Final = (
     *("policy_loss", "value_loss", "entropy", "gradient_norm", "learning_rate"),

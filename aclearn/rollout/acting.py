@@ -32,7 +32,8 @@ class ActInput(NamedTuple):
 
     Attributes:
         observations: leaf → `[B, *shape]`.
-        state: of the policy, before these observations.
+        state: of the uncompressed policy, before these observations.
+        own_state: of a policy whose state is its own; each begins with zeros where the other acted.
         masks: `[B, A]`, the allowed actions; None: all.
         epsilon: `[B]`, to explore: the best action of Q values with probability 1 − ε, else any;
             None: actions are sampled.
@@ -42,6 +43,7 @@ class ActInput(NamedTuple):
     state: State = ()
     masks: NDArray[np.bool_] | None = None
     epsilon: NDArray[np.float32] | None = None
+    own_state: State = ()
 
     def rows(self, rows: NDArray[np.intp]) -> ActInput:
         """The input of some of the environments."""
@@ -50,6 +52,7 @@ class ActInput(NamedTuple):
             tuple(each[rows] for each in self.state),
             None if self.masks is None else self.masks[rows],
             None if self.epsilon is None else self.epsilon[rows],
+            tuple(each[rows] for each in self.own_state),
         )
 
 
@@ -60,19 +63,30 @@ class PolicySnapshot:
     Attributes:
         chain: id of its compressor chain; "none" for the uncompressed policy.
         min_action_prob: least probability of each allowed action.
+        own_state: shapes of its state, in one environment, which means nothing to the uncompressed
+            policy; None: it keeps the state of that one.
     """
 
     executable: Executable
     at: PolicyVersion
     chain: str = "none"
     min_action_prob: float = 0.0
+    own_state: tuple[tuple[int, ...], ...] | None = None
+
+    def state_of(self, given: ActInput) -> State:
+        """The state that it continues; `()` where it begins with zeros."""
+        if self.own_state is None:
+            return given.state
+        shapes = tuple(part.shape[1:] for part in given.own_state)
+        return given.own_state if shapes == self.own_state else ()
 
 
 def act(
     policy: PolicySnapshot, distribution: Distribution, given: ActInput, rng: np.random.Generator
 ) -> ActionBatch:
     """Actions that are sampled from the policy's distribution."""
-    output = policy.executable.step(given.observations, given.state)
+    output = policy.executable.step(given.observations, policy.state_of(given))
+    own = policy.own_state is not None
     parameters = distribution.mask(output.parameters, given.masks)
     parameters = distribution.with_min_action_prob(parameters, policy.min_action_prob)
     if given.epsilon is not None:
@@ -85,7 +99,8 @@ def act(
         (policy.chain,),
         parameters=parameters,
         state=given.state,
-        next_state=output.state,
+        next_state=() if own else output.state,
+        next_own_state=output.state if own else (),
     )
 
 
@@ -99,11 +114,11 @@ def act_in_parts(
     """Actions of several policies; `which` `[B]` is the place of the one that chooses."""
     if (which == which[0]).all():
         return act(policies[which[0]], distribution, given, rng)
-    parts = [np.flatnonzero(which == place) for place in range(len(policies))]
+    numbers = [number for number in range(len(policies)) if (which == number).any()]
+    parts = [np.flatnonzero(which == number) for number in numbers]
     chosen = [
-        act(policy, distribution, given.rows(rows), rng)
-        for policy, rows in zip(policies, parts, strict=True)
-        if len(rows)
+        act(policies[number], distribution, given.rows(rows), rng)
+        for number, rows in zip(numbers, parts, strict=True)
     ]
     place = np.argsort(np.concatenate(parts))
 
@@ -118,5 +133,17 @@ def act_in_parts(
         which,
         parameters=joined(batch.parameters for batch in chosen),
         state=given.state,
-        next_state=tuple(map(joined, zip(*(b.next_state for b in chosen), strict=True))),
+        next_state=_states_of_all([batch.next_state for batch in chosen], parts),
+        next_own_state=_states_of_all([batch.next_own_state for batch in chosen], parts),
     )
+
+
+def _states_of_all(states: Sequence[State], parts: Sequence[NDArray[np.intp]]) -> State:
+    """The states of each part of the environments as one; zeros for a part without one."""
+    rows = sum(map(len, parts))
+    shapes = next(([part.shape[1:] for part in state] for state in states if state), [])
+    joined = tuple(np.zeros((rows, *shape), np.float32) for shape in shapes)
+    for state, where in zip(states, parts, strict=True):
+        for whole, part in zip(joined, state, strict=False):  # `()` stands for zeros
+            whole[where] = part
+    return joined

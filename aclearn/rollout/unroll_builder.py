@@ -57,7 +57,8 @@ class UnrollBuilder:
         self._newest = {name: leaf.newest for name, leaf in leaves}
         self._older = {name: leaf.older for name, leaf in leaves if leaf.frame_stack > 1}
         self._t, self._generation = 0, -1
-        self._state: tuple[NDArray[np.float32], ...] = ()
+        self._zero_state = tuple(np.zeros((num_envs, *s), np.float32) for s in spec.state)
+        self._state = self._zero_state
         # so that `steps` is 0 while the environments are being reset
         self._valid = np.zeros((0, num_envs), np.bool_)
         self._faulted_steps = 0
@@ -95,7 +96,7 @@ class UnrollBuilder:
         if self._masks is not None:
             self._masks[t + 1] = masks
         if t == 0:
-            self._state = choice.state
+            self._state = choice.state or self._zero_state
         rewards = step.rewards
         self._rewards[t] = rewards.clip(-1.0, 1.0) if self._clip_rewards else rewards
         terminated = step.terminated

@@ -147,6 +147,9 @@ class ArtifactReply:
 class ActRequest:
     """Requests actions for observations, leaf → [B, ...], and the policy's state [B, ...].
 
+    `own_state` is that of a compressed policy whose state is its own; one that does not fit the
+    acting policy begins again with zeros, which `()` stands for too.
+
     `epsilon` is that of ε-greedy exploration; without it actions are sampled.
 
     `within_s` is the deadline, in seconds after the arrival; later the actor asks again. It is a
@@ -160,6 +163,7 @@ class ActRequest:
     masks: BoolMatrix | None = None
     epsilon: Float32Vector | None = None
     policy: PolicyName = DEFAULT_POLICY
+    own_state: tuple[StateArray, ...] = ()
 
     @property
     def size(self) -> int:
@@ -178,7 +182,7 @@ class ActCancel:
 class ActReply:
     """Sampled `actions` [B] or [B, n], their log-probabilities [B], and the policy's version.
 
-    `next_state` is the policy's state for the next request. `behaviour_parameters` [B, P] are there
+    `next_state` and `next_own_state` are those of the next request. `behaviour_parameters` [B, P] are there
     if unrolls carry them.
     """
 
@@ -191,6 +195,7 @@ class ActReply:
     next_state: tuple[StateArray, ...] = ()
     behaviour_parameters: Float32Matrix | None = None
     policy: PolicyName = DEFAULT_POLICY
+    next_own_state: tuple[StateArray, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from aclearn.policies import Architecture
 from aclearn.policies.devices import cpu_has
 from aclearn.policies.network import load_tensors
 from aclearn.types import PolicyOutput, State
-from compress.graphs.graph_network import GraphNetwork, ParametersOnly, example_leaves
+from compress.graphs.graph_network import GraphNetwork, example_leaves
 from compress.graphs.policy_graph import (
     PolicyGraph,
     Precision,
@@ -49,27 +49,52 @@ class TorchExecutable:
         self._amp_dtype = amp_dtype
         self._leaves = tuple(graph.architecture.observation)
         self._convolutional = graph.architecture.convolves
+        self._state = graph.state
         self._module: nn.Module
         if traced is None:
-            self._module = _empty_network(graph).load(tensors)
+            self._module = OneStep(_empty_network(graph).load(tensors))
         else:
             self._module = _frozen(traced, graph, tensors)
 
     def step(
         self, observations: Mapping[str, NDArray[Any]], state: State = ()
     ) -> PolicyOutput[NDArray[np.float32]]:
-        """The policy's output for observations, leaf → `[B, *shape]`; it has no state."""
+        """The policy's output for observations, leaf → `[B, *shape]`, and state `[B, n]` each."""
         # copies: torch warns of the read-only views of a message
         leaves = [torch.from_numpy(np.array(observations[name])) for name in self._leaves]
         if self._convolutional:
             leaves = [channels_last(leaf) for leaf in leaves]
+        rows = len(leaves[0])
+        before = [
+            torch.from_numpy(np.array(state[i])) if state else torch.zeros(rows, units)
+            for i, units in enumerate(self._state)
+        ]
         with (
             torch.inference_mode(),
             torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None),
         ):
-            output = self._module(*leaves)
-        parameters = output[0] if isinstance(output, tuple) else output
-        return PolicyOutput(parameters.float().numpy())
+            parameters, *after = self._module(*leaves, *before)
+        return PolicyOutput(
+            parameters.float().numpy(), state=tuple(part.float().numpy() for part in after)
+        )
+
+
+class OneStep(nn.Module):
+    """A graph as a function of tensors: each leaf and part of the state → a tuple.
+
+    That is the parameters `[N, P]` and each part of the next state `[N, n]`.
+    """
+
+    def __init__(self, network: GraphNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
+        """See the class."""
+        network = self.network
+        count = len(network.leaves)
+        outputs = network.outputs(*given[:count], state=given[count:])
+        return (outputs[network.graph.output], *(outputs[each.next] for each in network.states))
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -111,9 +136,10 @@ def trace(graph: PolicyGraph) -> bytes:
     with _torchscript_chosen():
         for parameter in network.parameters():
             parameter.zero_()
+        leaves = example_leaves(graph.architecture.observation)
         traced = torch.jit.trace(  # type: ignore[no-untyped-call]
-            ParametersOnly(network).eval(),
-            example_leaves(graph.architecture.observation),
+            OneStep(network).eval(),
+            (*leaves, *(torch.zeros(len(leaves[0]), units) for units in graph.state)),
             check_trace=False,
         )
         torch.jit.save(traced, serialised)

@@ -101,7 +101,7 @@ class Actor:
             observations = group.env.reset(group.seed)
             group.builder.begin(observations, group.env.masks)
             original = group.mix.begin() if group.mix else None
-            self._request(index, observations, (), original)
+            self._request(index, observations, (), (), original)
 
     def _take_turn(self, index: int, timeout_s: float) -> bool:
         """Whether the group had its turn; False while it waits for actions."""
@@ -123,7 +123,8 @@ class Actor:
         if group.noise is not None:
             group.noise.begin(step.reset)
         state = zeroed(choice.next_state, step.reset)
-        self._request(index, step.observations, state, original)
+        own_state = zeroed(choice.next_own_state, step.reset)
+        self._request(index, step.observations, state, own_state, original)
         with self._meter.part("encode"):
             group.builder.add(choice, step, group.env.masks)
             ended = group.episodes.update(step, choice.chains, choice.chain_index)
@@ -138,11 +139,12 @@ class Actor:
         index: int,
         observations: Observations,
         state: State,
+        own_state: State,
         original: NDArray[np.bool_] | None,
     ) -> None:
         group = self._groups[index]
         epsilon = group.exploration.next() if group.exploration else None
-        given = ActInput(observations, state, group.env.masks, epsilon)
+        given = ActInput(observations, state, group.env.masks, epsilon, own_state)
         self._actions.request(index, given, original)
 
     def _count_clipped(self, group: Group) -> None:

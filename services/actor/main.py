@@ -46,6 +46,7 @@ def make_actions(
             meter,
             architecture.action_spec,
             parameters=unrolls.parameters,
+            state=unrolls.state,
             clock=context.clocks.decisions,
         )
     # on the CPU: predictors share a GPU; each actor would use half a gigabyte of its memory and

@@ -12,7 +12,8 @@ from typing_extensions import override
 
 from aclearn.rollout import ActInput
 from aclearn.telemetry import WaitMeter
-from aclearn.types import ActionBatch, ActionSpec, PolicyVersion
+from aclearn.types import ActionBatch, ActionSpec, PolicyVersion, is_compressed
+from aclearn.types.bounds import LARGEST_NUMBER
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, Message
 from services.actor.action_sources import ActionSource
 from services.role.monitor_client import MonitorClient
@@ -42,6 +43,7 @@ class PredictorClient(ActionSource):
 
     Args:
         parameters: P, where a reply must have the behaviour parameters `[B, P]`; else 0.
+        state: the shape of each part of the policy's state in one environment.
     """
 
     def __init__(
@@ -52,11 +54,12 @@ class PredictorClient(ActionSource):
         action: ActionSpec,
         *,
         parameters: int = 0,
+        state: tuple[tuple[int, ...], ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = RequestClient[int](link, _RETRY, self._take, clock)
         self._monitor, self._meter = monitor, meter
-        self._action, self._parameters = action, parameters
+        self._action, self._parameters, self._state = action, parameters, state
         self._refused = False
         self._number = 0
         self._asked: dict[int, ActRequest] = {}
@@ -76,8 +79,16 @@ class PredictorClient(ActionSource):
         self._number += 1
         self._replies.pop(group, None)
         self._cancel(group)
-        seen, state, masks, epsilon = given
-        asked = ActRequest(self._number, dict(seen), REPLY_WITHIN_S, state, masks, epsilon)
+        seen, state, masks, epsilon, own_state = given
+        asked = ActRequest(
+            self._number,
+            dict(seen),
+            REPLY_WITHIN_S,
+            state,
+            masks,
+            epsilon,
+            own_state=own_state,
+        )
         self._asked[group] = asked
         with self._meter.part("wire"):
             self._client.ask(group, asked)
@@ -118,6 +129,7 @@ class PredictorClient(ActionSource):
                     parameters=reply.behaviour_parameters,
                     state=asked.state,
                     next_state=reply.next_state,
+                    next_own_state=reply.next_own_state,
                 )
                 self.predictions += len(reply.actions)
                 del self._asked[group]
@@ -139,13 +151,25 @@ class PredictorClient(ActionSource):
                 and parameters.shape == (size, wanted)
                 and bool(np.isfinite(parameters).all())
             )
+        fits = fits and self._has_state(reply, size)
         if not (fits or self._refused):
             self._refused = True
             shape = "none" if parameters is None else list(parameters.shape)
             _LOGGER.warning(
-                "event=reply_refused by=%s detail='expected %d of %s that are allowed, and finite "
-                "behaviour_parameters [%d, %d], got %d and %s; has it the same "
-                "actors.behaviour_parameters?'",
-                self._client.link.role, size, action, size, wanted, len(actions), shape,
+                "event=reply_refused by=%s detail='expected %d of %s that are allowed, finite "
+                "behaviour_parameters [%d, %d] and a state of %s, got %d, %s and %s; has it the "
+                "same actors.behaviour_parameters and policy.memory?'",
+                self._client.link.role, size, action, size, wanted, list(self._state),
+                len(actions), shape, [part.shape[1:] for part in reply.next_state],
             )  # fmt: skip
         return fits
+
+    def _has_state(self, reply: ActReply, size: int) -> bool:
+        """Whether the reply has a possible next state, of the policy or of a compressed one."""
+        own, state, compressed = reply.next_own_state, reply.next_state, is_compressed(reply.chain)
+        expected = [(size, *shape) for shape in self._state]
+        return (
+            ([part.shape for part in state] == (expected if state or not compressed else []))
+            and all(len(part) == size for part in own)
+            and all(bool((np.abs(part) <= LARGEST_NUMBER).all()) for part in (*state, *own))
+        )

@@ -76,6 +76,7 @@ class PolicyClient:
         self.acting: PolicySnapshot | None = None
         self.swaps = 0
         self.refused = 0
+        self.state_restarts = 0
 
     @property
     def id(self) -> PolicyId:
@@ -93,8 +94,12 @@ class PolicyClient:
             self._client.link.client.close()
 
     def gauges(self) -> dict[str, float]:
-        """For heartbeats: policies swapped and refused so far."""
-        return {"policy_swaps": float(self.swaps), "policy_refused": float(self.refused)}
+        """For heartbeats: policies swapped and refused so far, and swaps that lost the state."""
+        return {
+            "policy_swaps": float(self.swaps),
+            "policy_refused": float(self.refused),
+            "state_restarts": float(self.state_restarts),
+        }
 
     def poll(self, monitor: MonitorClient) -> None:
         """Take an answer if there is one; look or ask when due."""
@@ -139,7 +144,7 @@ class PolicyClient:
         if not offered.replaces(self.id):
             return  # a late answer
         try:
-            self.acting = load()
+            acting, before = load(), self.acting
         except (RefusedTensors, RefusedArtifact) as error:
             self.refused += 1
             self._next_ask = self._clock() + _ASK_AT_LATEST_S
@@ -150,7 +155,16 @@ class PolicyClient:
                 *(*offered, str(error)),
             )
             return
+        self.acting = acting
         self.swaps += 1
+        if before is not None and before.own_state != acting.own_state:
+            if not self.state_restarts:  # said once; the figure counts them
+                _LOGGER.warning(
+                    "event=state_restarts before=%s after=%s detail='the policies keep states of "
+                    "other shapes or meaning: episodes go on with a state of zeros'",
+                    *(before.chain, acting.chain),
+                )
+            self.state_restarts += 1
         if self._wants_uncompressed and self._refused:
             # in place of the refused chain's artifact of this version, too
             self._refused = offered._replace(chain=self._refused.chain)

@@ -101,6 +101,7 @@ def unroll_spec_of(config: Config, spec: EnvSpec) -> UnrollSpec:
     return UnrollSpec(
         spec,
         config.actors.unroll_length,
+        state=tuple((size,) for size in architecture_of(config, spec).state),
         parameters=distribution_of(spec.action).parameter_count if recorded else 0,
         most_rows=config.actors.envs_per_group * spec.agents,
     )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from aclearn.distributions import Distribution
 from aclearn.rollout import ActInput, PolicySnapshot, act
 from aclearn.telemetry import WaitMeter, part
+from aclearn.types import State
 from aclearn.wire import ActReply, ActRequest
 from services.predictor.outbox import Answered, Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
@@ -31,7 +32,7 @@ def answer_batch(
         parameters: whether replies have the parameters of the behaviour policy.
     """
     with part("batch"):
-        given = _side_by_side([pending.request for pending in batch])
+        given = _side_by_side([pending.request for pending in batch], acting.own_state or ())
     with part("inference"):
         chosen = act(acting, distribution, given, rng)
     answered = []
@@ -49,20 +50,22 @@ def answer_batch(
             tuple(each[rows] for each in chosen.next_state),
             chosen.parameters[rows] if parameters and chosen.parameters is not None else None,
             pending.request.policy,
+            tuple(each[rows] for each in chosen.next_own_state),
         )
         answered.append((pending, reply))
     return answered
 
 
-def _side_by_side(requests: Sequence[ActRequest]) -> ActInput:
-    """All requests as one; one without a state has just begun, one without masks allows all."""
+def _side_by_side(
+    requests: Sequence[ActRequest], own_state: Sequence[tuple[int, ...]]
+) -> ActInput:
+    """All requests as one; one without a state has just begun, one without masks allows all.
+
+    Args:
+        own_state: shapes of a state of the acting policy's own; another one begins with zeros.
+    """
     first = requests[0]
-    stated = next((request.state for request in requests if request.state), ())
-    states = [
-        request.state
-        or tuple(np.zeros((request.size, *like.shape[1:]), np.float32) for like in stated)
-        for request in requests
-    ]
+    state = next((_shapes_of(request.state) for request in requests if request.state), [])
     masked = next((request.masks for request in requests if request.masks is not None), None)
     masks = [
         np.ones((request.size, *masked.shape[1:]), np.bool_)
@@ -71,16 +74,35 @@ def _side_by_side(requests: Sequence[ActRequest]) -> ActInput:
         for request in requests
         if masked is not None
     ]
+    sizes = [request.size for request in requests]
     epsilons = [request.epsilon for request in requests if request.epsilon is not None]
     return ActInput(
         {
             name: _rows([request.observations[name] for request in requests])
             for name in first.observations
         },
-        tuple(_rows(parts) for parts in zip(*states, strict=True)),
+        _states([request.state for request in requests], state, sizes),
         _rows(masks) if masks else None,
         _rows(epsilons) if epsilons else None,
+        _states([request.own_state for request in requests], own_state, sizes),
     )
+
+
+def _states(
+    given: Sequence[State], shapes: Sequence[tuple[int, ...]], sizes: Sequence[int]
+) -> State:
+    """The states one after another; zeros for one of other shapes."""
+    fitting = [
+        state
+        if _shapes_of(state) == list(shapes)
+        else tuple(np.zeros((size, *shape), np.float32) for shape in shapes)
+        for state, size in zip(given, sizes, strict=True)
+    ]
+    return tuple(_rows(parts) for parts in zip(*fitting, strict=True))
+
+
+def _shapes_of(state: State) -> list[tuple[int, ...]]:
+    return [part.shape[1:] for part in state]
 
 
 def _rows(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:

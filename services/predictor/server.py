@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -23,6 +24,7 @@ from aclearn.policies import Architecture
 from aclearn.rollout import PolicySnapshot
 from aclearn.telemetry import WaitMeter
 from aclearn.types import ActionSpec, ObservationSpec, UnrollSpec
+from aclearn.types.bounds import LARGEST_NUMBER
 from aclearn.wire import ActCancel, ActRequest, Envelope, Heartbeat, Server
 from services.predictor.core import make_step
 from services.predictor.outbox import Outbox
@@ -49,6 +51,7 @@ _LAST_BATCH_WITHIN_S = 3.0
 def request_bytes(spec: UnrollSpec) -> int:
     """Bytes of the arrays of the largest request: an actor asks for one group of environments."""
     row = sum(leaf.nbytes for leaf in spec.env.observation.values())
+    row += 2 * sum(4 * math.prod(shape) for shape in spec.state)  # and one of the policy's own
     return spec.most_rows * (row + spec.env.action.mask_width + 4)  # and ε
 
 
@@ -70,8 +73,6 @@ def check_request(request: ActRequest, spec: ObservationSpec, most: int) -> None
             f"observations: expected the leaves {', '.join(spec)}, in this order, "
             f"got {len(request.observations)}",
         )
-    if request.state:
-        raise WireError("bad_request", "state: expected none: the policy has no memory")
     if not 1 <= request.size <= most:
         raise WireError(
             "bad_request",
@@ -92,6 +93,25 @@ def check_request(request: ActRequest, spec: ObservationSpec, most: int) -> None
             finite = np.isfinite(array.sum(dtype=np.float64))
         if not finite:
             raise WireError("bad_request", f"observations.{name}: not finite")
+
+
+def check_state(request: ActRequest, sizes: Sequence[int]) -> None:
+    """Raise `WireError` unless the request's states fit it, and `state` the policy's memory.
+
+    Args:
+        sizes: numbers of each part of the state, as `Architecture.state`.
+    """
+    found = [part.shape[1:] for part in request.state]
+    if request.state and found != [(size,) for size in sizes]:
+        expected = ", ".join(f"[B, {size}]" for size in sizes) or "none: the policy has no memory"
+        raise WireError("bad_request", f"state: expected {expected}, got {found}")
+    for part in (*request.state, *request.own_state):
+        if len(part) != request.size or not (np.abs(part) <= LARGEST_NUMBER).all():
+            raise WireError(
+                "bad_request",
+                f"state: expected {request.size} rows of numbers up to {LARGEST_NUMBER:g}, got "
+                f"{list(part.shape)} or larger ones",
+            )
 
 
 def check_masks(request: ActRequest, action: ActionSpec) -> None:
@@ -164,7 +184,7 @@ class PredictorServer:
     ) -> None:
         self._server, self._queue = server, queue
         self._spec = architecture.observation
-        self._action = architecture.action_spec
+        self._action, self._state = architecture.action_spec, architecture.state
         self._most_rows, self._explores = most_rows, explores
         self._clock = clock
         self._outbox = Outbox()
@@ -216,6 +236,7 @@ class PredictorServer:
             assert isinstance(request, ActRequest)  # the server accepts no other
             try:
                 check_request(request, self._spec, self._most_rows)
+                check_state(request, self._state)
                 check_masks(request, self._action)
                 check_epsilon(request, self._explores)
             except WireError as error:
