@@ -182,8 +182,8 @@ class ActCancel:
 class ActReply:
     """Sampled `actions` [B] or [B, n], their log-probabilities [B], and the policy's version.
 
-    `next_state` and `next_own_state` are those of the next request. `behaviour_parameters` [B, P] are there
-    if unrolls carry them.
+    `next_state` and `next_own_state` are those of the next request. `behaviour_parameters` [B, P]
+    are there if unrolls carry them.
     """
 
     request: Count

@@ -201,8 +201,9 @@ def make_policy_client(
     if context.config.compressor.rungs:
         artifacts = ArtifactRuntime(architecture, threads=threads)
         suffix = "-original" if uncompressed else ""
+        source = artifact_source(artifacts, state=architecture.state, uncompressed=uncompressed)
         link = PeerLink(context, "artifacts", context.index, suffix)
-        return make(link, artifact_source(artifacts, uncompressed=uncompressed))
+        return make(link, source)
     runtime = make_runtime(architecture, kind, threads=threads, device=device, max_batch=max_batch)
     shared = shared_weights_of(context.config.trainer.share_weights, architecture, runtime, kind)
     return make(PeerLink(context, "weights"), weights_source(runtime), shared)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -48,8 +48,14 @@ def weights_source(runtime: PolicyRuntime) -> PolicySource:
     return PolicySource(request, load)
 
 
-def artifact_source(runtime: ArtifactRuntime, *, uncompressed: bool = False) -> PolicySource:
-    """A compressor's artifacts of its current rung, or only of the uncompressed policy."""
+def artifact_source(
+    runtime: ArtifactRuntime, *, state: Sequence[int] = (), uncompressed: bool = False
+) -> PolicySource:
+    """A compressor's artifacts of its current rung, or only of the uncompressed policy.
+
+    Args:
+        state: numbers of each part of the uncompressed policy's state, as `Architecture.state`.
+    """
 
     def request(known: PolicyId, *, original: bool = uncompressed) -> Message:
         at = known.at
@@ -58,7 +64,11 @@ def artifact_source(runtime: ArtifactRuntime, *, uncompressed: bool = False) -> 
     def load(reply: ArtifactReply) -> PolicySnapshot:
         artifact = artifact_of(reply)
         executable = runtime.load(artifact)
-        return PolicySnapshot(executable, artifact.at, artifact.chain, artifact.min_action_prob)
+        kept = artifact.graph.state
+        own = None if kept == tuple(state) else tuple((size,) for size in kept)
+        return PolicySnapshot(
+            executable, artifact.at, artifact.chain, artifact.min_action_prob, own
+        )
 
     instead = None if uncompressed else lambda known: request(known, original=True)
     return PolicySource(request, load, instead)

@@ -56,9 +56,7 @@ def answer_batch(
     return answered
 
 
-def _side_by_side(
-    requests: Sequence[ActRequest], own_state: Sequence[tuple[int, ...]]
-) -> ActInput:
+def _side_by_side(requests: Sequence[ActRequest], own_state: Sequence[tuple[int, ...]]) -> ActInput:
     """All requests as one; one without a state has just begun, one without masks allows all.
 
     Args:

@@ -145,7 +145,7 @@ def test_the_largest_unroll_has_a_reset_at_every_step(unroll):
         (
             "state",
             (np.zeros((2, 4), np.float32), np.full((2, 2, 1), np.inf, np.float32)),
-            "state.1: NaN or infinity",
+            "state.1: NaN or beyond 1e+12",
         ),
         ("versions", np.zeros(2, np.int64), "versions: expected shape (3,), got (2,)"),
         ("versions", np.array([7, -1, 8]), "versions: expected values of at least 0"),

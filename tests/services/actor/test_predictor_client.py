@@ -19,13 +19,18 @@ from services.role.request_client import PeerLink
 class Asking:
     """Predicted actions, and their predictor."""
 
-    def __init__(self, roles, tools) -> None:
+    def __init__(self, roles, tools, state=()) -> None:
         self.roles, self.tools = roles, tools
         self.clock, self.known = tools.Clock(), tools.KnownPeers()
         self.actor = roles("actor-0")
         self.link = PeerLink(self.actor, "predictions")
         self.actions = PredictorClient(
-            self.link, self.known, WaitMeter(), ActionSpec.discrete(3), clock=self.clock
+            self.link,
+            self.known,
+            WaitMeter(),
+            ActionSpec.discrete(3),
+            state=state,
+            clock=self.clock,
         )
         self.start_predictor()
 
@@ -265,3 +270,39 @@ def test_why_a_request_is_refused_is_said_once_and_a_full_queue_is_no_news(askin
     # it keeps asking: the next predictor may answer
     asking.clock.now += 3.1
     assert asking.asked().request == request.request
+
+
+def test_a_state_travels_with_each_repetition_of_a_request_and_its_next_one_comes_back(
+    roles, tools
+) -> None:
+    asking = Asking(roles, tools, state=((3,),))
+    before = (np.full((2, 3), 7, np.float32),)
+    seen = {OBSERVATION: np.zeros((2, 3), np.float32)}
+    asking.actions.request(0, ActInput(seen, before))
+    first = asking.asked()
+    asking.clock.now += 3.1  # the answer is lost
+    second = asking.asked()
+    for request in (first, second):
+        assert request.request == first.request
+        np.testing.assert_array_equal(request.state[0], before[0])
+    reply = ActReply(first.request, 1, 5, np.zeros(2, np.int32), np.zeros(2, np.float32))
+    for wrong in ((), (np.zeros((2, 4), np.float32),), (np.full((2, 3), np.inf, np.float32),)):
+        asking.say(replace(reply, next_state=wrong))
+        assert asking.collect(0) is None
+    for value in (8, 9):  # the answers of both
+        asking.say(replace(reply, next_state=(np.full((2, 3), value, np.float32),)))
+    choice = asking.collect(0)
+    assert choice.next_state[0].tolist() == [[8] * 3] * 2 and choice.state is before
+    assert asking.collect(0) is None  # one step is taken once
+
+
+def test_a_compressed_policy_may_give_a_state_of_its_own_in_place(roles, tools) -> None:
+    asking = Asking(roles, tools, state=((3,),))
+    asking.request(0, size=2)
+    actions, log_prob = np.zeros(2, np.int32), np.zeros(2, np.float32)
+    reply = ActReply(asking.asked().request, 1, 5, actions, log_prob, chain="prune>onnx")
+    asking.say(replace(reply, next_own_state=(np.zeros((1, 2), np.float32),)))
+    assert asking.collect(0) is None
+    asking.say(replace(reply, next_own_state=(np.ones((2, 2), np.float32),)))
+    choice = asking.collect(0)
+    assert (choice.next_state, choice.next_own_state[0].tolist()) == ((), [[1, 1], [1, 1]])

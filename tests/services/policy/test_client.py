@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -97,6 +99,23 @@ def test_the_next_peer_is_asked_when_the_socket_of_one_is_gone(pulling) -> None:
     assert pulling.client.at == PolicyVersion(0, 7)
 
 
+def test_a_swap_to_a_policy_with_another_state_is_said_once_and_counted(pulling, caplog) -> None:
+    load = pulling.client._source.load
+    own = iter([None, None, ((4,),), ((4,),), ((6,),), None])
+
+    def with_state(reply):
+        return replace(load(reply), own_state=next(own))
+
+    pulling.client._source = pulling.client._source._replace(load=with_state)
+    restarts = []
+    for version in range(6):
+        pulling.asked()
+        pulling.answer(_weights(0, version))
+        restarts.append(pulling.client.gauges()["state_restarts"])
+    assert restarts == [0, 0, 1, 1, 2, 3]
+    assert sum("event=state_restarts" in text for text in caplog.messages) == 1
+
+
 def test_refused_weights_are_counted_and_the_old_ones_go_on(pulling) -> None:
     pulling.asked()
     pulling.answer(_weights(0, 3))
@@ -104,7 +123,11 @@ def test_refused_weights_are_counted_and_the_old_ones_go_on(pulling) -> None:
     pulling.asked()
     pulling.answer(_weights(0, 4))
     assert (pulling.client.at, pulling.client.refused) == (PolicyVersion(0, 3), 1)
-    assert pulling.client.gauges() == {"policy_swaps": 1.0, "policy_refused": 1.0}
+    assert pulling.client.gauges() == {
+        "policy_swaps": 1.0,
+        "policy_refused": 1.0,
+        "state_restarts": 0.0,
+    }
     assert len(pulling.runtime.swapped) == 1
     # the refused version is not requested again, but later ones are
     assert pulling.asked() == WeightsRequest(0, 4)

@@ -25,7 +25,7 @@ from aclearn.wire import ActRequest
 from services.predictor.core import answer_batch, make_step
 from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
-from services.predictor.server import check_epsilon, check_masks, check_request
+from services.predictor.server import check_epsilon, check_masks, check_request, check_state
 from tests.support.acting import parameters_of
 from tests.support.predicting import act_request, pending_of, snapshot_of
 
@@ -92,10 +92,29 @@ def test_requests_with_epsilon_explore_and_others_are_refused() -> None:
         check_epsilon(asked, False)
 
 
-def test_a_state_for_a_policy_without_memory_is_refused() -> None:
-    request = replace(act_request(2), state=(np.zeros((2, 4), np.float32),))
-    with pytest.raises(WireError, match="state: expected none"):
-        check_request(request, _FLAT, 64)
+def _zeros(*shapes: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    return tuple(np.zeros(shape, np.float32) for shape in shapes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "state", "own_state", "words"),
+    [
+        ((), _zeros((2, 4)), (), "expected none: the policy has no memory"),
+        ((4,), _zeros((2, 3)), (), r"expected \[B, 4\], got"),
+        ((4, 4), _zeros((2, 4)), (), r"expected \[B, 4\], \[B, 4\]"),
+        ((4,), _zeros((3, 4)), (), r"expected 2 rows"),
+        ((4,), (np.full((2, 4), np.nan, np.float32),), (), "numbers up to 1e\\+12"),
+        ((4,), (np.full((2, 4), 2e12, np.float32),), (), "numbers up to 1e\\+12"),
+        ((4,), (), _zeros((1, 9)), "expected 2 rows"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused(sizes, state, own_state, words) -> None:
+    request = replace(act_request(2), state=state, own_state=own_state)
+    with pytest.raises(WireError, match=words) as error:
+        check_state(request, sizes)
+    assert error.value.reason == "bad_request"
+    for good in ((), _zeros((2, 4))):
+        check_state(replace(request, state=good, own_state=_zeros((2, 7))), (4,))
 
 
 @pytest.mark.parametrize(
@@ -158,6 +177,25 @@ def test_a_policy_with_a_memory_gets_each_requests_state_and_gives_the_next_one_
     for item, reply in answer_batch(stated, acting, _CHOICE, np.random.default_rng(5)):
         (memory,) = reply.next_state
         np.testing.assert_allclose(memory[:, 0], expected[item.request.request], rtol=1e-5)
+
+
+def test_a_state_of_a_policy_of_its_own_begins_again_where_it_does_not_fit() -> None:
+    def step(observations, state):
+        assert [part.shape for part in state] == [(6, 2)]
+        return PolicyOutput(np.zeros((6, 2), np.float32), state=(state[0] + 1,))
+
+    pruned = PolicySnapshot(SimpleNamespace(step=step), PolicyVersion(0, 1), own_state=((2,),))
+    asked = []
+    for item, own in zip(pending_of([2, 1, 3]), [4, None, 2], strict=True):
+        own_state = () if own is None else (np.full((item.size, own), 7, np.float32),)
+        request = replace(item.request, state=_zeros((item.size, 9)), own_state=own_state)
+        asked.append(replace(item, request=request))
+    answered = answer_batch(asked, pruned, _CHOICE, np.random.default_rng(5))
+    # one of another rung's shape, one that has just begun, and one that goes on
+    assert [reply.next_own_state[0].ravel().tolist() for _, reply in answered] == [
+        *([1.0] * 4, [1.0] * 2, [8.0] * 6)
+    ]
+    assert [reply.next_state for _, reply in answered] == [()] * 3
 
 
 def test_a_worker_s_step_tells_whether_there_was_a_batch(tools) -> None:

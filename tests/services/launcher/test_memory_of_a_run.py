@@ -1,0 +1,113 @@
+"""Memories of a whole run: no state goes from one life to another, whatever fails meanwhile."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+
+from aclearn.learning.batch import assemble_batch
+from aclearn.learning.networks import Networks
+from aclearn.learning.surrogate import _unroll
+from aclearn.policies.network import load_tensors
+from aclearn.policies.policy_module import zeroed_state
+from aclearn.types import Unroll
+from aclearn.wire import Weights, decode
+from services.policy.factory import architecture_of
+from services.roles import ACTOR
+from tests.support.whole_run import WholeRun
+
+#: So small that no weight changes, while versions do.
+_NOTHING = 1e-30
+_LEARNS = {
+    "policy": {"memory": {"kind": "lstm", "size": 8}},
+    "optimiser": {"learning_rate": _NOTHING},
+    "actors": {"envs_per_group": 3},
+}
+
+
+class Fragile(gymnasium.Wrapper):
+    """CartPole that raises in its 40th step, once made again too."""
+
+    def __init__(self) -> None:
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.steps = 0
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        if self.steps == 40:
+            raise RuntimeError("the pole is lost")
+        return super().step(action)
+
+
+class Listener:
+    """The unrolls of a run by incarnation, in order, and the newest weights."""
+
+    def __init__(self, run: WholeRun) -> None:
+        self.unrolls: dict[str, list[Unroll]] = defaultdict(list)
+        observe = run.faults.observe
+
+        def listen(sender: str, receiver: str, frames: list[bytes]) -> None:
+            observe(sender, receiver, frames)
+            envelope = decode(frames)
+            if isinstance(envelope.message, Unroll):
+                self.unrolls[envelope.incarnation].append(envelope.message)
+            elif isinstance(envelope.message, Weights):
+                self.weights = envelope.message.tensors
+
+        run.faults.observe = listen
+
+    def check(self, run: WholeRun) -> int:
+        """Assert that each unroll goes on where the one before ended; the number of steps."""
+        architecture = architecture_of(run._config, run._spec)
+        networks = Networks(architecture, device=torch.device("cpu"))
+        load_tensors(networks.network, self.weights)
+        steps = 0
+        for unrolls in self.unrolls.values():
+            state: Any = None
+            for unroll in unrolls:
+                batch = assemble_batch([unroll], observation=run._spec.observation)
+                if state is None:
+                    assert not any(part.any() for part in batch.state), "it begins with zeros"
+                    known = torch.ones(batch.width, dtype=torch.bool)
+                else:
+                    for found, expected in zip(batch.state, state, strict=True):
+                        torch.testing.assert_close(found[known], expected[known])
+                output = _unroll(batch, networks)
+                policy = networks.distribution(output.parameters, batch.step_masks)
+                found, expected = policy.log_prob(batch.actions), batch.behaviour_log_prob
+                valid = batch.valid
+                torch.testing.assert_close(found[valid], expected[valid], atol=1e-5, rtol=0)
+                state = zeroed_state(output.state, batch.starts[-1])
+                # the trainer does not follow the steps of an episode that failed
+                known = valid[-1] | ~valid[-2]
+                steps += int(valid.sum())
+        return steps
+
+
+@pytest.mark.parametrize("inference", ["local", "predictor"])
+def test_states_go_on_in_each_life_and_in_no_other(start, inference) -> None:
+    settings = {**_LEARNS, "actors": {**_LEARNS["actors"], "inference": inference}}
+    settings["actors"]["max_env_faults"] = 1000
+    run = start(run={"max_updates": 60}, env={"id": f"{__name__}:Fragile"}, **settings)
+    listener = Listener(run)
+    if inference == "predictor":
+        for nth in (20, 41, 83):  # lost answers: the actor asks again
+            run.faults.drop("ActReply", nth=nth)
+        run.faults.duplicate("ActReply", nth=60)
+        run.faults.duplicate("ActRequest", nth=70)
+        run.faults.drop("ActRequest", nth=100)
+    run.run_until(lambda: len(listener.unrolls) >= 2 and run.passed["Unroll"] > 20, "some unrolls")
+    run.kill("actor-0")
+    run.run_until(lambda: run.passed["Unroll"] > 30, "the other actor goes on")
+    run.start(ACTOR, 0)
+    run.run_until(lambda: len(listener.unrolls) == 3 and run.passed["Unroll"] > 60, "it is back")
+    unrolls = [unroll for each in listener.unrolls.values() for unroll in each]
+    versions = {*np.concatenate([unroll.versions for unroll in unrolls])}
+    assert len(versions) > 3  # policies were swapped in mid-episode
+    assert listener.check(run) > 500
+    assert run.heartbeats["actor-1"].gauges["env_faults"] > 0
+    assert run.refused == {}
