@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 import torch
 
