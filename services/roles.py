@@ -116,6 +116,12 @@ def _no_compressor(config: Config) -> str | None:
     return "no compressor is needed: actors run the policy itself (compressor.chain is empty)"
 
 
+def _no_evaluator(config: Config) -> str | None:
+    if config.evaluator.enabled:
+        return None
+    return "no evaluator is needed: nothing asks for one (evaluator.every_s is null)"
+
+
 def _runs_torch(config: Config, runtime: str) -> bool:
     rungs = config.compressor.rungs
     if not rungs:
@@ -170,9 +176,18 @@ ACTOR: RoleSpec = RoleSpec(
     tuned_processes="actors",
     stops_first=True,
 )
+EVALUATOR: RoleSpec = RoleSpec(
+    "evaluator",
+    "services.evaluator.main:make_evaluator",
+    unused=_no_evaluator,
+    environments=lambda config: config.evaluator.episodes,
+    nice=lambda config: config.actors.nice,
+    imports_torch=lambda config: _runs_torch(config, "onnx"),
+    optional=True,
+)
 
 ROLES: dict[str, RoleSpec] = {
-    spec.name: spec for spec in (MONITOR, TRAINER, PREDICTOR, COMPRESSOR, ACTOR)
+    spec.name: spec for spec in (MONITOR, TRAINER, PREDICTOR, COMPRESSOR, ACTOR, EVALUATOR)
 }
 """Every role by name, in order of their start."""
 

@@ -46,8 +46,14 @@ ENDPOINTS: dict[str, Endpoint] = {
     "unrolls": Endpoint("trainer", (Unroll,), (wire.UnrollReply,)),
     "weights": Endpoint(
         "trainer",
-        (wire.WeightsRequest, wire.ObservationsRequest),
-        (wire.Weights, wire.NoNewerWeights, wire.RecentObservations),
+        (wire.WeightsRequest, wire.ObservationsRequest, wire.JudgeRequest, wire.Judgement),
+        (
+            wire.Weights,
+            wire.NoNewerWeights,
+            wire.RecentObservations,
+            wire.WeightsToJudge,
+            wire.JudgementReply,
+        ),
     ),
     "shared_weights": Endpoint("trainer"),  # file descriptors of memory, over a unix socket
     "artifacts": Endpoint(
@@ -88,6 +94,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question("predictor", "artifacts", "compressed", _compressed),
     Question("predictor", "weights", "uncompressed", lambda c: not _compressed(c)),
     Question("compressor", "weights"),
+    Question("evaluator", "weights"),
+    Question("evaluator", "artifacts", "compressed", _compressed),
 )
 """Who asks whom; every role and the supervisor ask the monitor too."""
 

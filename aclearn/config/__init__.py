@@ -10,6 +10,7 @@ from aclearn.config.actors import MAX_PROCESSES, ActorsConfig
 from aclearn.config.compressor import CompressorConfig
 from aclearn.config.correctors import CorrectorConfig
 from aclearn.config.env import EnvConfig
+from aclearn.config.evaluator import EvaluatorConfig
 from aclearn.config.learning import OptimiserConfig, ReplayConfig, TrainerConfig
 from aclearn.config.load import (
     config_from_yaml,
@@ -19,7 +20,7 @@ from aclearn.config.load import (
     with_overrides,
 )
 from aclearn.config.loss import LossConfig
-from aclearn.config.model import Config, RunConfig, doubts
+from aclearn.config.model import Config, Judge, RunConfig, doubts
 from aclearn.config.monitor import TUNED_COUNTS, MonitorConfig, TunerConfig
 from aclearn.config.network import NetworkConfig
 from aclearn.config.policy import PolicyConfig
@@ -35,7 +36,9 @@ __all__ = [
     "Config",
     "CorrectorConfig",
     "EnvConfig",
+    "EvaluatorConfig",
     "Group",
+    "Judge",
     "LossConfig",
     "MonitorConfig",
     "NetworkConfig",

@@ -138,6 +138,8 @@ class ActorsConfig(Group):
             processes["predictor.processes"] = config.predictor.processes
         if config.compressor.rungs:
             processes["compressor.processes"] = config.compressor.processes
+        if config.evaluator.enabled:
+            processes["evaluator"] = 1
         if (excess := sum(processes.values()) - MAX_PROCESSES) > 0:
             words = ", ".join(f"{key} {count}" for key, count in processes.items())
             yield (

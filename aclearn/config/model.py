@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ModelWrapValidatorHandler, Strict, model_validator
 from typing_extensions import override
@@ -16,6 +16,7 @@ from aclearn.config.actors import ActorsConfig
 from aclearn.config.compressor import CompressorConfig
 from aclearn.config.correctors import CorrectorConfig
 from aclearn.config.env import EnvConfig
+from aclearn.config.evaluator import EvaluatorConfig
 from aclearn.config.learning import OptimiserConfig, ReplayConfig, TrainerConfig
 from aclearn.config.loss import AnyLoss, LossConfig, default_correctors
 from aclearn.config.monitor import MetricsConfig, MonitorConfig, TunerConfig
@@ -23,6 +24,8 @@ from aclearn.config.network import NetworkConfig, SupervisorConfig
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.predictor import PredictorConfig
 from aclearn.config.resident import ResidentConfig
+
+Judge = Literal["training", "evaluator"]
 
 _BOUNDS = ("target_return", "stop_at_target", "max_env_steps", "max_updates", "max_wall_s")
 
@@ -59,7 +62,13 @@ class RunConfig(Group):
     )
     target_return: float | None = Field(
         default=None,
-        description="target: mean return of the newest 100 episodes, in points of the game",
+        description="target: mean return by run.judge, in points of the game",
+    )
+    judge: Judge | None = Field(
+        default=None,
+        description="whose mean return decides about target_return and the best checkpoint: that "
+        "of the newest 100 episodes of training, or the evaluator's; null: the evaluator's where "
+        "there is one",
     )
     stop_at_target: bool = Field(
         default=True,
@@ -99,6 +108,11 @@ class RunConfig(Group):
 
     @override
     def contradictions(self, config: Config) -> Iterator[str]:
+        if self.judge == "evaluator" and not config.evaluator.enabled:
+            yield (
+                "run.judge: there is no evaluator; set evaluator.every_s, for instance to 60, or "
+                "this to training"
+            )
         if not self.deterministic:
             return
         for key in ("trainer", "predictor", "resident"):
@@ -132,6 +146,7 @@ class Config(Group):
     resident: ResidentConfig = Field(default_factory=ResidentConfig)
     predictor: PredictorConfig = Field(default_factory=PredictorConfig)
     compressor: CompressorConfig = Field(default_factory=CompressorConfig)
+    evaluator: EvaluatorConfig = Field(default_factory=EvaluatorConfig)
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
     replay: ReplayConfig = Field(default_factory=ReplayConfig)
     loss: AnyLoss = Field(default_factory=lambda: LossConfig.model_for({})())
@@ -187,6 +202,16 @@ class Config(Group):
     def mixes_policies(self) -> bool:
         """Whether actors can play two policies: a compressed one and the uncompressed one."""
         return self.actors.inference == "local" and bool(self.compressor.rungs)
+
+    @property
+    def judge(self) -> Judge:
+        """Whose mean return decides about the target and the best checkpoint."""
+        return self.run.judge or ("evaluator" if self.evaluator.enabled else "training")
+
+    @property
+    def evaluator_env(self) -> EnvConfig:
+        """The environment that the evaluator plays in."""
+        return EnvConfig.model_validate(self.evaluator.env_keys(self.env))
 
     @property
     def experiment(self) -> str:

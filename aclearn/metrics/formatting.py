@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 
 def duration(seconds: float | None) -> str:
@@ -31,6 +33,14 @@ def amount(value: float | None) -> str:
 def score(value: float) -> str:
     """A return in at most eight characters, with up to two decimals."""
     return f"{value:.2f}" if abs(value) < 1e4 else amount(value)
+
+
+def judged(line: Mapping[str, Any], plus_minus: str = " ± ") -> str | None:
+    """The newest mean return of an evaluator with its standard error; None before the first."""
+    mean, error = line.get("evaluator_return_mean"), line.get("evaluator_return_standard_error")
+    if mean is None or error is None:
+        return None
+    return f"{score(mean)}{plus_minus}{error:.2g}"
 
 
 def percent(share: float) -> str:

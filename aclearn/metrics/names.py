@@ -111,6 +111,20 @@ FIXED_FIGURES: Final = (
     *SLOPE_FIGURES,
     *GAP_FIGURES,
 )
+#: Figures of an evaluator's newest evaluation, in every line of a run that has one.
+EVALUATED: Final = (
+    "evaluator_return_mean",
+    "evaluator_return_standard_error",
+    "evaluator_episodes",
+    "evaluator_cut_episodes",
+    "evaluator_generation",
+    "evaluator_version",
+    "evaluator_env_steps",
+    "evaluator_seconds",
+    "evaluator_compressed_return_mean",
+    "evaluator_compressed_return_standard_error",
+    "evaluator_compressed_version",
+)
 _SERVER_FIGURES: Final = ("refused_messages", "refused_connections")
 _WORKER_FIGURES: Final = (*_SERVER_FIGURES, "queue_fill", "workers", "sockets_busy")
 _POLICY_FIGURES: Final = ("policy_swaps", "policy_refused", "state_restarts")
@@ -143,6 +157,9 @@ OWNED_FIGURES: Final = (
     *_of("compressor", "compress_ms", "compressed", "cpu_share", "artifacts", "rung"),
     *_of("compressor", "uncompressed_artifacts", "errors", *_SERVER_FIGURES),
     *_of("compressor_distill", "loss", "kl", "steps", "deaths"),
+    *EVALUATED,
+    *_of("evaluator", "age_s", "evaluations", "since_best", "best_return", "restarts"),
+    *_of("evaluator", "env_faults", "policy_refused", "cpu_share"),
     *_of("monitor", "free_cores", *_SERVER_FIGURES, "plugin_failures", "indicator_failures"),
     *_of("monitor", "directives", "directives_unacknowledged", "directives_overruled"),
     *_of("monitor", "directives_refused"),

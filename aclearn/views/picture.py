@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aclearn.metrics import INFO, dropped_words, queue_fills
-from aclearn.metrics.formatting import amount, percent, printable, score
+from aclearn.metrics.formatting import amount, judged, percent, printable, score
 from aclearn.telemetry import WORKING
 
 _WIDE: Final = 100  # cells; narrower views have shorter bars
@@ -40,6 +40,7 @@ def figures(line: Mapping[str, Any]) -> Table:
         ("Updates", f"{amount(line.get('updates'))}, generation {line.get('generation', 0)}"),
         ("Dropped", amount(sum((line.get("dropped_steps") or {}).values()))),
         ("Lag (versions)", f"{amount(line.get('lag_mean'))} (max {amount(line.get('lag_max'))})"),
+        *_evaluation(line),
     ]
     table = Table.grid(padding=(0, 2), expand=True)
     for ratio in (None, 1, None, 1):
@@ -48,6 +49,15 @@ def figures(line: Mapping[str, Any]) -> Table:
     for index in range(0, len(cells), 4):
         table.add_row(*cells[index : index + 4])
     return table
+
+
+def _evaluation(line: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The newest mean of an evaluator, and at how many steps; empty without one."""
+    count, mean = line.get("evaluator_evaluations"), judged(line)
+    if count is None:
+        return []
+    at = f", at {amount(line.get('evaluator_env_steps'))} steps" if mean else ""
+    return [("Evaluated", mean or "-"), ("Evaluations", f"{count}{at}")]
 
 
 def _episodes(line: Mapping[str, Any]) -> str:

@@ -16,6 +16,9 @@ from aclearn.wire.messages import (
     ArtifactRequest,
     Envelope,
     ErrorReply,
+    Judgement,
+    JudgementReply,
+    JudgeRequest,
     Message,
     NoNewerWeights,
     ObservationsRequest,
@@ -23,6 +26,7 @@ from aclearn.wire.messages import (
     UnrollReply,
     Weights,
     WeightsRequest,
+    WeightsToJudge,
 )
 from aclearn.wire.monitor_messages import (
     DirectiveAck,

@@ -32,7 +32,7 @@ from aclearn.types.array_rules import (
 from aclearn.types.observation_spec import row_count
 from aclearn.wire.monitor_messages import MonitorMessage
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 """Raised with each change of the wire format; peers of another version are refused."""
 
 REPLY_WITHIN_S = 3.0
@@ -76,6 +76,43 @@ class Weights:
 @dataclass(frozen=True, slots=True)
 class NoNewerWeights:
     """The requester has the newest weights or artifact."""
+
+    policy: PolicyName = DEFAULT_POLICY
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeRequest:
+    """Requests that the trainer sets a version aside that is newer than this one (-1: none yet)."""
+
+    generation: VersionOrNone
+    version: VersionOrNone
+    policy: PolicyName = DEFAULT_POLICY
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightsToJudge:
+    """All tensors of the version that the trainer has set aside, after `env_steps` agent steps."""
+
+    generation: Count
+    version: Count
+    env_steps: Count
+    tensors: dict[str, Tensor]
+    policy: PolicyName = DEFAULT_POLICY
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """An evaluator's mean return of a version that was set aside."""
+
+    generation: Count
+    version: Count
+    return_mean: float
+    policy: PolicyName = DEFAULT_POLICY
+
+
+@dataclass(frozen=True, slots=True)
+class JudgementReply:
+    """The trainer has taken the judgement."""
 
     policy: PolicyName = DEFAULT_POLICY
 
@@ -213,6 +250,10 @@ Message = (
     | WeightsRequest
     | Weights
     | NoNewerWeights
+    | JudgeRequest
+    | WeightsToJudge
+    | Judgement
+    | JudgementReply
     | ObservationsRequest
     | RecentObservations
     | ArtifactRequest

@@ -46,7 +46,7 @@ class Policy:
         self.action: ActionSpec = saved.spec.action
         self.action_space = action_space(self.action)
         self.updates = saved.updates
-        self._saved = saved
+        self._saved, self._chooser = saved, saved.chooser()
         self._own = OwnObservations(self.observation, saved.spec.form)
         self.observation_space = self._own.space
         self._executable = saved.executable()
@@ -171,7 +171,7 @@ class Policy:
         self._check_rows(count, "observation")
         masks = self._masks(shown if mask is None else mask, count, batched)
         output = self._executable.step(leaves, self._state)
-        return self._saved.acting_parameters(output.parameters, masks), batched, output.state
+        return self._chooser.parameters(output.parameters, masks), batched, output.state
 
     def _check_rows(self, count: int, what: str) -> None:
         """Raise unless there are as many rows as the policy remembers environments."""

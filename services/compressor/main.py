@@ -9,11 +9,11 @@ from aclearn.control.directives import SetChain
 from aclearn.types import PolicyVersion
 from aclearn.wire import MAX_FRAME_BYTES, Heartbeat
 from services.compressor.core import Compressor
-from services.compressor.cpu_budget import CpuBudget, CpuShare
 from services.compressor.server import serve_artifacts
 from services.compressor.trainer_client import TrainerClient
 from services.policy.factory import architecture_of, make_ladder
 from services.role.context import RoleContext
+from services.role.cpu_budget import CpuBudget, CpuShare
 from services.role.loop import MonitoredRole, Role
 from services.role.metrics import RoleMetrics
 from services.role.monitor_client import MonitorClient

@@ -137,7 +137,7 @@ def run_contained(
         return 0
     except AclearnError as error:
         print(f"aclearn: {error}", file=sys.stderr)
-        if config is not None and here and spec is not MONITOR:
+        if config is not None and here and spec is not MONITOR and not spec.optional:
             _end_run(config, monitor, f"role failed: {role}: {str(error).splitlines()[0]}")
         return 0
 

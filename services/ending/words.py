@@ -131,7 +131,8 @@ def return_before(config: Config) -> float | None:
         return None
     with suppress(AclearnError, KeyError, TypeError, ValueError):  # it may have been removed since
         checkpoint = checkpoint_at(Path(config.run.init_from))
-        known = checkpoint.state["return_mean_100"]
+        judged = checkpoint.state["judged"]
+        known = None if judged is None else judged["return_mean"]
         if known is None:  # the newest one: as its run ended
             summary = RunFolder.open(checkpoint.path.parents[1]).read_summary()
             if summary and summary["updates"] == checkpoint.label:

@@ -1,1 +1,1 @@
-"""Evaluation of saved policies."""
+"""Evaluation: of saved policies, and of the newest ones while training goes on."""

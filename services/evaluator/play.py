@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.envs.single_env import drawn
 from aclearn.errors import EnvironmentFailure
 from aclearn.rollout import EpisodeTracker, Executable, InfoMetrics
 from aclearn.types import EnvStep, State, Visited, zeroed
+from services.evaluator.chooser import Chooser
 from services.evaluator.saved_policy import SavedPolicy
 
 _MOST_ENVS = 16
@@ -64,39 +64,72 @@ def play(
     Args:
         seed: of environments and sampling; must differ from training.
     """
-    num_envs = min(_MOST_ENVS, episodes)
-    quota = np.full(num_envs, episodes // num_envs)
-    quota[: episodes % num_envs] += 1
-    rng = np.random.default_rng(seed)
-    env = _make(saved, num_envs, seed)
-    info_metrics = InfoMetrics(saved.config.env.info_metrics, saved.config.env.id)
-    tracker, agents = EpisodeTracker(env.num_envs, info_metrics=info_metrics), env.spec.agents
-    finished = np.zeros(num_envs, np.bool_)
+    config = saved.config
+    env = _make(saved, envs_for(episodes), seed)
     played = Played()
     try:
-        for _, step in _steps(saved, policy, env, greedy, rng):
-            ended = np.flatnonzero(step.terminated | step.truncated)
-            for b, episode in zip(ended, tracker.update(step), strict=True):
-                finished[b // agents] = True
-                if quota[b // agents] > 0:
-                    played.add(episode.return_, episode.length, episode.info)
-            begun = step.reset.reshape(-1, agents).all(axis=1)
-            quota[begun & finished] -= 1
-            finished &= ~begun
-            endless = tracker.lengths >= most_steps
-            endless[ended] = False  # it has ended by itself, just in time
-            for b in np.flatnonzero(endless):
-                if quota[b // agents] > 0:
-                    played.add(float(tracker.returns[b]), int(tracker.lengths[b]), {})
-                    played.cut += 1
-            quota[endless.reshape(-1, agents).any(axis=1)] = 0
-            played.running = int(tracker.lengths.max())
+        for played in episodes_of(
+            env,
+            policy,
+            saved.chooser(greedy=greedy),
+            episodes=episodes,
+            seed=seed,
+            most_steps=most_steps,
+            info_metrics=InfoMetrics(config.env.info_metrics, config.env.id),
+        ):
             progress(played)
-            if not (quota > 0).any():
-                break
     finally:
         env.close()
     return played
+
+
+def envs_for(episodes: int) -> int:
+    """Number of environments that play so many episodes."""
+    return min(_MOST_ENVS, episodes)
+
+
+def episodes_of(
+    env: VectorEnv,
+    policy: Executable,
+    chooser: Chooser,
+    *,
+    episodes: int,
+    seed: int,
+    most_steps: int = MOST_STEPS,
+    info_metrics: InfoMetrics | None = None,
+) -> Iterator[Played]:
+    """The episodes so far, after each step of all environments, until there are `episodes`.
+
+    The environments begin with `seed`: the same seed and policy give the same episodes. Otherwise
+    as `play`.
+    """
+    agents = env.spec.agents
+    num_envs = env.num_envs // agents
+    quota = np.full(num_envs, episodes // num_envs)
+    quota[: episodes % num_envs] += 1
+    tracker = EpisodeTracker(env.num_envs, info_metrics=info_metrics)
+    finished = np.zeros(num_envs, np.bool_)
+    played = Played()
+    for _, step in _steps(policy, env, chooser, seed):
+        ended = np.flatnonzero(step.terminated | step.truncated)
+        for b, episode in zip(ended, tracker.update(step), strict=True):
+            finished[b // agents] = True
+            if quota[b // agents] > 0:
+                played.add(episode.return_, episode.length, episode.info)
+        begun = step.reset.reshape(-1, agents).all(axis=1)
+        quota[begun & finished] -= 1
+        finished &= ~begun
+        endless = tracker.lengths >= most_steps
+        endless[ended] = False  # it has ended by itself, just in time
+        for b in np.flatnonzero(endless):
+            if quota[b // agents] > 0:
+                played.add(float(tracker.returns[b]), int(tracker.lengths[b]), {})
+                played.cut += 1
+        quota[endless.reshape(-1, agents).any(axis=1)] = 0
+        played.running = int(tracker.lengths.max())
+        yield played
+        if not (quota > 0).any():
+            return
 
 
 def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> Visited:
@@ -104,13 +137,13 @@ def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> V
 
     They are in order of time, alternating between 16 games.
     """
-    rng = np.random.default_rng(seed)
     env = _make(saved, _MOST_ENVS, seed)
     every = 5  # neighbouring frames are nearly equal
     kept = []
     try:
         turns = range(every * -(-count // _MOST_ENVS))
-        for turn, (seen, _) in zip(turns, _steps(saved, policy, env, False, rng), strict=False):
+        steps = _steps(policy, env, saved.chooser(), seed)
+        for turn, (seen, _) in zip(turns, steps, strict=False):
             if turn % every == 0:
                 kept.append(copy.deepcopy(seen))
     finally:
@@ -132,7 +165,7 @@ def watch(
     def pictures() -> Generator[NDArray[np.uint8], None, None]:
         ended = np.zeros(env.num_envs, np.bool_)
         try:
-            for _, step in _steps(saved, policy, env, greedy, np.random.default_rng(seed)):
+            for _, step in _steps(policy, env, saved.chooser(greedy=greedy), seed):
                 yield env.picture()
                 ended |= step.terminated | step.truncated
                 if ended.all():
@@ -144,20 +177,15 @@ def watch(
 
 
 def _steps(
-    saved: SavedPolicy, policy: Executable, env: VectorEnv, greedy: bool, rng: np.random.Generator
+    policy: Executable, env: VectorEnv, chooser: Chooser, seed: int
 ) -> Iterator[tuple[Visited, EnvStep]]:
     """Observations and the environment's steps after them; without end."""
-    distribution = distribution_of(saved.architecture.action_spec)
-    observations, state = env.reset(), State()
+    rng = np.random.default_rng(seed)
+    observations, state = env.reset(seed), State()
     while True:
         output = policy.step(observations, state)
         seen = Visited(observations, env.masks)
-        parameters = saved.acting_parameters(output.parameters, seen.masks)
-        if greedy:
-            actions = distribution.mode(parameters)
-        else:
-            actions, _ = distribution.sample(parameters, rng)
-        env.send(actions)
+        env.send(chooser.choose(output.parameters, seen.masks, rng))
         step = env.recv()
         yield seen, step
         observations, state = step.observations, zeroed(output.state, step.reset)

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.config import Config, config_from_yaml
-from aclearn.distributions import distribution_of, epsilon_greedy
 from aclearn.errors import CheckpointError
 from aclearn.extensions import search_modules_in
 from aclearn.metrics import EPISODES_FOR_TARGET
@@ -19,6 +18,7 @@ from aclearn.rollout import Executable
 from aclearn.runs import Checkpoint, RunFolder, load_best, load_newest
 from aclearn.types import EnvSpec, PolicyVersion
 from compress import OnnxRuntime
+from services.evaluator.chooser import Chooser
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +51,9 @@ class SavedPolicy:
         """The policy in ONNX Runtime; torch is not loaded."""
         return OnnxRuntime(self.architecture).load(self.tensors)
 
-    def acting_parameters(
-        self, parameters: NDArray[np.float32], masks: NDArray[np.bool_] | None
-    ) -> NDArray[np.float32]:
-        """Masked parameters of the distribution that plays: of action values, always the best."""
-        masked = distribution_of(self.architecture.action_spec).mask(parameters, masks)
-        if self.config.loss.acting != "epsilon":
-            return masked
-        return epsilon_greedy(masked, np.zeros(len(masked), np.float32))
+    def chooser(self, *, greedy: bool = False) -> Chooser:
+        """Chooses actions from the policy's parameters."""
+        return Chooser.of(self.config, self.architecture.action_spec, greedy=greedy)
 
     @property
     def updates(self) -> int:
@@ -67,9 +62,9 @@ class SavedPolicy:
 
     @property
     def return_mean(self) -> float | None:
-        """Mean return of the 100 episodes that made it the best; None for other checkpoints."""
-        mean = self.checkpoint.state["return_mean_100"]
-        return None if mean is None else float(mean)
+        """Mean return that made it the best, of training or of an evaluator; None for others."""
+        judged = self.checkpoint.state["judged"]
+        return None if judged is None else float(judged["return_mean"])
 
 
 def load_policy(path: Path, *, best: bool = False) -> SavedPolicy:

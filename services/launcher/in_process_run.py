@@ -84,7 +84,10 @@ class InProcessRun:
         """Start every role of the configuration, the monitor first."""
         for spec in ROLES.values():
             for index in range(spec.processes(self._config)):
-                self.start(spec, index)
+                try:
+                    self.start(spec, index)
+                except Exception as error:
+                    self._do_without(f"{spec.name}-{index}", error)
 
     def start(self, spec: RoleSpec, index: int = 0) -> None:
         """Start or restart a role."""
@@ -117,18 +120,29 @@ class InProcessRun:
     def round(self) -> bool:
         """Step each role once; returns whether the run continues, i.e. its monitor does.
 
-        A role whose step raises is closed and counts as dead.
+        A role whose step raises is closed and counts as dead; the run does without an optional one.
         """
-        for name, role in list(self.roles.items()):
-            goes_on = False
-            try:
-                goes_on = role.step(0.0)
-            finally:
-                if not goes_on:
-                    self._close(name)
+        for name in list(self.roles):
+            self._step(name)
         self.rounds += 1
         self.clock.now += self._round_s
         return self.monitor is not None
+
+    def _step(self, name: str) -> None:
+        goes_on = False
+        try:
+            goes_on = self.roles[name].step(0.0)
+        except Exception as error:
+            self._do_without(name, error)
+        finally:
+            if not goes_on:
+                self._close(name)
+
+    def _do_without(self, name: str, error: Exception) -> None:
+        """Log the failure of an optional role; raise any other's."""
+        if not ROLES[name.rpartition("-")[0]].optional:
+            raise error
+        _LOGGER.error("event=role_failed name=%s", name, exc_info=error)
 
     def kill(self, name: str) -> None:
         """End a role at once, as `kill -9` does: it sends and saves nothing more."""

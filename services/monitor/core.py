@@ -38,12 +38,13 @@ from services.monitor.claims import (
 )
 from services.monitor.directive_channel import DirectiveChannel
 from services.monitor.ending import GOODBYE_WITHIN_S, Ending, Phase
+from services.monitor.judge import Judge
 from services.monitor.lines import Lines
 from services.monitor.plugins import Plugins
 from services.monitor.registry import Member, OutgoingMessage, Registry
 from services.monitor.status_report import MOST_EVENT, StatusReport, status_text
 from services.role.agreement import differing, spaces_in
-from services.roles import ROLES, TRAINER
+from services.roles import EVALUATOR, ROLES, TRAINER
 
 #: A longer time without a step is a suspended monitor, not silent members. It is a share of
 #: `silent_after_s`; a slow disk may cause shorter ones.
@@ -76,6 +77,8 @@ class MonitorState:
         numbers_from: time of the first number that is handed out: a restarted monitor must first
             learn the numbers of living processes.
         digests: of what every process must have in common with the monitor.
+        judge: of the evaluations; None without an evaluator.
+        offers_best: whether means of training decide which policy is the best.
 
     Attributes:
         refused: number of heartbeats with implausible values, and of directives of others.
@@ -96,7 +99,10 @@ class MonitorState:
         directives: Mapping[str, Any] | None = None,
         frames_per_step: int | None = None,
         digests: Mapping[str, str] | None = None,
+        judge: Judge | None = None,
+        offers_best: bool = True,
     ) -> None:
+        self._judge, self._offers_best = judge, offers_best
         self._wall_clock = wall_clock
         self._digests = dict(digests or {})
         self._registry, self._metrics, self._goal = registry, metrics, goal
@@ -118,7 +124,12 @@ class MonitorState:
             metrics,
             plugins,
             indicators or IndicatorSet(),
-            lambda: {**goal.fields(), **self._channel.gauges(), **figures()},
+            lambda time_s: {
+                **goal.fields(),
+                **self._channel.gauges(),
+                **figures(),
+                **(judge.fields(time_s) if judge else {}),
+            },
             expected or {},
             frames_per_step=frames_per_step,
         )
@@ -160,6 +171,10 @@ class MonitorState:
                 OutgoingMessage(m.routing_id, self._peers()) for m in self._registry.members
             ]
         self._channel.meet(self._receivers())
+        if self._judge is not None and self.phase is Phase.RUNNING:
+            present = any(member.role == EVALUATOR.name for member in self._registry.members)
+            for text in self._judge.look(present, self._active_clock.seconds):
+                self.report.note(text)
         if self._best_due:
             self._offer_best()
         if self.phase is Phase.RUNNING and not 0.0 <= now - self._observed_at < _OBSERVE_EVERY_S:
@@ -279,6 +294,9 @@ class MonitorState:
             )
         if (fault := self._claims.fault(incarnation, fitting)) is None:
             self._lines.take(member, fitting, now, self._wall(now))
+            if self._judge is not None and member.role == EVALUATOR.name:
+                time_s = self._metrics.time_s(self._wall(now))
+                self._judge.take(incarnation, fitting.gauges, time_s)
         else:
             self.refused += 1
             words = f"{member.name} reports implausible values: {fault}"
@@ -354,6 +372,8 @@ class MonitorState:
     def _offer_best(self) -> None:
         """Tell the trainer the mean of 100 returns if it is above the best checkpoint's."""
         self._best_due = False
+        if not self._offers_best:
+            return
         mean, best = self._metrics.mean_of_100, self._metrics.best_return
         if mean is not None and (best is None or mean > best):
             cause = {"return_mean_100": mean, "best_return": best}

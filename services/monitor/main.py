@@ -26,6 +26,7 @@ from services.ending.words import closing_words
 from services.monitor.core import MonitorState
 from services.monitor.ending import Phase
 from services.monitor.files import MonitorFiles
+from services.monitor.judge import Judge
 from services.monitor.plugins import TUNER, Plugins, load_plugins
 from services.monitor.registry import OutgoingMessage, Registry
 from services.monitor.run_clock import moment, started_seconds_ago
@@ -88,6 +89,8 @@ class MonitorRole:
             frames_per_step=config.env.atari.frame_skip if config.env.is_atari else None,
             directives=files.read_directives(),
             digests=context.digests,
+            judge=Judge(config, last_line) if config.evaluator.enabled else None,
+            offers_best=config.judge == "training",
         )
         self._directives = self.state.directives["standing"]
         self._meter, self._cores = WaitMeter(), FreeCores()

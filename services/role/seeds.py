@@ -24,6 +24,7 @@ class Use(IntEnum):
     OBSERVATIONS = 6
     NOISE = 7
     REPLAY = 8
+    EVALUATION = 9
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,12 @@ class Seeds:
     def number(self, use: Use) -> int:
         """A seed of 31 bits for this use."""
         return int(self.generator(use).integers(2**31))
+
+    @property
+    def evaluation(self) -> int:
+        """The seed of an evaluator's first environment: the same in each generation and start."""
+        generator = Seeds(self.run, generation=0).generator(Use.EVALUATION)
+        return int(generator.integers(_MOST_ENVIRONMENT_SEEDS))
 
     def environments(self, first: int) -> int:
         """The seed of environment `first` of all actors; the next one has the next seed.

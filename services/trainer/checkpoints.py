@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aclearn.config import RunConfig
+from aclearn.config import Judge, RunConfig
 from aclearn.errors import CheckpointError
 from aclearn.metrics.formatting import printable
 from aclearn.runs import RunFolder, load_best, load_newest, save_checkpoint, why_not_written
@@ -29,10 +29,11 @@ class TrainerCheckpoints:
     """Writes the checkpoints of one trainer, from one thread; any may call `offer_best`.
 
     Args:
+        judge: whose mean returns decide which policy is the best; see `Config.judge`.
         start: gives that with which a run without checkpoints begins.
 
     Attributes:
-        best_return: mean return of 100 episodes of the best policy so far; None before the first.
+        best_return: mean return of the best policy so far; None before the first.
     """
 
     def __init__(
@@ -41,19 +42,20 @@ class TrainerCheckpoints:
         folder: RunFolder,
         run: RunConfig,
         *,
+        judge: Judge = "training",
         start: Callable[[], WarmStart] = WarmStart,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._trainer, self._folder, self._clock = trainer, folder, clock
         self._dir = folder.checkpoints_dir
         self._kept, self._start = run.checkpoints_kept, start
-        self._every_s = run.checkpoint_every_s
+        self._every_s, self._judge = run.checkpoint_every_s, judge
         self._tried_at = self._saved_at = clock()
         self._saved_updates, self._saved_steps = -1, 0  # in the newest checkpoint
         self._failures, self._error = 0, ""
         self.best_return: float | None = None
         self._best: Snapshot | None = None
-        self._offered: deque[float] = deque(maxlen=_MOST_OFFERED)
+        self._offered: deque[tuple[float, Snapshot | None]] = deque(maxlen=_MOST_OFFERED)
 
     def restore_or_start(self) -> bool:
         """Restore the newest whole checkpoint; False if there is none, and `start` is saved.
@@ -91,22 +93,28 @@ class TrainerCheckpoints:
 
     def offer_best(self, return_mean: float) -> None:
         """Propose the present policy as the best, by the mean return of the newest 100 episodes."""
-        self._offered.append(return_mean)
+        self._offered.append((return_mean, None))
+
+    def offer_judged(self, return_mean: float, of: Snapshot) -> None:
+        """Propose the policy that an evaluator has judged; no effect where another one judges."""
+        if self._judge == "evaluator":
+            self._offered.append((return_mean, of))
 
     def copy_best(self) -> None:
-        """Copy the present policy as the best if an offered mean is the highest so far.
+        """Copy the policy as the best if an offered mean is the highest so far.
 
         It is written with the next checkpoint.
         """
         while self._offered:
-            return_mean = self._offered.popleft()
+            return_mean, of = self._offered.popleft()
             if self.best_return is not None and return_mean <= self.best_return:
                 continue
             try:
-                self._best = self._trainer.snapshot(return_mean)
+                best = self._trainer.snapshot() if of is None else of
             except CheckpointError as error:
                 self._note_failure(error)
                 continue
+            self._best = best.judged(return_mean, self._judge)
             self.best_return = return_mean
 
     def write_if_due(self) -> None:
@@ -158,7 +166,7 @@ class TrainerCheckpoints:
             state=snapshot.state,
             label=snapshot.state["counters"]["updates"],
             keep=self._kept,
-            best=snapshot.state["return_mean_100"] is not None,
+            best=snapshot.state["judged"] is not None,
         )
         self._note_saved(snapshot.state)
 
@@ -173,4 +181,6 @@ class TrainerCheckpoints:
         except CheckpointError as error:  # none is whole: any new best is an improvement
             _LOGGER.warning("event=best_not_read reason=%r", str(error))
             return None
-        return None if best is None else float(best.state["return_mean_100"])
+        if best is None or (judged := best.state["judged"])["by"] != self._judge:
+            return None  # means of another judge cannot be compared
+        return float(judged["return_mean"])

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from aclearn.control.directives import SaveBest
-from aclearn.learning import StopCheck
+from aclearn.learning import RecentObservations, StopCheck
 from aclearn.runs import claim_generation
 from aclearn.telemetry import WaitMeter, measure_here
 from services.ending.run_ending import refuse_lost_learning
@@ -20,6 +20,7 @@ from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.server import QueueLoop
 from services.trainer.trainer import Trainer
 from services.trainer.warm_start import warm_start
+from services.trainer.weights_server import WeightsServer
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class TrainerRole:
             trainer,
             folder,
             config.run,
+            judge=config.judge,
             start=lambda: warm_start(config, trainer.learner.architecture),
             clock=context.clocks.wall,
         )
@@ -127,9 +129,14 @@ class OwnLoop:
     ) -> None:
         self._trainer, self._checkpoints, self._inline = trainer, checkpoints, context.inline
         self._meter = WaitMeter()
-        self._metrics = RoleMetrics(None if context.inline else self._meter)
+        # nobody else asks: the policy of its environments is its own
+        self._weights = self._serve(context) if context.config.evaluator.enabled else None
+        servers = [self._weights.server] if self._weights else []
+        self._metrics = RoleMetrics(None if context.inline else self._meter, servers)
         self.monitor = context.join(
             self._heartbeat,
+            {"weights": self._weights.endpoint} if self._weights else {},
+            generation=trainer.generation,
             on={SaveBest: lambda best: checkpoints.offer_best(best.return_mean)},
         )
         self._worker = trainer.make_worker()
@@ -141,7 +148,7 @@ class OwnLoop:
 
     def step(self, timeout_s: float) -> None:
         """Play and learn for about `timeout_s`, one batch at least."""
-        self.stopped = not self.monitor.goes_on(self._meter)
+        self.stopped = not self._goes_on()
         if self.stopped:
             return
         measure_here(self._meter)
@@ -161,13 +168,26 @@ class OwnLoop:
         """Send the last heartbeat."""
         if self.stopped:  # not after an error, which counts as a death
             self.monitor.leave()
+        if self._weights is not None:
+            self._weights.close()
+
+    def _serve(self, context: RoleContext) -> WeightsServer:
+        assert context.run.env_spec is not None
+        never = RecentObservations(context.run.env_spec.observation)
+        return WeightsServer(context, self._trainer, never, self._checkpoints)
+
+    def _goes_on(self) -> bool:
+        """Exchange due messages; False once the run was stopped."""
+        if self._weights is not None:
+            self._weights.answer()
+        return self.monitor.goes_on(self._meter)
 
     def _batch_goes_on(self) -> bool:
         """Send due heartbeats within a batch; False a little after the run was stopped."""
         now = time.monotonic()
         if now >= self._ask_at:
             self._ask_at = now + _ASK_EVERY_S
-            if not self.monitor.goes_on(self._meter):
+            if not self._goes_on():
                 self._end_batch_at = min(self._end_batch_at, now + _END_BATCH_WITHIN_S)
         return now < self._end_batch_at
 

@@ -18,16 +18,8 @@ from aclearn.learning import (
     too_old,
 )
 from aclearn.telemetry import WaitMeter
-from aclearn.types import PolicyVersion, Unroll
-from aclearn.wire import (
-    Envelope,
-    Heartbeat,
-    NoNewerWeights,
-    ObservationsRequest,
-    UnrollReply,
-    Weights,
-    WeightsRequest,
-)
+from aclearn.types import Unroll
+from aclearn.wire import Envelope, Heartbeat, UnrollReply
 from services.policy.factory import unroll_spec_of
 from services.policy.shared_weights import SHARED_WEIGHTS
 from services.role.context import RoleContext
@@ -37,9 +29,8 @@ from services.role.worker_pool import WORKER_WAITS_S, Step, WorkerPool
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.trainer import Trainer
 from services.trainer.weight_sharing import allocator_for, share_weights
+from services.trainer.weights_server import WeightsServer
 
-#: Most observations in a reply: about 14 MB of 84 × 84 × 4 images.
-_MOST_OBSERVATIONS = 512
 #: Longest wait of the thread; while the training queue is full, the delay until it sees free room.
 _LOOK_EVERY_S = 0.05
 _LOOK_EVERY_WHILE_FULL_S = 0.005
@@ -78,7 +69,7 @@ class QueueLoop:
         self._account, self._published = trainer.account, trainer.published
         self._spec = unroll_spec_of(config, env_spec)
         self._max_lag = config.trainer.max_lag_versions
-        self._recent = RecentObservations(
+        self._recent = recent = RecentObservations(
             env_spec.observation,
             seed=context.seeds(trainer.generation).number(Use.OBSERVATIONS),
         )
@@ -86,8 +77,8 @@ class QueueLoop:
         self._unrolls, unrolls = context.serve(
             "unrolls", array_bytes=largest_unroll_bytes(self._spec)
         )
-        self._weights, weights = context.serve("weights")
-        endpoints = {"unrolls": unrolls, "weights": weights}
+        self._weights = WeightsServer(context, trainer, recent, checkpoints)
+        endpoints = {"unrolls": unrolls, "weights": self._weights.endpoint}
         if not context.inline:
             allocate = allocator_for(config, trainer.learner.device)
             acting = trainer.learner.architecture.acting()
@@ -100,7 +91,7 @@ class QueueLoop:
             lambda: make_step(trainer, timeout_s=timeout_s), name="trainer", inline=context.inline
         )
         self._meter = WaitMeter()
-        self._metrics = RoleMetrics(self._meter, [self._unrolls, self._weights], self._pool)
+        self._metrics = RoleMetrics(self._meter, [self._unrolls, self._weights.server], self._pool)
         self.monitor = context.join(
             self.heartbeat,
             endpoints,
@@ -111,7 +102,7 @@ class QueueLoop:
             },
             generation=trainer.generation,
         )
-        answering = self._weights, self.monitor.channel
+        answering = self._weights.server, self.monitor.channel
         self._while_full = wire.ChannelPoller(*answering)
         self._reading = wire.ChannelPoller(*answering, self._unrolls)
         self._closing, self._ended = threading.Event(), True
@@ -170,8 +161,7 @@ class QueueLoop:
             else:
                 self._reading.wait(timeout_s)
         with self._meter.part("wire"):
-            for routing_id, envelope in self._weights.receive(0.0):
-                self._answer_weights(routing_id, envelope)
+            self._weights.answer()
         while not self._queue.full:
             with self._meter.part("decode"):
                 received = self._unrolls.receive(0.0, limit=1)
@@ -195,25 +185,6 @@ class QueueLoop:
         self.monitor.leave()
         self._unrolls.close()
         self._weights.close()
-
-    def _answer_weights(self, routing_id: bytes, envelope: Envelope) -> None:
-        request = envelope.message
-        if isinstance(request, ObservationsRequest):
-            visited = self._recent.sample(min(request.count, _MOST_OBSERVATIONS))
-            answer = wire.RecentObservations(
-                dict(visited.observations), visited.masks, request.policy
-            )
-            self._weights.send(routing_id, answer)
-            return
-        assert isinstance(request, WeightsRequest)  # the server accepts no other
-        known = PolicyVersion(request.generation, request.version)
-        newer = self._published.newer_than(known)
-        if newer is None:
-            self._weights.send(routing_id, NoNewerWeights(request.policy))
-        else:
-            at, tensors = newer.at, dict(newer.tensors)
-            message = Weights(at.generation, at.version, tensors, request.policy)
-            self._weights.send(routing_id, message)
 
     def _take_unroll(self, routing_id: bytes, envelope: Envelope) -> None:
         unroll = envelope.message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +38,25 @@ _SNAPSHOT_WITHIN_S = 3.0
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The contents of a checkpoint; `return_mean_100` in its state marks the best."""
+    """The contents of a checkpoint; `judged` in its state marks the best."""
 
     tensors: dict[str, NDArray[Any]]
     state: dict[str, Any]
+
+    @property
+    def at(self) -> PolicyVersion:
+        """Generation and version of the weights."""
+        return PolicyVersion(self.state["generation"], self.state["counters"]["policy_version"])
+
+    @property
+    def env_steps(self) -> int:
+        """Agent steps of the account."""
+        return int(self.state["account"]["env_steps"])
+
+    def judged(self, return_mean: float, by: str) -> Snapshot:
+        """A copy that is marked as the best: by `run.judge`, with its mean return."""
+        mark = {"judged": {"by": by, "return_mean": return_mean}}
+        return Snapshot(self.tensors, self.state | mark)
 
 
 class Trainer:
@@ -52,6 +67,9 @@ class Trainer:
 
     Args:
         generation: claimed for this trainer; see `claim_generation`.
+
+    Attributes:
+        on_publish: called after each publication, while `learner.lock` is held.
     """
 
     def __init__(
@@ -68,6 +86,7 @@ class Trainer:
         self.learner, self.account, self.source = learner, account, source
         self.published, self.generation = published, generation
         self.counters = TrainerCounters()
+        self.on_publish: Callable[[], None] = lambda: None
         self._config, self._spec = config, spec
         self._refused_in_a_row = 0
         self._gauges: dict[str, float] = {}
@@ -89,11 +108,12 @@ class Trainer:
         self.source.restore(tensors)
         self._look_at_bound()
 
-    def snapshot(self, return_mean: float | None = None) -> Snapshot:
+    def snapshot(self, *, whole: bool = True) -> Snapshot:
         """The present state, for a later trainer.
 
         Args:
-            return_mean: of 100 episodes, for the best one so far.
+            whole: with the state of the source, between batches; False: what was learned, with
+                which a later trainer's source begins afresh.
 
         Raises:
             CheckpointError: an update or the source hangs, so that they cannot be read.
@@ -107,17 +127,18 @@ class Trainer:
         finally:
             lock.release()
         try:
-            tensors |= self.source.state()
+            tensors |= self.source.state() if whole else {}
         except TimeoutError as error:
             raise CheckpointError(str(error)) from None  # an OSError, but not of the disk
         tensors["random/torch"] = np.array(torch.get_rng_state().numpy())
-        return Snapshot(tensors, state | {"return_mean_100": return_mean})
+        return Snapshot(tensors, state | {"judged": None})
 
     def publish(self) -> None:
         """Publish the present weights under `counters.policy_version`."""
         with self.learner.lock:
             at = PolicyVersion(self.generation, self.counters.policy_version)
             self.published.publish(at, self.learner.published)
+            self.on_publish()
 
     @property
     def over(self) -> bool:

@@ -28,8 +28,9 @@ def test_up_trains_to_the_target_and_every_container_ends_with_0(clone) -> None:
     assert first["return_mean_100"] >= 475
     assert cluster.exit_codes() == {role: [0] for role in ROLES} | {"actor": [0, 0]}, output
     check_lines(cluster.lines())
-    # every role took part: predictions with the compressor's int8 policy, and a tuner that tries
-    # counts
+    # every role took part: predictions with the compressor's int8 policy, an evaluator, and a tuner
+    # that tries counts
+    assert summary["evaluator_evaluations"] >= 1
     assert summary["pps"] > 0 and summary["compressed_share"] > 0.9
     assert (cluster.run() / "tuner.jsonl").read_text().count("\n") >= 3
     # everything in the clone belongs to its owner

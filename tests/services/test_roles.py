@@ -17,17 +17,19 @@ from services.roles import ROLES, WRITERS
 
 _PACKAGES = [Path(package.__path__[0]) for package in (aclearn, compress, services)]
 _CHAIN = "compressor: {chain: [int8, onnx], processes: 2}\n"
+_JUDGES = "evaluator: {every_s: 60}\n"
 _ASKS = "actors: {inference: predictor, processes: 3}\npredictor: {processes: 2, threads: 4}\n"
 
 
 @pytest.mark.parametrize(
     ("settings", "processes", "without_torch"),
     [
-        ("", [1, 1, 0, 0, 8], {"monitor", "predictor", "actor"}),
-        (_ASKS, [1, 1, 2, 0, 3], {"monitor", "predictor", "actor"}),
-        (_CHAIN, [1, 1, 0, 2, 8], {"monitor", "predictor", "actor"}),
-        ("actors: {runtime: torch}\n", [1, 1, 0, 0, 8], {"monitor", "predictor"}),
-        ("compressor: {chain: [int8, torchscript]}\n", [1, 1, 0, 1, 8], {"monitor"}),
+        ("", [1, 1, 0, 0, 8, 0], {"monitor", "predictor", "actor", "evaluator"}),
+        (_ASKS, [1, 1, 2, 0, 3, 0], {"monitor", "predictor", "actor", "evaluator"}),
+        (_CHAIN, [1, 1, 0, 2, 8, 0], {"monitor", "predictor", "actor", "evaluator"}),
+        ("actors: {runtime: torch}\n", [1, 1, 0, 0, 8, 0], {"monitor", "predictor", "evaluator"}),
+        ("compressor: {chain: [int8, torchscript]}\n", [1, 1, 0, 1, 8, 0], {"monitor"}),
+        (_JUDGES, [1, 1, 0, 0, 8, 1], {"monitor", "predictor", "actor", "evaluator"}),
     ],
 )
 def test_how_many_processes_a_configuration_needs_and_which_of_them_are_small(

@@ -86,6 +86,10 @@ def samples_of_messages() -> dict[str, Any]:
             {"w": np.array([[1, 2, 3], [4, 5, 6]], np.float32), "b": np.array(0.5, np.float32)},
         ),
         wire.NoNewerWeights(),
+        wire.JudgeRequest(0, -1),
+        wire.WeightsToJudge(1, 9, 640, {"w": np.array([[1, 2], [3, 4]], np.float32)}),
+        wire.Judgement(1, 9, 21.5),
+        wire.JudgementReply(),
         wire.ObservationsRequest(64),
         wire.RecentObservations(
             {"screen": np.zeros((1, 2, 2), np.uint8)}, np.array([[True, False]])

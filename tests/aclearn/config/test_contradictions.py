@@ -101,6 +101,16 @@ compressor.ladder: [[int8, onnx], [onnx], [int8, onnx]]
   compressor.ladder => compressor.ladder<: [[int8, onnx], [onnx]]
 compressor.ladder: [[int8, onnx], [], [onnx]]
   compressor.ladder => compressor.ladder<: [[int8, onnx], [onnx], []]
+run.judge: evaluator
+  run.judge => evaluator.every_s: 60 | run.judge: training
+evaluator.episodes: 5
+  evaluator.episodes => evaluator.every_s<: 60 | remove
+evaluator.every_s: 60, evaluator.every_steps: 1000
+  evaluator.every_steps => remove | remove evaluator.every_s
+run.deterministic: true, evaluator.every_s: 60
+  evaluator.every_s => run.deterministic: false
+evaluator.every_s: 60, evaluator.env: {life_loss_ends: true}
+  evaluator.env.life_loss_ends => remove evaluator.env
 run.deterministic: true, trainer.device: cuda:0
   trainer.device => trainer.device: cpu | trainer.device: auto
 run.deterministic: true, predictor.device: cuda:0, predictor.runtime: torch

@@ -96,6 +96,28 @@ def test_a_plain_line_has_the_figures_and_the_goal_and_the_bottleneck_follows_on
     ]
 
 
+def test_an_evaluators_mean_is_shown_apart_from_that_of_training() -> None:
+    judged = {
+        "evaluator_evaluations": 5,
+        "evaluator_return_mean": 21.345,
+        "evaluator_return_standard_error": 0.123,
+        "evaluator_env_steps": 1_200_000,
+    }
+    stream = io.StringIO()
+    with _plain(stream) as console:
+        console.update(_LINE | judged, [])
+    assert " return=12.34 judged=21.34±0.12 " in stream.getvalue()
+    view, _ = _live({})
+    view.observe(_LINE | judged)
+    picture = _picture(view)
+    assert "Evaluated" in picture and "21.34 ± 0.12" in picture
+    assert "5, at 1.20 M steps" in picture
+    view.observe(_LINE | {"evaluator_evaluations": 0})
+    assert "Evaluations" in _picture(view)
+    view.observe(_LINE)
+    assert "Evaluat" not in _picture(view)
+
+
 def test_no_plain_line_is_long_whatever_happens() -> None:
     stream = io.StringIO()
     error = "[Errno 28] No space left on device (/home/somebody/runs/pong-1/checkpoints)"

@@ -13,9 +13,9 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
-from services.compressor.cpu_budget import CpuBudget
 from services.compressor.main import refresh
 from services.compressor.trainer_client import TrainerClient
+from services.role.cpu_budget import CpuBudget
 from services.role.request_client import PeerLink
 from tests.support.compressors import make_moody, some_tensors
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 import zmq
 
 from aclearn.config import Config, load_config
-from aclearn.errors import ConfigError
+from aclearn.errors import ConfigError, EnvironmentFailure
 from aclearn.launch import StopFlag
 from aclearn.wire import bind_router, decode
 from services.container import container
@@ -151,3 +152,31 @@ def test_a_role_ends_without_its_monitor_only_if_nothing_is_left_to_wait_for(
     stop = StopFlag()
     container._watch_monitor(tmp_path, stop, lambda: is_over)
     assert stop.reason == (reason or "the test")
+
+
+@pytest.mark.parametrize(("role", "ends"), [("actor", 1), ("evaluator", 0)])
+def test_an_optional_role_that_cannot_work_does_not_end_the_run(
+    role: str, ends: int, load, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(container, "become_owner", lambda work: None)
+    monkeypatch.setattr(container, "_watch_monitor", lambda *_: None)
+    ended: list[str] = []
+    monkeypatch.setattr(container, "_end_run", lambda config, monitor, why: ended.append(why))
+    load()
+
+    def run_role(*_, **__):
+        raise EnvironmentFailure("environment a failed 6 times")
+
+    stop, override = StopFlag(), ["evaluator.every_s=60"]
+    arguments = (ROLES[role], "cartpole.yaml", "tcp://monitor:5555", override, stop, run_role)
+    assert container.run_contained(*arguments) == 0
+    assert len(ended) == ends
+
+
+def test_every_role_has_its_container() -> None:
+    path = Path(__file__).parents[3] / "docker-compose.yml"
+    services = yaml.safe_load(path.read_text())["services"]
+    for role in ROLES:
+        assert services[role]["command"].startswith(f"container role {role} ")
+        assert "${ARGS:-}" in services[role]["command"]

@@ -92,7 +92,7 @@ def test_the_best_checkpoint_has_the_highest_mean_of_the_whole_run(start) -> Non
         highest = max(n["return_mean_100"] for n in run.lines() if n["episodes_in_mean"] >= 100)
         assert summary["best_return"] == highest
         best = load_best(run.path / "checkpoints")
-        assert best is not None and best.state["return_mean_100"] == highest
+        assert best is not None and best.state["judged"]["return_mean"] == highest
         assert 0 < best.label <= summary["updates"] == updates
         # each step gives 1: the returns of a hundred episodes are no more than the steps so far
         assert 100 * highest < best.state["account"]["learned_steps"] + 1

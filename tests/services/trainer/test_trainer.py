@@ -278,8 +278,8 @@ def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(t
     assert checkpoints.heartbeat_fields()["gauges"]["best_return"] == 30.0
     checkpoints.write()
     newest, best = load_newest(folder.checkpoints_dir), load_best(folder.checkpoints_dir)
-    assert (newest.label, newest.state["return_mean_100"]) == (3, None)
-    assert (best.label, best.state["return_mean_100"]) == (2, 30.0)
+    assert (newest.label, newest.state["judged"]) == (3, None)
+    assert (best.label, best.state["judged"]) == (2, {"by": "training", "return_mean": 30.0})
     for name, array in weights[2].items():
         np.testing.assert_array_equal(best.tensors[f"weights/{name}"], array)
 
@@ -294,7 +294,7 @@ def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(t
     again.copy_best()
     again.write()
     best = load_best(folder.checkpoints_dir)
-    assert (best.label, best.state["return_mean_100"]) == (3, 31.0)
+    assert (best.label, best.state["judged"]["return_mean"]) == (3, 31.0)
 
 
 def test_a_checkpoint_that_failed_is_tried_again_sooner_and_counted_with_its_reason(

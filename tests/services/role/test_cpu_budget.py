@@ -12,9 +12,9 @@ from aclearn.telemetry import WaitMeter
 from aclearn.types import Visited
 from aclearn.wire import ArtifactRequest, Envelope, Weights, encode
 from compress.methods.quantizer import Quantizer
-from services.compressor.cpu_budget import CpuBudget, CpuShare
 from services.compressor.main import refresh
 from services.compressor.server import serve_artifacts
+from services.role.cpu_budget import CpuBudget, CpuShare
 from services.role.metrics import RoleMetrics
 from tests.support.compressors import make_moody, some_tensors
 from tests.support.contexts import seen

@@ -1,0 +1,66 @@
+"""The version that an evaluator judges, from its publication to its judgement."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from aclearn.types import PolicyVersion
+from aclearn.wire import Judgement, JudgementReply, JudgeRequest, NoNewerWeights, WeightsToJudge
+from services.trainer.trainer import Snapshot, Trainer
+
+
+class Judging:
+    """Sets the version aside that an evaluator judges, with the trainer's state at that moment.
+
+    A judgement comes long after its version, when the trainer has other weights. So the state of
+    the version is copied as it is published, and the best checkpoint is written from this copy.
+    There is one copy at a time: an evaluator asks for the next after its judgement. Thread-safe.
+
+    Args:
+        every_steps: `evaluator.every_steps`; None: a version is set aside as soon as one is asked
+            for.
+        offer_best: takes a mean return and the state that it is of.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        *,
+        every_steps: int | None,
+        offer_best: Callable[[float, Snapshot], None],
+    ) -> None:
+        self._trainer, self._every_steps = trainer, every_steps
+        self._offer_best = offer_best
+        self._names = tuple(trainer.learner.architecture.acting().tensor_shapes())
+        self._lock = threading.Lock()
+        self._wanted, self._due_steps = True, 0  # the first version too: what it began with
+        self._aside: Snapshot | None = None
+        trainer.on_publish = self._look
+
+    def answer(
+        self, request: JudgeRequest | Judgement
+    ) -> JudgementReply | WeightsToJudge | NoNewerWeights:
+        """The answer to an evaluator's message."""
+        with self._lock:
+            aside = self._aside
+            at = PolicyVersion(request.generation, request.version)
+            if isinstance(request, Judgement):
+                if aside is not None and aside.at == at:  # else of a trainer before
+                    self._offer_best(request.return_mean, aside)
+                return JudgementReply(request.policy)
+            if aside is None or aside.at <= at:
+                self._wanted = True
+                return NoNewerWeights(request.policy)
+        tensors = {name: aside.tensors[f"weights/{name}"] for name in self._names}
+        at, steps = aside.at, aside.env_steps
+        return WeightsToJudge(at.generation, at.version, steps, tensors, request.policy)
+
+    def _look(self) -> None:
+        """Set the version aside that is being published, if one is wanted and due."""
+        steps = self._trainer.account.env_steps
+        with self._lock:
+            if not self._wanted or steps < self._due_steps:
+                return
+            self._wanted, self._due_steps = False, steps + (self._every_steps or 0)
+            self._aside = self._trainer.snapshot(whole=False)

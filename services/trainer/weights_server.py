@@ -1,0 +1,78 @@
+"""Answers requests for weights: of actors, predictors, compressors and an evaluator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aclearn.learning import RecentObservations
+from aclearn.types import PolicyVersion
+from aclearn.wire import (
+    Message,
+    NoNewerWeights,
+    ObservationsRequest,
+    Weights,
+    WeightsRequest,
+)
+from aclearn.wire import RecentObservations as RecentObservationsReply
+from services.role.context import RoleContext
+from services.trainer.checkpoints import TrainerCheckpoints
+from services.trainer.judging import Judging
+from services.trainer.trainer import Trainer
+
+#: Most observations in a reply: about 14 MB of 84 × 84 × 4 images.
+_MOST_OBSERVATIONS = 512
+
+
+class WeightsServer:
+    """The trainer's server of weights. It belongs to one thread.
+
+    Args:
+        trainer: has not published yet.
+        recent: visited observations.
+        checkpoints: take an evaluator's judgements, where it judges.
+
+    Attributes:
+        server, endpoint: of the endpoint `weights`, bound.
+    """
+
+    def __init__(
+        self,
+        context: RoleContext,
+        trainer: Trainer,
+        recent: RecentObservations,
+        checkpoints: TrainerCheckpoints,
+    ) -> None:
+        config = context.config
+        self._published, self._recent = trainer.published, recent
+        self._judging: Judging | None = None
+        if config.evaluator.enabled:
+            self._judging = Judging(
+                trainer,
+                every_steps=config.evaluator.every_steps,
+                offer_best=checkpoints.offer_judged,
+            )
+        self.server, self.endpoint = context.serve("weights")
+
+    def answer(self) -> None:
+        """Answer the received requests."""
+        for routing_id, envelope in self.server.receive(0.0):
+            self.server.send(routing_id, self._answer(envelope.message))
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.server.close()
+
+    def _answer(self, request: Any) -> Message:
+        if isinstance(request, ObservationsRequest):
+            visited = self._recent.sample(min(request.count, _MOST_OBSERVATIONS))
+            return RecentObservationsReply(
+                dict(visited.observations), visited.masks, request.policy
+            )
+        if isinstance(request, WeightsRequest):
+            newer = self._published.newer_than(PolicyVersion(request.generation, request.version))
+            if newer is not None:
+                at, tensors = newer.at, dict(newer.tensors)
+                return Weights(at.generation, at.version, tensors, request.policy)
+        elif self._judging is not None:
+            return self._judging.answer(request)
+        return NoNewerWeights(request.policy)

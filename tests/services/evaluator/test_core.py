@@ -1,0 +1,177 @@
+"""The evaluator's steps: what it asks, plays and tells, in which order, and within its share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from aclearn.rollout import PolicySnapshot
+from aclearn.types import PolicyVersion
+from aclearn.wire import WeightsToJudge
+from compress import RefusedTensors
+from services.evaluator.core import Evaluator
+from services.evaluator.play import Played
+from tests.support.clock import Clock
+
+_RETURNS = [1.0, 2.0, 3.0, 6.0]
+# squares 4, 1, 0, 9 over n - 1 = 3; the error of the mean of 4 is half of the deviation
+_ERROR = (14 / 3) ** 0.5 / 2
+
+
+class Stage:
+    """An evaluator with stand-ins; a version is ready every `every` steps of its clock.
+
+    A step of the environments takes `step_s` seconds, all of the CPU.
+    """
+
+    def __init__(self, *, every_s=None, cpu_share=1.0, step_s=0.5, artifact=None) -> None:
+        self.clock, self.cpu = Clock(), Clock(0.0)
+        self.told: list[tuple[PolicyVersion, float]] = []
+        self.asked: list[tuple[PolicyVersion, float]] = []
+        self.played: list[object] = []
+        self.takes, self.version, self.refuse = True, 0, False
+        self.step_s = step_s
+        self.evaluator = Evaluator(
+            self,
+            SimpleNamespace(load=self._load),
+            self._play,
+            every_s=every_s,
+            cpu_share=cpu_share,
+            artifact=artifact,
+            clock=self.clock,
+            cpu_clock=self.cpu,
+        )
+
+    def newer_than(self, known: PolicyVersion) -> WeightsToJudge | None:
+        self.asked.append((known, self.clock.now))
+        if self.version <= known.version:
+            return None
+        weights = {"w": np.full(1, self.version, np.float32)}
+        return WeightsToJudge(0, self.version, 100 * self.version, weights)
+
+    def tell(self, at: PolicyVersion, return_mean: float) -> bool:
+        if self.takes:
+            self.told.append((at, return_mean))
+        return self.takes
+
+    def _load(self, tensors):
+        if self.refuse:
+            raise RefusedTensors("weights['w']: not finite")
+        return tensors["w"][0]
+
+    def _play(self, policy) -> Iterator[Played]:
+        self.played.append(policy)
+        for n in range(1, 1 + len(_RETURNS)):
+            self.clock.now += self.step_s
+            self.cpu.now += self.step_s
+            yield Played(_RETURNS[:n], [5] * n)
+
+    def steps(self, count: int, *, beats: bool = True, gap_s: float = 0.0) -> None:
+        for _ in range(count):
+            self.evaluator.step(0.0)
+            self.clock.now += gap_s
+            if beats:
+                self.gauges = self.evaluator.heartbeat().gauges
+
+
+def test_a_version_is_judged_by_its_mean_with_its_error_version_steps_and_age() -> None:
+    stage = Stage()
+    stage.version = 7
+    stage.steps(6)
+    assert stage.told == [(PolicyVersion(0, 7), 3.0)]
+    shown = {name: stage.gauges[name] for name in ("return_mean", "version", "env_steps")}
+    assert shown == {"return_mean": 3.0, "version": 7.0, "env_steps": 700.0}
+    assert stage.gauges["return_standard_error"] == pytest.approx(_ERROR)
+    assert (stage.gauges["episodes"], stage.gauges["seconds"]) == (4.0, 2.0)
+    stage.clock.now += 10.0
+    assert stage.evaluator.heartbeat().gauges["age_s"] == 12.0  # since it was given
+
+
+def test_the_trainer_is_told_first_and_the_next_begins_only_when_the_monitor_knows() -> None:
+    stage = Stage()
+    stage.version, stage.takes = 1, False
+    stage.steps(8)
+    assert stage.evaluator.heartbeat().counters["evaluations"] == 0  # the trainer is away
+    stage.takes = True
+    stage.version = 2
+    stage.steps(5, beats=False)
+    assert stage.told == [(PolicyVersion(0, 1), 3.0)] and stage.played == [1.0]
+    stage.steps(3)
+    assert stage.played == [1.0, 2.0]
+
+
+def test_the_same_version_is_not_judged_again() -> None:
+    stage = Stage()
+    stage.version = 1
+    stage.steps(20)
+    assert stage.told == [(PolicyVersion(0, 1), 3.0)]
+    assert stage.asked[-1][0] == PolicyVersion(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("every_s", "step_s", "begins"),
+    # four steps of a half, and the interval is from start to start; beyond it without a pause
+    [(10.0, 0.5, [0.0, 10.0, 20.0]), (3.0, 1.0, [0.0, 4.0, 8.0])],
+)
+def test_evaluations_begin_at_an_interval_or_one_after_the_other_where_they_last_longer(
+    every_s, step_s, begins
+) -> None:
+    stage = Stage(every_s=every_s, step_s=step_s)
+    begun_at, found = stage.clock.now, []
+    while len(found) < 3:
+        stage.version = len(found) + 1
+        stage.steps(1)
+        if len(stage.played) > len(found):
+            found.append(stage.clock.now - step_s - begun_at)
+        stage.clock.now += 0.0 if len(stage.played) > len(stage.told) else 0.125
+    assert found == pytest.approx(begins, abs=0.5)
+
+
+def test_it_uses_its_share_of_a_core_at_most() -> None:
+    stage = Stage(cpu_share=0.25, step_s=0.5)
+    stage.version = 1
+    begun_at = stage.clock.now
+    while not stage.told:
+        stage.steps(1, gap_s=0.125)
+    # after each of the four steps comes the pause that makes it 0.5 of 2 seconds
+    assert 8.0 <= stage.clock.now - begun_at <= 8.5
+    assert stage.cpu.now == 2.0
+
+
+def test_weights_that_cannot_be_played_are_refused_and_the_next_are_judged() -> None:
+    stage = Stage()
+    stage.version, stage.refuse = 1, True
+    stage.steps(3)
+    stage.version, stage.refuse = 2, False
+    stage.steps(6)
+    assert stage.told == [(PolicyVersion(0, 2), 3.0)]
+    assert stage.gauges["policy_refused"] == 1.0
+
+
+def _artifact(version: int, chain: str) -> PolicySnapshot:
+    return PolicySnapshot("artifact", PolicyVersion(0, version), chain)
+
+
+@pytest.mark.parametrize(
+    ("newest", "compressed"),
+    [
+        (_artifact(5, "int8>onnx"), 5.0),
+        (_artifact(4, "int8>onnx"), None),  # older than what is judged: it is waited for
+        (_artifact(5, "fuse>onnx"), None),  # the uncompressed policy
+        (None, None),
+    ],
+)
+def test_the_artifact_of_the_version_is_played_too(newest, compressed) -> None:
+    stage = Stage(artifact=lambda: newest)
+    stage.version = 5
+    stage.steps(40, gap_s=0.5)
+    assert stage.told == [(PolicyVersion(0, 5), 3.0)]  # the judgement is of the policy itself
+    assert stage.gauges.get("compressed_version") == compressed
+    assert stage.gauges.get("compressed_return_mean") == (3.0 if compressed else None)
+    assert len(stage.played) == (2 if compressed else 1)
+    stage.version = 6
+    stage.steps(40, gap_s=0.5)
+    assert len(stage.told) == 2  # and it goes on without

@@ -1,0 +1,142 @@
+"""Whole runs with an evaluator: what it judges, and that its faults are its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aclearn.runs import load_best
+from services.roles import EVALUATOR
+from tests.support.evaluation_envs import FailingCartPole
+from tests.support.whole_run import WholeRun
+
+_EVALUATOR: dict[str, Any] = {"every_steps": 80, "episodes": 2}
+_BOUND: dict[str, Any] = {"max_env_steps": 900}
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory) -> WholeRun:
+    """A run without an evaluator, which has ended."""
+    run = WholeRun(tmp_path_factory.mktemp("sound"), run=_BOUND)
+    run.run()
+    return run
+
+
+def _evaluated(run: WholeRun) -> list[tuple[float, float, float]]:
+    names = ("evaluator_version", "evaluator_return_mean", "evaluator_env_steps")
+    lines = [tuple(line[name] for name in names) for line in run.lines()]
+    return [line for line in dict.fromkeys(lines) if line[0] is not None]
+
+
+def test_a_seed_gives_the_same_judgements_and_best_policy_and_what_it_gives_without_any(
+    sound, tmp_path
+) -> None:
+    first, second = (
+        WholeRun(tmp_path / name, run=_BOUND, evaluator=_EVALUATOR) for name in ("a", "b")
+    )
+    summary = first.run()
+    second.run()
+    judged = _evaluated(first)
+    assert judged == _evaluated(second)
+    assert len({steps for _, _, steps in judged}) == summary["evaluator_evaluations"] >= 5
+    steps = [steps for _, _, steps in judged]
+    assert np.diff(steps).min() >= 80
+    first.assert_same_checkpoint(second)
+    first.assert_same_checkpoint(sound)
+
+    best = load_best(first.path / "checkpoints")
+    assert summary["best_return"] == summary["evaluator_best_return"]
+    mean = max(mean for _, mean, _ in judged)
+    assert best.state["judged"] == {"by": "evaluator", "return_mean": mean}
+    version = next(version for version, each, _ in judged if each == mean)
+    assert best.state["counters"]["policy_version"] == version
+
+
+def test_the_compressed_policy_is_judged_beside_the_policy(tmp_path) -> None:
+    run = WholeRun(
+        tmp_path,
+        evaluator=_EVALUATOR,
+        compressor={"chain": ["int8", "onnx"], "fidelity_observations": 0},
+    )
+    key = "evaluator_compressed_return_mean"
+    run.run_until(lambda: run.lines() and run.lines()[-1].get(key) is not None, "it is judged")
+    run.monitor.state.stop("enough", run.clock())
+    summary = run.run()
+    assert summary["evaluator_compressed_return_mean"] >= 8.0
+    assert summary["evaluator_compressed_version"] >= 1
+    assert summary["evaluator_return_mean"] >= 8.0
+
+
+@pytest.mark.parametrize("how", ["raises", "hangs"])
+def test_an_environment_of_the_evaluator_that_fails_leaves_training_as_it_is(
+    how, sound, tmp_path
+) -> None:
+    FailingCartPole.steps = 0
+    run = WholeRun(
+        tmp_path,
+        run=_BOUND,
+        actors={"step_timeout_s": 0.05, "max_env_faults": 1},
+        evaluator={
+            **_EVALUATOR,
+            "env": {
+                "id": "tests.support.evaluation_envs:FailingCartPole",
+                "kwargs": {"how": how, "after": 300},
+            },
+        },
+    )
+    summary = run.run()
+    assert "evaluator-0" not in run.roles
+    assert run.heartbeats["evaluator-0"].gauges["env_faults"] == 2.0
+    assert summary["reason"] == "max_env_steps"
+    assert summary["evaluator_evaluations"] >= 1
+    run.assert_same_checkpoint(sound)
+
+
+def test_an_evaluator_with_other_spaces_is_missed_by_name_and_the_run_goes_on(tmp_path) -> None:
+    run = WholeRun(
+        tmp_path,
+        run=_BOUND,
+        monitor={"silent_after_s": 6.0},
+        actors={"step_timeout_s": 1.0},
+        evaluator={**_EVALUATOR, "env": {"id": "Acrobot-v1"}},
+    )
+    notes: list[str] = []
+    while run.round():
+        if run.monitor is not None:
+            notes = run.monitor.state.status()["notes"]
+    run.close()
+    [note] = [note for note in notes if "evaluator" in note]
+    assert "no evaluator since 6 s, which judges this run" in note
+    summary = run.summary()
+    assert summary["reason"] == "max_env_steps"
+    assert (summary["evaluator_evaluations"], summary["best_return"]) == (0, None)
+
+
+def test_a_killed_evaluator_starts_again_with_the_version_that_is_set_aside(tmp_path) -> None:
+    run = WholeRun(tmp_path, run={"max_env_steps": 4000}, evaluator=_EVALUATOR)
+    run.run_until(lambda: len(_evaluated(run)) > 1, "it has judged two")
+    run.kill("evaluator-0")
+    before = len(_evaluated(run))
+    run.start(EVALUATOR)
+    run.run_until(lambda: len(_evaluated(run)) > before + 1, "it judges again")
+    versions = [version for version, _, _ in _evaluated(run)]
+    assert versions == sorted(set(versions))
+    run.close()
+
+
+def test_resident_environments_are_judged_in_gymnasium(tmp_path) -> None:
+    pytest.importorskip("aclearn.resident")
+    run = WholeRun(
+        tmp_path,
+        resident={"envs": 64, "device": "cpu"},
+        actors={"envs_per_group": 16, "unroll_length": 8},
+        trainer={"device": "cpu", "amp": "off"},
+        run={"max_env_steps": 150_000},
+        evaluator={"every_steps": 5000, "episodes": 2},
+    )
+    assert set(run.roles) == {"monitor-0", "trainer-0", "evaluator-0"}
+    summary = run.run()
+    assert summary["evaluator_evaluations"] >= 3
+    assert load_best(run.path / "checkpoints").state["judged"]["by"] == "evaluator"

@@ -1,0 +1,81 @@
+"""What the monitor counts, shows and says of a run's evaluations."""
+
+from __future__ import annotations
+
+from aclearn.config import config_of_keys
+from services.monitor.judge import Judge
+
+
+def _judge(last=None, **keys) -> Judge:
+    given = {"env.id": "a", "evaluator.every_s": 10.0, "monitor.silent_after_s": 60.0, **keys}
+    return Judge(config_of_keys(given), last or {})
+
+
+def _gauges(version: int, mean: float, **more: float) -> dict[str, float]:
+    known = {"generation": 0.0, "version": float(version), "return_mean": mean, "age_s": 2.0}
+    return {**known, "return_standard_error": 0.5, "seconds": 2.0, "env_steps": 70.0, **more}
+
+
+def _counts(judge: Judge) -> tuple:
+    fields = judge.fields(0.0)
+    names = ("evaluations", "since_best", "best_return")
+    return tuple(fields[f"evaluator_{name}"] for name in names)
+
+
+def test_each_version_counts_once_and_the_best_is_the_highest_mean() -> None:
+    judge = _judge()
+    judge.take("e", {"env_faults": 0.0}, 1.0)  # nothing is judged yet
+    assert _counts(judge) == (0, 0, None)
+    for version, mean in enumerate((3.0, 5.0, 5.0, 4.0)):
+        for _ in range(2):
+            judge.take("e", _gauges(version, mean), 10.0)
+    assert _counts(judge) == (4, 2, 5.0)  # as good is not better
+    fields = judge.fields(13.0)
+    assert (fields["evaluator_version"], fields["evaluator_return_mean"]) == (3.0, 4.0)
+    assert fields["evaluator_age_s"] == 5.0
+    assert fields["evaluator_compressed_return_mean"] is None
+    assert fields["evaluator_restarts"] == 0
+    judge.take("another one", {"env_faults": 0.0}, 14.0)
+    assert judge.fields(14.0)["evaluator_restarts"] == 1
+    assert judge.fields(14.0)["evaluator_return_mean"] == 4.0  # of the one before
+
+
+def test_a_later_part_of_the_run_counts_on() -> None:
+    judge = _judge()
+    for version, mean in enumerate((3.0, 2.0)):
+        judge.take("e", _gauges(version, mean), 10.0)
+    line = {"time_s": 12.0, **judge.fields(12.0)}
+    again = _judge(line)
+    assert again.fields(12.0) == judge.fields(12.0)
+    again.take("e", _gauges(1, 2.0), 13.0)  # the same one, of an evaluator that lives
+    assert _counts(again) == (2, 1, 3.0)
+    again.take("e", _gauges(0, 1.0, generation=1.0), 14.0)
+    assert _counts(again) == (3, 2, 3.0)
+
+
+def _said(judge: Judge, present: bool, *times: float) -> list[str]:
+    return [text for now in times for text in judge.look(present, now)]
+
+
+def test_a_missing_judge_is_said_once_with_what_that_means_and_that_it_is_back() -> None:
+    judge = _judge(**{"run.max_updates": 9})
+    assert _said(judge, False, 0.0, 59.0) == []
+    [text] = _said(judge, False, 60.0, 61.0, 200.0)
+    assert "there is no evaluator since 60 s, which judges this run" in text
+    assert "no checkpoint becomes the best" in text and "ends by run.max_updates" in text
+    assert _said(judge, True, 201.0, 202.0) == ["the evaluator is back"]
+    assert len(_said(judge, False, 203.0, 300.0)) == 1
+    [text] = _said(_judge(), False, 0.0, 60.0)
+    assert "does not end by itself" in text
+    [text] = _said(_judge(**{"run.judge": "training"}), False, 0.0, 60.0)
+    assert "training goes on, and is not evaluated" in text
+
+
+def test_an_interval_shorter_than_an_evaluation_is_said_once() -> None:
+    judge = _judge()
+    judge.take("e", _gauges(0, 1.0), 1.0)
+    assert _said(judge, True, 1.0) == []
+    for version in (1, 2):
+        judge.take("e", _gauges(version, 1.0, seconds=12.5), 1.0)
+    [text] = _said(judge, True, 2.0, 3.0)
+    assert text.startswith("evaluator.every_s: 10 s is less than an evaluation lasts (12.5 s)")

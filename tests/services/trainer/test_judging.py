@@ -1,0 +1,112 @@
+"""A version that is set aside is judged, sent and saved with the same weights."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aclearn.config import Config, EnvConfig, RunConfig, TrainerConfig
+from aclearn.envs import read_spec
+from aclearn.runs import RunFolder, load_best, load_newest
+from aclearn.wire import Judgement, JudgementReply, JudgeRequest, NoNewerWeights, WeightsToJudge
+from services.trainer import build
+from services.trainer.checkpoints import TrainerCheckpoints
+from services.trainer.judging import Judging
+from tests.services.trainer.test_trainer import admit, learn
+
+
+def _parts(tmp_path, *, judge="evaluator", every_steps=None):
+    config = Config(
+        run=RunConfig(name="r", seed=3),
+        env=EnvConfig(id="CartPole-v1"),
+        policy={"architecture": "mlp", "hidden": [16]},
+        actors={"unroll_length": 5},
+        trainer=TrainerConfig(amp="off", device="cpu"),
+    )
+    trainer = build.make_trainer(config, read_spec(config.env))
+    folder = RunFolder.create(tmp_path, "r", "")
+    checkpoints = TrainerCheckpoints(trainer, folder, RunConfig(), judge=judge)
+    checkpoints.restore_or_start()
+    judging = Judging(trainer, every_steps=every_steps, offer_best=checkpoints.offer_judged)
+    trainer.publish()
+    return trainer, checkpoints, judging, folder
+
+
+def _next(judging, trainer, known, number):
+    """The next version that is set aside after the known one; learns one batch for it."""
+    assert isinstance(judging.answer(JudgeRequest(0, known)), NoNewerWeights)
+    learn(trainer, admit(trainer, number))
+    given = judging.answer(JudgeRequest(0, known))
+    assert isinstance(given, WeightsToJudge)
+    return given
+
+
+def test_the_best_checkpoint_has_the_weights_that_were_judged_whatever_was_learned_since(
+    tmp_path,
+) -> None:
+    trainer, checkpoints, judging, folder = _parts(tmp_path)
+    first = judging.answer(JudgeRequest(-1, -1))
+    assert (first.generation, first.version, first.env_steps) == (0, 0, 0)  # what it began with
+    given = _next(judging, trainer, 0, 0)
+    assert given.env_steps == trainer.account.env_steps
+    for number in (1, 2):
+        learn(trainer, admit(trainer, number))
+    assert judging.answer(Judgement(0, given.version, 9.0)) == JudgementReply()
+    checkpoints.copy_best()
+    checkpoints.write()
+
+    best, newest = load_best(folder.checkpoints_dir), load_newest(folder.checkpoints_dir)
+    assert best.state["judged"] == {"by": "evaluator", "return_mean": 9.0}
+    assert best.state["counters"]["policy_version"] == given.version == 1
+    assert newest.state["counters"]["policy_version"] == 3
+    for name, array in given.tensors.items():
+        np.testing.assert_array_equal(best.tensors[f"weights/{name}"], array)
+        assert not np.array_equal(newest.tensors[f"weights/{name}"], array)
+    # a trainer can continue from it
+    again = TrainerCheckpoints(
+        build.make_trainer(trainer._config, trainer._spec), folder, RunConfig(), judge="evaluator"
+    )
+    assert again.restore_or_start() and again.best_return == 9.0
+
+
+def test_a_worse_one_a_repeated_one_and_one_of_another_trainer_leave_the_best(tmp_path) -> None:
+    trainer, checkpoints, judging, folder = _parts(tmp_path)
+    for number, mean in enumerate((5.0, 4.0)):
+        given = _next(judging, trainer, number, number)
+        for _ in range(2):
+            judging.answer(Judgement(0, given.version, mean))
+    judging.answer(Judgement(1, given.version, 100.0))
+    judging.answer(Judgement(0, 1, 100.0))  # another one is aside
+    checkpoints.copy_best()
+    checkpoints.write()
+    best = load_best(folder.checkpoints_dir)
+    assert (best.state["counters"]["policy_version"], checkpoints.best_return) == (1, 5.0)
+
+
+def test_means_of_another_judge_are_not_compared(tmp_path) -> None:
+    trainer, checkpoints, judging, folder = _parts(tmp_path, judge="training")
+    given = _next(judging, trainer, 0, 0)
+    judging.answer(Judgement(0, given.version, 100.0))
+    checkpoints.copy_best()
+    assert checkpoints.best_return is None  # training judges
+    checkpoints.offer_best(7.0)
+    checkpoints.copy_best()
+    checkpoints.write()
+    for judge, best in (("training", 7.0), ("evaluator", None)):
+        again = TrainerCheckpoints(
+            build.make_trainer(trainer._config, trainer._spec), folder, RunConfig(), judge=judge
+        )
+        again.restore_or_start()
+        assert again.best_return == best
+
+
+def test_versions_are_set_aside_at_an_interval_of_steps(tmp_path) -> None:
+    trainer, _, judging, _ = _parts(tmp_path, every_steps=50)  # of unrolls of 20 steps
+    known, found = -1, []
+    for number in range(9):
+        given = judging.answer(JudgeRequest(0, known))
+        if isinstance(given, WeightsToJudge):
+            known = given.version
+            found.append(given.env_steps)
+            judging.answer(JudgeRequest(0, known))
+        learn(trainer, admit(trainer, number))
+    assert found == [0, 60, 120]
