@@ -45,6 +45,7 @@ print(len(sys.argv) - 1, "modules")
 
 def test_torch_is_imported_by_no_role_but_the_trainer() -> None:
     modules = [*_MODULES, *_ENTRY_POINTS]
-    assert [module.split(".")[1] for module in _ENTRY_POINTS] == ["monitor", "predictor", "actor"]
+    without = [module.split(".")[1] for module in _ENTRY_POINTS]
+    assert without == ["monitor", "predictor", "actor", "evaluator"]
     result = run_python("-c", _PROGRAM, *modules)
     assert (result.stdout, result.stderr) == (f"{len(modules)} modules\n", "")
