@@ -75,19 +75,6 @@ class OneStep(nn.Module):
         return (outputs[network.graph.output], *(outputs[each.next] for each in network.states))
 
 
-class ParametersOnly(nn.Module):
-    """A graph that torch can trace and export: each leaf in, the parameters out."""
-
-    def __init__(self, network: GraphNetwork) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, *observations: Tensor) -> Tensor:
-        """The distribution's parameters `[N, P]`."""
-        parameters: Tensor = self.network(*observations)[0]
-        return parameters
-
-
 def example_leaves(observation: ObservationSpec) -> tuple[Tensor, ...]:
     """Two observations, leaf by leaf, to trace with."""
     return tuple(

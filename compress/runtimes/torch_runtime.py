@@ -17,7 +17,7 @@ from aclearn.policies import Architecture
 from aclearn.policies.devices import cpu_has
 from aclearn.policies.network import load_tensors
 from aclearn.types import PolicyOutput, State
-from compress.graphs.graph_network import GraphNetwork, example_leaves
+from compress.graphs.graph_network import GraphNetwork, OneStep, example_leaves
 from compress.graphs.policy_graph import (
     PolicyGraph,
     Precision,
@@ -77,24 +77,6 @@ class TorchExecutable:
         return PolicyOutput(
             parameters.float().numpy(), state=tuple(part.float().numpy() for part in after)
         )
-
-
-class OneStep(nn.Module):
-    """A graph as a function of tensors: each leaf and part of the state → a tuple.
-
-    That is the parameters `[N, P]` and each part of the next state `[N, n]`.
-    """
-
-    def __init__(self, network: GraphNetwork) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-        """See the class."""
-        network = self.network
-        count = len(network.leaves)
-        outputs = network.outputs(*given[:count], state=given[count:])
-        return (outputs[network.graph.output], *(outputs[each.next] for each in network.states))
 
 
 def channels_last(x: Tensor) -> Tensor:

@@ -141,7 +141,7 @@ def _check_steps(executable, expected, steps) -> None:
 
 
 @pytest.mark.parametrize("network", ["Remembers", "Unrolls", "Layered", "BakedMemory"])
-@pytest.mark.parametrize("runtime", [OnnxRuntime])
+@pytest.mark.parametrize("runtime", [OnnxRuntime, TorchRuntime])
 def test_a_state_passes_from_step_to_step(network: str, runtime) -> None:
     architecture = _described(network, _LEAVES)
     assert needs_export(PolicyGraph(architecture)) == (network == "BakedMemory")
