@@ -11,14 +11,16 @@ import numpy as np
 
 from aclearn.policies import Architecture
 from aclearn.rollout import Executable
+from aclearn.types import Visited
 from aclearn.types.observation_spec import Observations
 from compress.artifact import Artifact, Fidelity
-from compress.comparison import FidelityMeter, answers
+from compress.comparison import FidelityMeter
 from compress.errors import ChainError
 from compress.graphs.policy_graph import PolicyGraph, check_tensors
 from compress.link import MOST_NAME_BYTES, Link, is_id
 from compress.policy import Context, Policy, random_observations
 from compress.runtimes.graph_cache import GraphCache
+from compress.sequences import answers
 
 #: Observations that travel with an artifact, for the check before a swap.
 _PROBES = 2
@@ -100,7 +102,9 @@ class CompressorChain:
         """
         graph = PolicyGraph(architecture)
         for link in self.links:
-            graph = link.plan(graph)
+            planned = link.plan(graph)
+            # of what it is given at last; the first call refuses a wrong order
+            graph = link.plan(PolicyGraph(architecture)) if link.ignores_input else planned
         self._check_ids()
         if graph.precision == "int8" and graph.runtime != "onnx":
             raise ChainError(
@@ -191,9 +195,9 @@ class CompressorChain:
         rng = np.random.default_rng((context.seed, self._versions))
         probe = self._observations(graph.architecture, context, _PROBES, rng)
         with self._timed("fidelity"):
-            fidelity = self.meter.measure(context, executable, rng)
+            fidelity = self.meter.measure(context, executable, graph, rng)
         with self._timed("probe"):
-            probe_parameters = answers(executable, probe)
+            probe_parameters = answers(executable, graph, Visited.probe(probe, graph.state))
         artifact = Artifact(
             at=original.at,
             chain=self.id,
@@ -213,8 +217,9 @@ class CompressorChain:
         self, architecture: Architecture, context: Context, count: int, rng: np.random.Generator
     ) -> Observations:
         """Visited observations; random ones before there are any."""
-        if context.visited:
-            return context.visited.rows(rng.integers(len(context.visited), size=count)).observations
+        if visited := context.visited:
+            rows = rng.integers(len(visited), size=count)
+            return {name: leaf[rows] for name, leaf in visited.observations.items()}
         return random_observations(architecture.observation, count, rng)
 
     def _latency(
@@ -244,8 +249,9 @@ class CompressorChain:
 def median_ms(executable: Executable, observations: Observations) -> float:
     """Median milliseconds of a call, after two warm-up calls."""
     times = []
+    state = executable.step(observations).state
     for _ in range(_LATENCY_CALLS + 2):
         started = perf_counter()
-        executable.step(observations)
+        executable.step(observations, state)
         times.append(1000 * (perf_counter() - started))
     return float(np.median(times[2:]))

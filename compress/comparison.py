@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,12 @@ from numpy.typing import NDArray
 
 from aclearn.distributions import distribution_of
 from aclearn.rollout import Executable
-from aclearn.types.observation_spec import Observations
+from aclearn.types import Visited
 from compress.artifact import Fidelity
 from compress.errors import RefusedTensors
+from compress.graphs.policy_graph import PolicyGraph
 from compress.policy import Context
+from compress.sequences import answers, finite, network_outputs
 
 if TYPE_CHECKING:
     from compress.graphs.graph_network import GraphNetwork
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 class Comparison:
     """Compares the newest version's artifact with its original; later versions do not change it.
+
+    Of policies with a memory each goes through whole sequences with a state of its own.
 
     Args:
         count: number of held-out observations to compare on; all, if there are fewer.
@@ -30,6 +35,7 @@ class Comparison:
         self,
         context: Context,
         executable: Executable,
+        graph: PolicyGraph,
         *,
         count: int,
         rng: np.random.Generator,
@@ -38,8 +44,10 @@ class Comparison:
         assert context.original is not None  # a version has entered the chain
         self._distribution = distribution_of(context.original.graph.architecture.action_spec)
         self._version = context.original.at.version
-        self._network, self._executable = context.network, executable
+        self._network, self._executable, self._graph = context.network, executable, graph
         self._visited = context.sample_to_compare(count, rng)
+        if graph.own_state:  # both begin with zeros, so that neither remembers more
+            self._visited = replace(self._visited, state=())
         self._min_action_prob, self._done = min_action_prob, 0
         self._originals: list[NDArray[np.float32]] = []
         self._answers: list[NDArray[np.float32]] = []
@@ -50,22 +58,24 @@ class Comparison:
         Raises:
             RefusedTensors: outputs are not finite.
         """
-        part = self._visited.rows(slice(self._done, self._done + count))
-        self._done += len(part)
-        some = part.observations
-        self._originals.append(finite(_original_parameters(self._network, some), "the policy"))
-        self._answers.append(answers(self._executable, some))
+        sequences = -(-count // self._visited.length)
+        part = self._visited.take(slice(self._done, self._done + sequences))
+        self._done += part.sequences
+        original = _original_parameters(self._network, part)
+        self._originals.append(part.measured(finite(original, "the policy")))
+        self._answers.append(part.measured(answers(self._executable, self._graph, part)))
 
     @property
     def is_over(self) -> bool:
         """Whether all observations were compared."""
-        return self._done == len(self._visited)
+        return self._done == self._visited.sequences
 
     @property
     def fidelity(self) -> Fidelity:
         """The distance on the observations that were compared so far."""
         original, answered = (np.concatenate(p) for p in (self._originals, self._answers))
-        masks = self._visited.rows(slice(self._done)).masks
+        done = self._visited.take(slice(self._done))
+        masks = None if done.masks is None else done.measured(done.masks)
         original, answered = (self._distribution.mask(p, masks) for p in (original, answered))
         sampled = self._distribution.with_min_action_prob(answered, self._min_action_prob)
         return Fidelity.of(self._distribution, original, sampled, self._version)
@@ -102,9 +112,13 @@ class FidelityMeter:
         return bool(self._checked and context.visited) or self._is_due(context)
 
     def measure(
-        self, context: Context, executable: Executable, rng: np.random.Generator
+        self,
+        context: Context,
+        executable: Executable,
+        graph: PolicyGraph,
+        rng: np.random.Generator,
     ) -> Fidelity | None:
-        """Continue the comparison, or begin one of this version.
+        """Continue the comparison, or begin one of this version: an executable of this graph.
 
         Returns:
             The distance of this version if versions are checked at once, else `fidelity`.
@@ -114,7 +128,7 @@ class FidelityMeter:
         """
         begun = self._is_due(context)
         compare = partial(
-            Comparison, context, executable, rng=rng, min_action_prob=self._min_action_prob
+            Comparison, context, executable, graph, rng=rng, min_action_prob=self._min_action_prob
         )
         if begun:
             self._running = compare(count=self._observations)
@@ -141,28 +155,11 @@ class FidelityMeter:
         return self._observations > 0 and self._running is None and bool(context.visited)
 
 
-def answers(executable: Executable, observations: Observations) -> NDArray[np.float32]:
-    """The compressed policy's parameters `[N, P]`; raises `RefusedTensors` if not finite."""
-    parameters = executable.step(observations).parameters
-    return finite(parameters, "the compressed policy")
-
-
-def finite(parameters: NDArray[np.float32], whose: str) -> NDArray[np.float32]:
-    """Check the parameters: finite weights may overflow.
-
-    Raises:
-        RefusedTensors: one is not finite.
-    """
-    if not np.isfinite(parameters).all():
-        raise RefusedTensors(f"weights: {whose} gives parameters that are not finite")
-    return parameters
-
-
-def _original_parameters(network: GraphNetwork, observations: Observations) -> NDArray[np.float32]:
+def _original_parameters(network: GraphNetwork, visited: Visited) -> NDArray[np.float32]:
     """The uncompressed policy's parameters `[N, P]`, computed in fp32."""
     import torch  # imported here: to run ONNX artifacts needs no torch
 
     with torch.inference_mode():
-        parameters, _ = network(*network.leaf_tensors(observations))
+        parameters = network_outputs(network, visited)[network.graph.output]
     result: NDArray[np.float32] = parameters.numpy()
     return result

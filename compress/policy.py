@@ -82,14 +82,23 @@ class Context:
         return self.visited
 
     def sample(self, link: str, count: int, rng: np.random.Generator) -> Visited:
-        """`count` visited observations without repetition, or all; raises `NeedsObservations`."""
-        return _drawn(self.need_visited(link), count, rng)
+        """`count` visited observations without repetition, or all; raises `NeedsObservations`.
+
+        Of a policy with a memory they are whole sequences, one at least.
+        """
+        return self._drawn(self.need_visited(link), count, rng)
 
     def sample_to_compare(self, count: int, rng: np.random.Generator) -> Visited:
         """Like `sample`, of the observations for the comparison of an artifact with its policy."""
         if not self.held_out:
             return self.sample("fidelity", count, rng)
-        return _drawn(self.held_out, count, rng)
+        return self._drawn(self.held_out, count, rng)
+
+    def _drawn(self, visited: Visited, count: int, rng: np.random.Generator) -> Visited:
+        most = max(1, count // visited.length)
+        if visited.sequences > most:
+            visited = visited.take(np.sort(rng.choice(visited.sequences, most, replace=False)))
+        return visited
 
     @property
     def network(self) -> GraphNetwork:
@@ -117,9 +126,3 @@ def random_observations(
         else rng.normal(size=(count, *leaf.shape)).astype(np.float32)
         for name, leaf in spec.items()
     }
-
-
-def _drawn(visited: Visited, count: int, rng: np.random.Generator) -> Visited:
-    if len(visited) <= count:
-        return visited
-    return visited.rows(np.sort(rng.choice(len(visited), count, replace=False)))

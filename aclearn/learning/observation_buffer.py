@@ -29,7 +29,13 @@ class RecentObservations:
         self._unrolls.append(unroll)
 
     def sample(self, count: int) -> Visited:
-        """At most `count` observations of valid steps, with their masks."""
+        """At most `count` observations of valid steps, with their masks.
+
+        Of unrolls with a state, whole ones of some environments, with the state before; one at
+        least.
+        """
+        if self._unrolls and self._unrolls[-1].state:
+            return self._sequences(count)
         places = [np.nonzero(unroll.valid) for unroll in self._unrolls]
         ends = np.cumsum([0] + [len(t) for t, _ in places])
         if count < 1 or ends[-1] == 0:
@@ -44,4 +50,30 @@ class RecentObservations:
                 for name, leaf in self._spec.items()
             }
             drawn.append(Visited(observations, None if unroll.masks is None else unroll.masks[at]))
+        return Visited.joined(drawn)
+
+    def _sequences(self, count: int) -> Visited:
+        whole = [
+            (unroll, b) for unroll in self._unrolls for b in np.flatnonzero(unroll.valid.any(0))
+        ]
+        if count < 1 or not whole:
+            return Visited()
+        length = len(whole[0][0].valid)
+        most = min(len(whole), max(1, count // length))
+        drawn = []
+        for i in np.sort(self._rng.choice(len(whole), most, replace=False)):
+            unroll, b = whole[i]
+            at = np.arange(length), np.full(length, b)
+            drawn.append(
+                Visited(
+                    {
+                        name: chosen_observations(unroll, name, leaf, *at)
+                        for name, leaf in self._spec.items()
+                    },
+                    None if unroll.masks is None else unroll.masks[at],
+                    length,
+                    unroll.valid[:, b],
+                    tuple(part[b : b + 1] for part in unroll.state),
+                )
+            )
         return Visited.joined(drawn)

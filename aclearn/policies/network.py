@@ -235,11 +235,16 @@ class LayerNetwork(nn.Module):
         return values
 
     def unrolled(
-        self, *observations: Tensor, state: tuple[Tensor, ...], starts: Tensor
+        self,
+        *observations: Tensor,
+        state: tuple[Tensor, ...],
+        starts: Tensor,
+        every_layer: bool = False,
     ) -> dict[str, Tensor]:
         """The outputs of the heads for T steps in a row, `[T · B, …]`; next states after the last.
 
-        Only what a state reaches on its way to the next one is computed step after step.
+        With `every_layer` all outputs of all layers, the states before each step among them. Only
+        a state reaches on its way to the next one is computed step after step.
 
         Args:
             observations: each leaf's `[T · B, *shape]`.
@@ -247,8 +252,8 @@ class LayerNetwork(nn.Module):
             starts: `[T, B]` bool, observations that begin an episode: the state before is zeroed.
         """
         values, dtype = self._given(observations)
-        self._run(self._before, values, dtype)
-        if self._whole is not None:  # with the state's parts at the end
+        self._run(self._before, values, dtype, every_layer=every_layer)
+        if self._whole is not None and not every_layer:  # with the state's parts at the end
             step, users = self._whole
             leaves = [values[name] for name in step.reads[: -len(self.states)]]
             now = self._state_of(state, starts[0], dtype)
@@ -262,7 +267,7 @@ class LayerNetwork(nn.Module):
         }
         reached = {*(step.name for step in self._recurrent), *(each.name for each in self.states)}
         read = {name for step in self._after for name in step.reads} & reached
-        rows: dict[str, list[Tensor]] = {name: [] for name in read}
+        rows: dict[str, list[Tensor]] = {name: [] for name in (reached if every_layer else read)}
         now = self._state_of(state, starts[0], dtype)
         for t, begins in enumerate(starts.unsqueeze(2)):
             at_t = {name: each[t] for name, each in by_step.items()}
@@ -272,7 +277,9 @@ class LayerNetwork(nn.Module):
                 found.append(at_t[name])
             now = {each.name: at_t[each.next] for each in self.states}
         values |= {name: torch.cat(found) for name, found in rows.items()}
-        self._run(self._after, values, dtype)
+        self._run(self._after, values, dtype, every_layer=every_layer)
+        if every_layer:
+            return values
         return values | {each.next: now[each.name] for each in self.states}
 
     def _given(self, observations: Sequence[Tensor]) -> tuple[dict[str, Tensor], torch.dtype]:

@@ -17,6 +17,7 @@ from typing import Annotated
 from aclearn.types import DEFAULT_POLICY, Unroll
 from aclearn.types.array_rules import (
     BoolMatrix,
+    BoolVector,
     Count,
     Float32Matrix,
     Float32Vector,
@@ -127,13 +128,16 @@ class ObservationsRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecentObservations:
-    """Observations of recent unrolls, leaf → [N, ...]; empty before there are any.
+    """Observations of recent unrolls, leaf → [N, ...], as `Visited`; empty before there are any.
 
-    `masks` [N, A] are the actions that were allowed there; None: all.
+    With a memory they are sequences; the fields are then those of `Visited`.
     """
 
     observations: dict[str, Observations]
     masks: BoolMatrix | None = None
+    length: Count = 1
+    valid: BoolVector | None = None
+    state: tuple[StateArray, ...] = ()
     policy: PolicyName = DEFAULT_POLICY
 
 

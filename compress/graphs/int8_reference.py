@@ -11,39 +11,54 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aclearn.policies import Layer
-from aclearn.policies.layers import MOST_DEVIATIONS, output_shapes
+from aclearn.policies.layers import MOST_DEVIATIONS, output_shapes, states
 from aclearn.policies.network import KINDS
+from aclearn.types import PolicyOutput, State
 from compress.graphs.policy_graph import PolicyGraph, Tensors
 
 
-def integer_parameters(
-    graph: PolicyGraph, tensors: Tensors, observations: Mapping[str, NDArray[Any]]
-) -> NDArray[np.float64]:
-    """Outputs `[N, P]` of an int8 graph: exact sums of integers, scales in float64.
+class IntegerExecutable:
+    """An int8 graph with exact sums of integers and scales in float64.
 
     Products of integers are sums below 2⁵³ in float64, hence exact. A runtime that multiplies
     scales in float32 may round a number between two steps to the other one.
     """
-    given = {name: torch.from_numpy(np.array(t, np.float64)) for name, t in tensors.items()}
-    shapes = output_shapes(graph.layers(), graph.architecture.observation)
-    values = {name: torch.from_numpy(x.astype(np.float64)) for name, x in observations.items()}
-    for layer in graph.layers():
-        read = [values[name] for name in layer.reads]
-        if layer.is_product:
-            values[layer.name] = _product(layer, read[0], given)
-            if graph.has_output_scale(layer):
-                end = f"{layer.name}.output"
-                values[layer.name] = _steps(values[layer.name], given, end) * given[f"{end}_scale"]
-        elif layer.kind == "log_std":
-            rows = given[f"{layer.name}.log_std"].expand(len(read[0]), -1)
-            values[layer.name] = torch.cat([read[0], rows], -1)
-        elif layer.kind == "normalise":
-            away = (read[0] - given[f"{layer.name}.mean"]) / given[f"{layer.name}.std"]
-            values[layer.name] = away.clamp(-MOST_DEVIATIONS, MOST_DEVIATIONS)
-        else:
-            values[layer.name] = KINDS[layer.kind](layer, shapes[layer.reads[0]])(*read)
-    result: NDArray[np.float64] = values[layer.name].numpy()
-    return result
+
+    def __init__(self, graph: PolicyGraph, tensors: Tensors) -> None:
+        self._graph = graph
+        self._given = {n: torch.from_numpy(np.array(t, np.float64)) for n, t in tensors.items()}
+        self._shapes = output_shapes(graph.layers(), graph.architecture.observation)
+
+    def step(
+        self, observations: Mapping[str, NDArray[Any]], state: State = ()
+    ) -> PolicyOutput[NDArray[Any]]:
+        """The policy's output, float64, for observations `[B, *shape]` by leaf and its state."""
+        graph, given = self._graph, self._given
+        values = {name: torch.from_numpy(x.astype(np.float64)) for name, x in observations.items()}
+        rows, kept = len(next(iter(values.values()))), states(graph.layers())
+        before = state or [np.zeros((rows, each.units)) for each in kept]
+        for each, part in zip(kept, before, strict=True):
+            values[each.name] = torch.from_numpy(np.asarray(part, np.float64))
+        for layer in graph.layers():
+            read = [values[name] for name in layer.reads]
+            if layer.kind == "state":
+                continue
+            if layer.is_product:
+                output = _product(layer, read[0], given)
+                if graph.has_output_scale(layer):
+                    end = f"{layer.name}.output"
+                    output = _steps(output, given, end) * given[f"{end}_scale"]
+            elif layer.kind == "log_std":
+                deviations = given[f"{layer.name}.log_std"].expand(len(read[0]), -1)
+                output = torch.cat([read[0], deviations], -1)
+            elif layer.kind == "normalise":
+                away = (read[0] - given[f"{layer.name}.mean"]) / given[f"{layer.name}.std"]
+                output = away.clamp(-MOST_DEVIATIONS, MOST_DEVIATIONS)
+            else:
+                output = KINDS[layer.kind](layer, self._shapes[layer.reads[0]])(*read)
+            values[layer.name] = output
+        later = tuple(values[each.next].numpy() for each in kept)
+        return PolicyOutput(values[graph.output].numpy(), state=later)
 
 
 def _steps(x: Tensor, given: dict[str, Tensor], end: str) -> Tensor:

@@ -52,6 +52,8 @@ class PolicyGraph:
         precision: of the stored tensors; int8 also computes in int8.
         per_channel: int8 weights have one scale per output channel, not one per tensor.
         reduced_range: int8 weights use 7 bits, for CPUs whose multiply-add saturates.
+        own_state: its memory is not that of the original policy, as a student's: what one remembers
+            means nothing to the other.
         static: a link has made a static graph of it; no further link can change it.
     """
 
@@ -62,6 +64,7 @@ class PolicyGraph:
     per_channel: bool = False
     reduced_range: bool = False
     runtime: Runtime = "torch"
+    own_state: bool = False
     static: bool = False
 
     def layers(self, *, with_value: bool = False) -> tuple[Layer, ...]:
@@ -81,6 +84,10 @@ class PolicyGraph:
     def state(self) -> tuple[int, ...]:
         """Numbers of each part of its state, `[B, n]` each, as `Architecture.state`."""
         return tuple(layer.units for layer in states(self.layers()))
+
+    def keeps_state(self, original: Iterable[int]) -> bool:
+        """Whether its state is that of the original policy, whose parts have these numbers."""
+        return not self.own_state and self.state == tuple(original)
 
     @property
     def has_module(self) -> bool:

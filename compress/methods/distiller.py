@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,8 +16,8 @@ from aclearn.config import Group, Whole, got
 from aclearn.errors import ConfigError, did_you_mean
 from aclearn.policies import Architecture, describe_architecture, halves_pay
 from aclearn.policies.architecture import POLICY
-from aclearn.policies.layers import needed_by
-from aclearn.types import ARCHITECTURES
+from aclearn.policies.layers import needed_by, states
+from aclearn.types import ARCHITECTURES, Memory
 from compress.errors import DeadStudent, DivergedTraining, RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
 from compress.policy import Context, Policy
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import torch
 
     from compress.methods.student import DistillationData, Student
+
+_LOGGER = logging.getLogger(__name__)
 
 #: A new student trains this many times longer in its first call: the first artifact must not be a
 #: random policy.
@@ -91,6 +94,11 @@ class DistillerSettings(Group):
     hidden: Annotated[tuple[Annotated[Whole, Field(ge=1)], ...], Strict(False)] | None = Field(
         default=None, description="hidden widths of a named student"
     )
+    memory: bool = Field(
+        default=True,
+        description="a named student has a memory of the policy's kind and size, if the policy has "
+        "one; false: none",
+    )
     max_grad_norm: float = Field(
         default=1.0, gt=0.0, description="largest Euclidean norm of the gradient"
     )
@@ -104,6 +112,8 @@ class DistillerSettings(Group):
     def _hidden_of_a_preset(self) -> DistillerSettings:
         if self.hidden is not None and not isinstance(self.student, str):
             raise ValueError("hidden: replaces widths of a preset; name a student with it")
+        if not self.memory and not isinstance(self.student, str):
+            raise ValueError("memory: is that of a preset; name a student with it")
         return self
 
 
@@ -120,6 +130,10 @@ class Distiller(ConfiguredLink[DistillerSettings]):
     of layers that read no negative inputs are centred, which keeps units from dying. A student
     that died is replaced.
 
+    A student with a memory learns along sequences, with its own state from each one's beginning.
+    So does the teacher. A student without one may learn from a policy with one: it then imitates
+    what the policy does on average in a state that it cannot tell apart.
+
     Gauges: `loss` and `kl` are means of the last version, `steps` the student's steps so far,
     `deaths` the students before it.
     """
@@ -134,12 +148,14 @@ class Distiller(ConfiguredLink[DistillerSettings]):
 
     @property
     def id(self) -> str:
-        """E.g. "distill", "distill=accerl-net1", "distill=accerl-net1-128"."""
+        """E.g. "distill", "distill=accerl-net1-128", "distill=mlp-memoryless"."""
         if self.settings.student is None:
             return "distill"
         if isinstance(self.settings.student, Architecture):
             return f"distill={self.settings.student.digest()}"
-        return "-".join([f"distill={self.settings.student}", *map(str, self.settings.hidden or ())])
+        marks = [f"distill={self.settings.student}", *map(str, self.settings.hidden or ())]
+        marks += ["memoryless"] * (not self.settings.memory)
+        return "-".join(marks)
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The student's graph."""
@@ -169,6 +185,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
                     std_from_observations=mine.std_from_observations,
                     normalise_observations=mine.normalises_observations,
                     normalise_returns=mine.normalises_returns,
+                    memory=self._memory_of(mine),
                 )
             except ConfigError as error:
                 raise self.refuse(str(error)) from error
@@ -185,7 +202,21 @@ class Distiller(ConfiguredLink[DistillerSettings]):
                     f"the student's layer {layer.name!r} needs statistics of the policy's layer of "
                     f"this name; the policy has {', '.join(sorted(known)) or 'none'}"
                 )
-        return PolicyGraph(student)
+        return PolicyGraph(student, own_state=bool(states(student.layers)))
+
+    def _memory_of(self, policy: Architecture) -> Memory | None:
+        """The memory of a named student of this policy."""
+        if not policy.state or not self.settings.memory:
+            return None
+        cells = [layer for layer in policy.layers if layer.kind in ("gru", "lstm_output")]
+        if not cells:
+            raise self.refuse(
+                "the policy's memory is in a module of yours, and a student cannot have the same; "
+                "set memory: false, or give an Architecture in Python"
+            )
+        units = {state.next: state.units for state in states(policy.layers)}
+        kind = "gru" if cells[0].kind == "gru" else "lstm"
+        return Memory(kind, units[cells[0].name], len(cells))
 
     def compress(self, policy: Policy, context: Context) -> Policy:
         """The student after this version's steps, with its value.
@@ -205,10 +236,16 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         calls = memory.get("calls", 0) + 1
         rng = np.random.default_rng((context.seed, calls))
         data = self._distillation_data(
-            factor * self.settings.observations, graph.architecture, context, memory, rng
+            factor * self.settings.observations, graph, context, memory, rng
         )
         memory["calls"] = calls
         if new:
+            if "deaths" not in memory and policy.graph.state and not graph.state:
+                _LOGGER.warning(
+                    "event=student_without_memory chain_link=%s detail='the policy has a memory, "
+                    "and this student has none'",
+                    self.id,
+                )
             memory.setdefault("deaths", 0)
             memory["student"] = self._make(graph, self._start(graph, policy, context, memory))
             memory |= {"graph": graph.digest(), "steps": 0, "tensors": None}
@@ -271,7 +308,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
     def _distillation_data(
         self,
         most: int,
-        architecture: Architecture,
+        graph: PolicyGraph,
         context: Context,
         memory: dict[str, Any],
         rng: np.random.Generator,
@@ -285,7 +322,9 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         over = data is None or memory["served"] >= self.settings.renew_every
         if data is None or over or count >= 2 * len(data):
             visited = context.sample(self.id, count, rng)
-            data = DistillationData(visited, context.network, self._amp_dtype(architecture))
+            if graph.own_state:  # both begin with zeros, so that the teacher knows no more
+                visited = replace(visited, state=())
+            data = DistillationData(visited, context.network, self._amp_dtype(graph.architecture))
             memory |= {"data": data, "served": 0}
         memory["served"] += 1
         return data

@@ -50,7 +50,9 @@ class LowRankSettings(Group):
         "each layer keeps",
     )
     layers: Annotated[tuple[str, ...], Strict(False), Field(min_length=1)] | None = Field(
-        default=None, description="names of layers, one at least; null: all hidden dense layers"
+        default=None,
+        description="names of layers, one at least; null: all hidden dense layers, "
+        "and both products of each cell of a memory",
     )
     convolutions: bool = Field(
         default=False,
@@ -121,14 +123,14 @@ class LowRank(ConfiguredLink[LowRankSettings]):
         tensors = dict(policy.tensors)
         for name, rank in graph.ranks:
             weight = np.asarray(tensors.pop(f"{name}.weight"), np.float32)
-            bias = tensors.pop(f"{name}.bias")
             matrix = weight.reshape(len(weight), -1)
             basis = self._basis(state, name, matrix, rank, context)
             down = basis.T @ matrix
             tensors[f"{name}.down.weight"] = down.reshape(rank, *weight.shape[1:])
             ones = (1,) * (weight.ndim - 2)
             tensors[f"{name}.up.weight"] = np.ascontiguousarray(basis).reshape(*basis.shape, *ones)
-            tensors[f"{name}.up.bias"] = bias
+            if f"{name}.bias" in tensors:
+                tensors[f"{name}.up.bias"] = tensors.pop(f"{name}.bias")
         return policy.become(graph, tensors)
 
     def _most(self, graph: PolicyGraph) -> dict[str, int]:
@@ -152,7 +154,7 @@ class LowRank(ConfiguredLink[LowRankSettings]):
                     )
         wanted = []
         for name, layer in layers.items():
-            hidden = name.startswith("hidden") and self.settings.layers is None
+            hidden = name.startswith(("hidden", "memory")) and self.settings.layers is None
             named = self.settings.layers is not None and name in self.settings.layers
             if hidden or named or (layer.kind == "convolution" and self.settings.convolutions):
                 wanted.append(name)

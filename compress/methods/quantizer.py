@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from aclearn.config import Group, Whole
-from aclearn.types.observation_spec import Observations
+from aclearn.types import Visited
 from compress.errors import RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph
 from compress.policy import Context, Policy
+from compress.sequences import measured, network_outputs
 from compress.settings import ConfiguredLink
 
 Range = tuple[float, float]
@@ -120,7 +121,7 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
         if new or version >= memory["next"]:
             rng = np.random.default_rng((context.seed, memory.get("calibrations", 0)))
             visited = context.sample(self.id, self.settings.calibration_observations, rng)
-            memory["ranges"] = activation_ranges(policy, visited.observations)
+            memory["ranges"] = activation_ranges(policy, visited)
             memory["calibrations"] = memory.get("calibrations", 0) + 1
             # after 1, 2, 4, 8, … versions, up to the regular interval
             memory["next"] = version + min(version, self.settings.calibrate_every)
@@ -129,10 +130,11 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
         return ranges
 
 
-def activation_ranges(policy: Policy, observations: Observations) -> dict[str, Range]:
+def activation_ranges(policy: Policy, visited: Visited) -> dict[str, Range]:
     """Smallest and largest input of each layer of an fp32 policy, by the layer's name.
 
-    `<name>.output` has the range of a product's output where that has its own scale.
+    A memory's states are those of the sequences. `<name>.output` has the range of a product's
+    output where that has its own scale.
 
     Raises:
         RefusedTensors: they are not finite.
@@ -145,13 +147,13 @@ def activation_ranges(policy: Policy, observations: Observations) -> dict[str, R
     graph = policy.graph
     network = GraphNetwork(graph, with_value=False).load(policy.tensors)
     with torch.inference_mode():
-        outputs = network.outputs(*network.leaf_tensors(observations), every_layer=True)
+        outputs = measured(network_outputs(network, visited, every_layer=True), visited)
     ranges: dict[str, Range] = {}
     for layer in graph.products():
-        measured = {layer.name: outputs[layer.reads[0]]}
+        ends = {layer.name: outputs[layer.reads[0]]}
         if graph.has_output_scale(layer):
-            measured[f"{layer.name}.output"] = outputs[layer.name]
-        for name, numbers in measured.items():
+            ends[f"{layer.name}.output"] = outputs[layer.name]
+        for name, numbers in ends.items():
             least, largest = map(float, torch.aminmax(numbers))
             if not np.isfinite((least, largest)).all():
                 side = "input" if name == layer.name else "output"

@@ -20,6 +20,7 @@ from compress.errors import DivergedTraining
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.policy_graph import PolicyGraph, Tensors
 from compress.runtimes.torch_runtime import channels_last
+from compress.sequences import network_outputs
 
 #: Each leaf's observations `[n, *shape]`, in the order of the network's inputs.
 Leaves = tuple[Tensor, ...]
@@ -105,16 +106,20 @@ class Lessons(NamedTuple):
         parameters: the teacher's `[n, P]`.
         values: the teacher's `[n]`.
         masks: `[n, A]` bool, the allowed actions; None: all.
+        along: their sequences, if they have some.
     """
 
     leaves: Leaves
     parameters: Tensor
     values: Tensor
     masks: Tensor | None = None
+    along: Visited | None = None
 
 
 class DistillationData:
     """Observations and a teacher's outputs, computed once each when first needed.
+
+    Of policies with a memory they are sequences, and the teacher goes through each with its state.
 
     Args:
         visited: must not change while these data are used.
@@ -123,48 +128,60 @@ class DistillationData:
 
     def __init__(self, visited: Visited, teacher: nn.Module, amp_dtype: torch.dtype | None) -> None:
         self._visited, self._teacher, self._amp_dtype = visited, teacher, amp_dtype
-        self._answered = np.zeros(len(visited), bool)
+        self._answered = np.zeros(visited.sequences, bool)
         self._parameters = torch.zeros(0)
         self._values = torch.zeros(len(self))
 
     def __len__(self) -> int:
-        return len(self._answered)
+        return len(self._visited)
 
     def parts(self, size: int, rng: np.random.Generator) -> Iterator[Lessons]:
-        """Endless batches of `size`, at most of all observations; each pass is a permutation."""
-        size = min(size, len(self))
+        """Endless batches of `size` observations, at most of all, in whole sequences.
+
+        Each pass is a permutation.
+        """
+        count = len(self._answered)
+        size = min(max(1, size // self._visited.length), count)
         while True:
-            order = rng.permutation(len(self))
-            for start in range(0, len(self) - size + 1, size):
+            order = rng.permutation(count)
+            for start in range(0, count - size + 1, size):
                 yield self.part(order[start : start + size])
 
     def part(self, indices: NDArray[np.int64]) -> Lessons:
-        """The observations at `indices`, with the teacher's outputs."""
+        """The sequences at `indices`, with the teacher's outputs."""
         new = indices[~self._answered[indices]]
         if len(new):
-            parameters, values = self._ask(self._look(new))
+            parameters, values = self._ask(self._visited.take(new))
             if not len(self._parameters):
                 self._parameters = parameters.new_zeros(len(self), parameters.shape[1])
-            self._parameters[new], self._values[new] = parameters, values
+            rows = self._rows(new)
+            self._parameters[rows], self._values[rows] = parameters, values
             self._answered[new] = True
-        masks = self._visited.masks
+        some, rows = self._visited.take(indices), self._rows(indices)
         return Lessons(
-            self._look(indices),
-            self._parameters[indices],
-            self._values[indices],
-            None if masks is None else torch.from_numpy(masks[indices]),
+            _leaves(some),
+            self._parameters[rows],
+            self._values[rows],
+            None if some.masks is None else torch.from_numpy(some.masks),
+            some if some.length > 1 or some.state else None,
         )
 
-    def _look(self, indices: NDArray[np.int64]) -> Leaves:
-        leaves = self._visited.rows(indices).observations.values()
-        return tuple(channels_last(torch.from_numpy(leaf)) for leaf in leaves)
+    def _rows(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        length = self._visited.length
+        return (indices[:, None] * length + np.arange(length)).ravel()
 
-    def _ask(self, leaves: Leaves) -> tuple[Tensor, Tensor]:
+    def _ask(self, some: Visited) -> tuple[Tensor, Tensor]:
         with (
             torch.no_grad(),
             torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None),
         ):
-            return _outputs(self._teacher, leaves)
+            along = some if some.length > 1 or some.state else None
+            return _outputs(self._teacher, _leaves(some), along)
+
+
+def _leaves(visited: Visited) -> Leaves:
+    leaves = visited.observations.values()
+    return tuple(channels_last(torch.from_numpy(leaf)) for leaf in leaves)
 
 
 class Student:
@@ -221,6 +238,9 @@ class Student:
     def learn(self, lessons: Lessons, *, renewed: bool = False) -> DistillationLoss:
         """One step of Adam on a part of the data (`DistillationData.part`).
 
+        A student with a memory goes through each sequence with its own state; gradients go back to
+        the sequence's beginning.
+
         With `renewed` (the first step, or another teacher than in the last one) the teacher's mean
         value on these observations is added to the student's value bias.
 
@@ -228,16 +248,23 @@ class Student:
             DivergedTraining: loss or gradient is not finite; the weights stay as they were.
         """
         with torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None):
-            parameters, values = _outputs(self.network, lessons.leaves)
+            parameters, values = _outputs(self.network, lessons.leaves, lessons.along)
+        masks, teacher, taught = lessons.masks, lessons.parameters, lessons.values
+        if lessons.along is not None and lessons.along.valid is not None:
+            rows = torch.from_numpy(lessons.along.valid)
+            masks = None if masks is None else masks[rows]
+            parameters, values, teacher, taught = (
+                each[rows] for each in (parameters, values, teacher, taught)
+            )
         offset = torch.zeros(())
         if renewed and self._value_cost and values.requires_grad:
-            offset = (lessons.values - values.detach()).mean()
+            offset = (taught - values.detach()).mean()
         scale = 1.0 / self._value_std
         loss = distillation_loss(
-            student=self._distribution(parameters, lessons.masks),
+            student=self._distribution(parameters, masks),
             values=scale * (values + offset),
-            teacher=self._distribution(lessons.parameters, lessons.masks),
-            teacher_values=scale * lessons.values,
+            teacher=self._distribution(teacher, masks),
+            teacher_values=scale * taught,
             value_cost=self._value_cost,
             entropy_cost=self._entropy_cost,
         )
@@ -281,9 +308,15 @@ class Student:
         return {name: weights[name] for name in self._graph.tensors(with_value=True)}
 
 
-def _outputs(network: nn.Module, leaves: Leaves) -> tuple[Tensor, Tensor]:
-    """Parameters and values, float32; zeros where the network has no value."""
-    parameters, values = network(*leaves)
+def _outputs(network: nn.Module, leaves: Leaves, along: Visited | None) -> tuple[Tensor, Tensor]:
+    """Parameters and values, float32, along sequences; zeros where the network has no value."""
+    if along is None:
+        parameters, values = network(*leaves)
+    else:
+        assert isinstance(network, GraphNetwork)  # it knows its states
+        found = network_outputs(network, along, leaves)
+        parameters = found[network.graph.output]
+        values = found[VALUE].squeeze(1) if VALUE in found else None
     parameters = parameters.float()
     return parameters, parameters.new_zeros(len(parameters)) if values is None else values.float()
 

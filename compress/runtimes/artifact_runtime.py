@@ -6,9 +6,11 @@ import numpy as np
 
 from aclearn.policies import Architecture
 from aclearn.rollout import Executable
+from aclearn.types import Visited
 from compress.artifact import LEAST_SCALE, Artifact, check_artifact
 from compress.errors import RefusedArtifact
 from compress.runtimes.graph_cache import GraphCache
+from compress.sequences import answers
 
 #: Largest difference of a probe's parameters, as a share of the largest parameter: other CPUs
 #: round differently, in int8 by a whole step.
@@ -18,6 +20,8 @@ _TOLERANCES = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2, "int8": 5e-2}
 def check_probe(artifact: Artifact, executable: Executable) -> None:
     """Raise `RefusedArtifact` unless the executable reproduces the probe's parameters.
 
+    To a policy with a memory its observations are a sequence of one environment.
+
     This finds mixed weights, another CPU's arithmetic and a wrong graph.
     """
     expected = artifact.probe_parameters
@@ -26,7 +30,8 @@ def check_probe(artifact: Artifact, executable: Executable) -> None:
             f"artifact {artifact.chain}: its probe is unusable; expected finite parameters for at "
             f"least one observation, got shape {expected.shape}"
         )
-    parameters = executable.step(artifact.probe_observations).parameters
+    probe = Visited.probe(artifact.probe_observations, artifact.graph.state)
+    parameters = answers(executable, artifact.graph, probe)
     tolerance = _TOLERANCES[artifact.graph.precision] * max(LEAST_SCALE, np.abs(expected).max())
     if parameters.shape != expected.shape or not np.allclose(
         parameters, expected, rtol=0.0, atol=tolerance

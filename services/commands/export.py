@@ -18,7 +18,7 @@ from aclearn.types.nested import at
 from compress import Artifact, ChainError, RefusedArtifact
 from compress.artifact import LEAST_SCALE
 from compress.export import export_onnx, run_onnx
-from compress.graphs.int8_reference import integer_parameters
+from compress.graphs.int8_reference import IntegerExecutable
 from compress.graphs.onnx_action import output_name
 from services.commands.offline_compression import (
     Halves,
@@ -92,7 +92,10 @@ def _check_model(
     graph, tensors, observations = artifact.graph, artifact.tensors, visited.observations
     expected: NDArray[Any]
     if graph.precision == "int8":
-        expected, share = integer_parameters(graph, tensors, observations), _INT8_TOLERANCE
+        expected, share = (
+            IntegerExecutable(graph, tensors).step(observations).parameters,
+            _INT8_TOLERANCE,
+        )
     else:
         expected, share = torch_parameters(graph, tensors, observations), _TOLERANCE
     outputs = run_onnx(model, observations, visited.masks)

@@ -92,7 +92,7 @@ def visit_run(saved: SavedPolicy) -> Halves:
     """Observations that the policy visits, for links and for comparisons."""
     visited = visit(saved, saved.executable(), count=2 * _OBSERVATIONS, seed=SEED)
     # environments take turns, and their number is even
-    return Halves(visited.rows(slice(0, None, 2)), visited.rows(slice(1, None, 2)))
+    return Halves(visited.take(slice(0, None, 2)), visited.take(slice(1, None, 2)))
 
 
 def sample_spaces(spec: EnvSpec) -> Halves:

@@ -83,20 +83,21 @@ class Ladder:
         """Keep the newest visited observations.
 
         The same share of each batch is held out for comparisons, so that both parts are equally
-        recent.
+        recent. Sequences stay whole.
         """
         for_links, to_compare = self._for_links, self._to_compare
-        count = len(visited)
+        count = visited.sequences
         numbers = self._observed + np.arange(count)
         held_out = numbers * to_compare % (for_links + to_compare) >= for_links
         self._observed += count
         known = self.rungs[0].context
-        kept = _newest(known.visited, visited.rows(~held_out), for_links)
-        compared = _newest(known.held_out, visited.rows(held_out), to_compare)
+        kept = _newest(known.visited, visited.take(~held_out), for_links)
+        compared = _newest(known.held_out, visited.take(held_out), to_compare)
         for rung in self.rungs:
             rung.context.visited, rung.context.held_out = kept, compared
 
 
 def _newest(known: Visited, more: Visited, most: int) -> Visited:
     all_ = Visited.joined([known, more])
-    return all_.rows(slice(max(0, len(all_) - most), None))
+    kept = max(1, most // all_.length) if most else 0
+    return all_.take(slice(max(0, all_.sequences - kept), None))

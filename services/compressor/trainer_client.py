@@ -71,7 +71,9 @@ class TrainerClient:
 
     def _take(self, message: Message) -> str | None:
         if isinstance(message, RecentObservations):
-            self._visited = Visited(message.observations, message.masks)
+            self._visited = Visited(
+                message.observations, message.masks, message.length, message.valid, message.state
+            )
             return _OBSERVATIONS
         if isinstance(message, Weights):
             self._weights = message

@@ -148,7 +148,7 @@ def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> V
                 kept.append(copy.deepcopy(seen))
     finally:
         env.close()
-    return Visited.joined(kept).rows(slice(count))
+    return Visited.joined(kept).take(slice(count))
 
 
 def watch(

@@ -66,7 +66,12 @@ class WeightsServer:
         if isinstance(request, ObservationsRequest):
             visited = self._recent.sample(min(request.count, _MOST_OBSERVATIONS))
             return RecentObservationsReply(
-                dict(visited.observations), visited.masks, request.policy
+                dict(visited.observations),
+                visited.masks,
+                visited.length,
+                visited.valid,
+                visited.state,
+                request.policy,
             )
         if isinstance(request, WeightsRequest):
             newer = self._published.newer_than(PolicyVersion(request.generation, request.version))

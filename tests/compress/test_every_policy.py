@@ -13,7 +13,7 @@ from aclearn.types import ActionSpec, LeafSpec, ObservationSpec, PolicyVersion, 
 from aclearn.types.action_spec import ActionPart
 from compress import ArtifactRuntime, Context, OnnxRuntime, Policy, PolicyGraph, parse_chain
 from compress.export import export_onnx, run_onnx
-from compress.graphs.int8_reference import integer_parameters
+from compress.graphs.int8_reference import IntegerExecutable
 from compress.policy import random_observations
 from compress.runtimes.torch_runtime import TorchRuntime
 from tests.support.architectures import parts_of
@@ -137,7 +137,7 @@ def test_every_version_acts_like_its_graph_and_measures_its_distance(name, chain
             within = {"int8": 0.15, "bf16": 0.03, "fp16": 5e-3, "fp32": 1e-4}[graph.precision]
             np.testing.assert_allclose(found, original, rtol=0, atol=within * size)
         if graph.precision == "int8":
-            exact = integer_parameters(graph, artifact.tensors, observations)
+            exact = IntegerExecutable(graph, artifact.tensors).step(observations).parameters
             np.testing.assert_allclose(found, exact, rtol=0, atol=0.02 * np.abs(exact).max())
         if graph.runtime == "onnx":
             exported = run_onnx(export_onnx(artifact), observations)["parameters"]

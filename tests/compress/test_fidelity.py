@@ -94,7 +94,7 @@ def test_a_chain_compares_only_the_actions_that_were_allowed(small) -> None:
     held_out = seen(observations, masks)
     for rows, differs in ((slice(12), False), (slice(4, None), True)):
         chain.meter.forget()
-        context = Context(seen(observations), held_out=held_out.rows(rows))
+        context = Context(seen(observations), held_out=held_out.take(rows))
         for _ in range(3):
             fidelity = chain.compress(small.policy(small.flat), context).fidelity
         assert fidelity.observations == 12

@@ -30,4 +30,4 @@ def integer_parameters(graph, tensors, observations):
             x = quantised(x, f"{name}.output") * float(tensors[f"{name}.output_scale"])
         return x
 
-    return walk(graph.layers(), observations, product, tensors)[graph.layers()[-1].name]
+    return walk(graph.layers(), observations, product, tensors)[graph.output]

@@ -7,10 +7,17 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 
 def walk(layers, observations, product, tensors):
-    """Each layer's output by name; `product(layer, x)` computes those with weights."""
+    """Each layer's output by name; `product(layer, x)` computes those with weights.
+
+    States are zero.
+    """
     leaves = observations if isinstance(observations, dict) else {"observation": observations}
     values = {name: leaf.astype(np.float64) for name, leaf in leaves.items()}
+    rows = len(next(iter(values.values())))
     for layer in layers:
+        if layer.kind == "state":
+            values[layer.name] = np.zeros((rows, layer.units))
+            continue
         x, *others = (values[name] for name in layer.reads)
         if layer.is_product:
             x = product(layer, x)
@@ -56,7 +63,22 @@ def outputs(graph, tensors, observations, silent=None):
 
     values = walk(graph.layers(with_value=True), observations, product, tensors)
     value = values["value"][:, 0] if "value" in values else None
-    return values[graph.layers()[-1].name], value, values
+    return values[graph.output], value, values
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _lstm_cell(layer, gates, cell):
+    i, f, g, _ = np.split(gates, 4, axis=1)
+    return _sigmoid(f) * cell + _sigmoid(i) * np.tanh(g)
+
+
+def _gru(layer, of_input, of_state, state):
+    (r, z, n), (r_h, z_h, n_h) = np.split(of_input, 3, axis=1), np.split(of_state, 3, axis=1)
+    z = _sigmoid(z + z_h)
+    return (1 - z) * np.tanh(n + _sigmoid(r + r_h) * n_h) + z * state
 
 
 def windows(layer, x, outside):
@@ -76,5 +98,8 @@ _BY_KIND = {
     "silu": lambda layer, x: x / (1 + np.exp(-x)),
     "add": lambda layer, x, y: x + y,
     "dueling": lambda layer, a, v: v + a - a.mean(axis=1, keepdims=True),
+    "lstm_cell": _lstm_cell,
+    "lstm_output": lambda layer, gates, c: _sigmoid(np.split(gates, 4, axis=1)[3]) * np.tanh(c),
+    "gru": _gru,
     "concat": lambda layer, *parts: np.concatenate(parts, axis=1),
 }

@@ -92,7 +92,11 @@ def samples_of_messages() -> dict[str, Any]:
         wire.JudgementReply(),
         wire.ObservationsRequest(64),
         wire.RecentObservations(
-            {"screen": np.zeros((1, 2, 2), np.uint8)}, np.array([[True, False]])
+            {"screen": np.zeros((2, 2, 2), np.uint8)},
+            np.array([[True, False], [True, True]]),
+            2,
+            np.array([True, False]),
+            (np.ones((1, 3), np.float32),),
         ),
         wire.ArtifactRequest(0, -1, "int8>onnx", uncompressed=True),
         wire.ArtifactReply(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -76,3 +78,23 @@ def test_without_valid_steps_or_without_a_count_there_is_nothing(count) -> None:
     frames = np.zeros((T + 1, B, 3), np.float32)
     recent.add(quiet_unroll(frames, valid=np.zeros((T, B), np.bool_)))
     assert not recent.sample(count)
+
+
+def test_of_unrolls_with_a_state_whole_ones_are_drawn_with_the_state_before() -> None:
+    recent = RecentObservations(STACKS, seed=1)
+    for start in (0, 40):
+        valid = np.ones((T, B), np.bool_)
+        valid[1, 0] = False
+        if start == 40:
+            valid[:, 1] = False  # nothing of it was played
+        state = (np.float32([[start, 1], [start, 2]]), np.float32([[start + 3], [start + 4]]))
+        recent.add(replace(images(start), valid=valid, state=state))
+    drawn = recent.sample(100)
+    assert (drawn.length, drawn.sequences) == (T, 3)
+    newest = drawn.observations[OBSERVATION][:, 1, 0, 0].reshape(3, T)
+    assert newest.tolist() == [[0, 10, 20], [1, 11, 21], [40, 50, 60]]
+    assert drawn.observations[OBSERVATION][:, 0, 0, 0][::T].tolist() == [100, 101, 140]
+    gap = [True, False, True]
+    assert drawn.valid.reshape(3, T).tolist() == [gap, [True] * T, gap]
+    assert [part.tolist() for part in drawn.state] == [[[0, 1], [0, 2], [40, 1]], [[3], [4], [43]]]
+    assert [recent.sample(n).sequences for n in (0, 1, T, 2 * T + 1)] == [0, 1, 1, 2]

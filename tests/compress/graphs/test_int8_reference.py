@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from aclearn.policies import Convolution
-from aclearn.types import OBSERVATION
 from compress import Context, LowRank, check_tensors
-from compress.graphs.int8_reference import integer_parameters as torch_integers
+from compress.graphs.int8_reference import IntegerExecutable
 from compress.methods.quantizer import Quantizer, has_vnni
 from tests.support.acting import parameters_of
 from tests.support.architectures import altered
@@ -38,7 +37,7 @@ def test_onnx_runtime_and_torch_compute_what_loops_over_integers_say(
     check_tensors(result.graph, result.tensors)
     observations = small.observations(architecture, 40, seed=2)
     expected = integer_parameters(result.graph, result.tensors, observations)
-    in_torch = torch_integers(result.graph, result.tensors, {OBSERVATION: observations})
+    in_torch = parameters_of(IntegerExecutable(result.graph, result.tensors), observations)
     np.testing.assert_allclose(in_torch, expected, rtol=1e-12, atol=1e-12)
     if not (reduced_range or has_vnni()):
         pytest.skip("this processor's int8 products saturate at 16 bits")

@@ -133,6 +133,7 @@ EVERYTHING = {
     "per_channel": True,
     "reduced_range": True,
     "runtime": "onnx",
+    "own_state": True,
     "static": True,
 }
 

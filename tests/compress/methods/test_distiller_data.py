@@ -29,7 +29,7 @@ def test_data_are_by_the_original_and_serve_until_they_are_renewed(small) -> Non
         distiller.compress(pruned(context.original, small, 1), context)
         by = 1 + (version - 1) // 3 * 3  # 1, 1, 1, 4, 4, 4, 7
         visited = small.observations(small.images, 8, seed=by)
-        (x,), logits, values, _ = context.memory(distiller.state_key)["data"].part(np.arange(8))
+        (x,), logits, values, *_ = context.memory(distiller.state_key)["data"].part(np.arange(8))
         np.testing.assert_array_equal(x, visited)
         expected = reference(small.images, small.tensors(small.images, by), visited)
         np.testing.assert_allclose(logits, expected[0], rtol=0, atol=1e-5)
@@ -78,7 +78,7 @@ def test_a_teacher_is_asked_once_of_each_observation_and_when_it_is_needed(small
     for indices, new in (([5, 2], 2), ([2, 5], 0), ([7, 2, 0], 2), ([0], 0), (range(8), 4)):
         asked.clear()
         indices = np.array(indices)
-        (x,), said, valued, _ = data.part(indices)
+        (x,), said, valued, *_ = data.part(indices)
         assert sum(asked) == new
         np.testing.assert_array_equal(x, observations[indices])
         np.testing.assert_allclose(said, logits[indices], rtol=0, atol=1e-5)
@@ -107,7 +107,7 @@ def test_every_observation_is_seen_once_before_any_is_seen_again() -> None:
     def parts(count, size, passes):
         data = DistillationData(seen(np.arange(count, dtype=np.float32)[:, None]), Counting(), None)
         found = itertools.islice(data.parts(size, np.random.default_rng(0)), passes)
-        for (x,), logits, values, _ in found:
+        for (x,), logits, values, *_ in found:
             # outputs belong to their observations
             np.testing.assert_array_equal(logits[:, 0], x[:, 0])
             np.testing.assert_array_equal(values, -x[:, 0])

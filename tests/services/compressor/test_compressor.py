@@ -62,6 +62,18 @@ def test_the_newest_observations_are_kept_for_links_or_for_comparisons(tools) ->
     assert context.held_out.observations["observation"][:, 0].tolist() == [7, 11]
 
 
+def test_sequences_are_kept_whole_for_links_or_for_comparisons(tools) -> None:
+    compressor = make(tools, ["onnx"], observations=10, fidelity_observations=5)
+    numbered = np.repeat(np.arange(24, dtype=np.float32)[:, None], 3, axis=1)
+    for part in (numbered[:12], numbered[12:]):
+        compressor.observe(replace(seen(part), length=4))
+    context = compressor.ladder.rung.context
+    # of six sequences each third is held out; ten observations are two whole ones
+    assert context.visited.observations["observation"][::4, 0].tolist() == [12, 16]
+    assert context.held_out.observations["observation"][::4, 0].tolist() == [20]
+    assert context.visited.length == context.held_out.length == 4
+
+
 def test_where_nothing_is_compared_all_observations_are_for_links(tools) -> None:
     compressor = make(tools, ["onnx"], observations=6, fidelity_observations=0)
     for _ in range(2):

@@ -20,7 +20,11 @@ from services.role.request_client import PeerLink
 from tests.support.compressors import make_moody, some_tensors
 
 _OBSERVED = RecentObservations(
-    {"observation": np.ones((2, 3), np.float32)}, np.array([[True, False], [True, True]])
+    {"observation": np.ones((2, 3), np.float32)},
+    np.array([[True, False], [True, True]]),
+    2,
+    np.array([True, False]),
+    (np.ones((1, 4), np.float32),),
 )
 
 
@@ -55,7 +59,13 @@ def test_the_line_to_the_trainer_asks_for_weights_and_now_and_then_for_observati
     tools.wait_until(lambda: (poll(), bool(got[-1][1]))[1], "observations have come")
     visited = got[-1][1]
     assert visited.observations["observation"].shape == (2, 3)
-    np.testing.assert_array_equal(visited.masks, _OBSERVED.masks)
+    assert (visited.length, visited.sequences) == (2, 1)
+    for found, sent in (
+        (visited.masks, _OBSERVED.masks),
+        (visited.valid, _OBSERVED.valid),
+        (visited.state, _OBSERVED.state),
+    ):
+        np.testing.assert_array_equal(found, sent)
     assert tools.nothing_comes(server, poll)
     wanted = True
     clock.now += 1.0
