@@ -64,8 +64,8 @@ def artifact_source(
     def load(reply: ArtifactReply) -> PolicySnapshot:
         artifact = artifact_of(reply)
         executable = runtime.load(artifact)
-        kept = artifact.graph.state
-        own = None if kept == tuple(state) else tuple((size,) for size in kept)
+        graph = artifact.graph
+        own = None if graph.keeps_state(state) else tuple((size,) for size in graph.state)
         return PolicySnapshot(
             executable, artifact.at, artifact.chain, artifact.min_action_prob, own
         )
