@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from correctors.action_value_links import QImportanceSampling, QLambda, Retrace, TreeBackup
 from correctors.action_values import importance_sampling, q_lambda, retrace, tree_backup
+from correctors.adaptive import Adaptive
 from correctors.chain import Correction, CorrectionInput, Corrector, CorrectorChain
 from correctors.corrector_check import check_corrector
 from correctors.epsilon import EpsilonCorrection
@@ -16,9 +17,16 @@ from correctors.importance import ImportanceSampling, importance_weights
 from correctors.kl_filter import KLFilter
 from correctors.n_step import NStep
 from correctors.no_correction import NoCorrection
+from correctors.parts import Part, all_log_ratios, log_ratios
+from correctors.ratio_mask import RatioMask
+from correctors.scale_by_ess import ScaleByESS
+from correctors.second_moment import SecondMoment
+from correctors.tv_mask import TVMask
+from correctors.unroll_mask import UnrollMask
 from correctors.vtrace import VTrace, VTraceReturns, vtrace
 
 __all__ = [
+    "Adaptive",
     "Correction",
     "CorrectionInput",
     "Corrector",
@@ -28,15 +36,23 @@ __all__ = [
     "KLFilter",
     "NStep",
     "NoCorrection",
+    "Part",
     "QImportanceSampling",
     "QLambda",
+    "RatioMask",
     "Retrace",
+    "ScaleByESS",
+    "SecondMoment",
+    "TVMask",
     "TreeBackup",
+    "UnrollMask",
     "VTrace",
     "VTraceReturns",
+    "all_log_ratios",
     "check_corrector",
     "importance_sampling",
     "importance_weights",
+    "log_ratios",
     "q_lambda",
     "retrace",
     "tree_backup",

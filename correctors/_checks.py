@@ -65,6 +65,12 @@ def check_positive(name: str, value: float) -> None:
         raise ValueError(f"{name}: expected a positive number, got {value}")
 
 
+def check_range(low: float, high: float | None) -> None:
+    """Raise `ValueError` unless 0 ≤ low < high; a `high` of None is no bound."""
+    if not 0.0 <= low < (math.inf if high is None else high):
+        raise ValueError(f"low, high: expected 0 <= low < high, got {low} and {high}")
+
+
 def check_fraction(name: str, value: float) -> None:
     """Raise `ValueError` unless `value` lies in [0, 1]."""
     if math.isnan(value) or not 0.0 <= value <= 1.0:

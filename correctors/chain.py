@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -30,6 +30,14 @@ class CorrectionInput:
         log_pi: log π(a|x) of the actions taken, float32.
         kl: KL(π‖μ) at each observation, float32, in nats.
         behaviour_parameters: [T, B, P] float32 of μ's distribution.
+        behaviour_probs: μ(a|x) of the actions taken, float32; None too where actions are numbers,
+            which have densities.
+        log_gaps: log π_v(a|x) − log μ(a|x) of the actions taken, float32 and finite, where π_v is
+            the uncompressed policy of the version that acted; 0 where it is not known.
+        valid: the steps that count, bool; the others are resets, or of failed episodes.
+        all_log_rhos: [N] float32, `log_rhos` of all steps of the update, of which these columns may
+            be a part; NaN of steps that do not count.
+        all_log_gaps: [N] float32, `log_gaps` of the same steps.
         actions: taken, int64.
         q_next: [T, B, A] float32, Q(x', ·) of the observation that step t really reached; not read
             where `discounts` is 0.
@@ -48,6 +56,11 @@ class CorrectionInput:
     log_pi: Tensor | None = None
     kl: Tensor | None = None
     behaviour_parameters: Tensor | None = None
+    behaviour_probs: Tensor | None = None
+    log_gaps: Tensor | None = None
+    valid: Tensor | None = None
+    all_log_rhos: Tensor | None = None
+    all_log_gaps: Tensor | None = None
     actions: Tensor | None = None
     q_next: Tensor | None = None
     next_target_probs: Tensor | None = None
@@ -63,7 +76,8 @@ class CorrectionInput:
             return {name: given.pop(name) for name in names if name in given}
 
         parameters = taken("behaviour_parameters")
-        bools, actions = taken("done"), taken("actions")
+        bools, actions = taken("done", "valid"), taken("actions")
+        taken("all_log_rhos", "all_log_gaps")  # of a length of their own
         vectors = taken("q_next", "next_target_probs")
         check_time_major(floats=given, bools=bools, actions=actions, vectors=vectors)
         if parameters:  # of another length than the other vectors
@@ -93,6 +107,7 @@ class Correction:
         weights: of the policy gradient, a product of those of all correctors; 1 without any.
         kept: bool [T, B], the steps to learn; None: all.
         advantage_scale: factor by which the trainer normalises advantages.
+        step_exponent: the trainer's step is multiplied by the effective sample share to this power.
         metrics: [T, B] by name; the trainer reports the means over the valid steps.
     """
 
@@ -101,6 +116,7 @@ class Correction:
     weights: Tensor
     kept: Tensor | None = None
     advantage_scale: float | Tensor = 1.0
+    step_exponent: float = 0.0
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
@@ -117,13 +133,13 @@ class Correction:
         return self._taken(lambda tensor: tensor.flatten()[steps].unsqueeze(0))
 
     def _taken(self, take: Callable[[Tensor], Tensor]) -> Correction:
-        return Correction(
-            take(self.targets),
-            take(self.advantages),
-            take(self.weights),
-            None if self.kept is None else take(self.kept),
-            self.advantage_scale,
-            {name: take(values) for name, values in self.metrics.items()},
+        return replace(
+            self,
+            targets=take(self.targets),
+            advantages=take(self.advantages),
+            weights=take(self.weights),
+            kept=None if self.kept is None else take(self.kept),
+            metrics={name: take(values) for name, values in self.metrics.items()},
         )
 
 

@@ -37,7 +37,8 @@ def check_corrector(corrector: Corrector) -> None:
     _check_reset(corrector, batch)
     for extreme in (1e4, -1e4, -torch.inf):
         changes: dict[str, Any] = {}
-        for field, value in (("log_rhos", extreme), ("log_pi", min(extreme, 0.0))):
+        given = {"log_rhos": extreme, "all_log_rhos": extreme, "log_pi": min(extreme, 0.0)}
+        for field, value in given.items():
             if field in corrector.needs:
                 changes[field] = batch.required(field).clone()
                 changes[field][2] = value
@@ -61,11 +62,13 @@ def _corrected(corrector: Corrector, batch: CorrectionInput) -> Correction:
 
 def _check_result(corrector: Corrector, batch: CorrectionInput) -> None:
     name = type(corrector).__name__
-    before = {key: tensor.detach().clone() for key, tensor in _tensors(batch)}
+    # NaN, which some fields have, is not equal to itself
+    before = {key: tensor.detach().nan_to_num().clone() for key, tensor in _tensors(batch)}
     first, again = _corrected(corrector, batch), _corrected(corrector, batch)
     for key, tensor in _tensors(batch):
         _require(
-            torch.equal(tensor, before[key]), f"{name}: correct changed {key} of its input in place"
+            torch.equal(tensor.nan_to_num(), before[key]),
+            f"{name}: correct changed {key} of its input in place",
         )
     shape = tuple(batch.rewards.shape)
     for key, metric in first.metrics.items():
@@ -80,9 +83,8 @@ def _check_result(corrector: Corrector, batch: CorrectionInput) -> None:
             f"{name}: {part} carries gradient; use torch.no_grad()",
         )
     _require_same(first, again, f"{name}: two calls with one input gave different {{}}")
-    scaled = Correction(
-        targets=torch.ones_like(batch.rewards),
-        advantages=torch.ones_like(batch.rewards),
+    scaled = replace(
+        CorrectorChain().correct(batch),
         weights=torch.full_like(batch.rewards, 0.5),
         metrics={"of_another": torch.ones_like(batch.rewards)},
     )
@@ -106,7 +108,9 @@ def _check_result(corrector: Corrector, batch: CorrectionInput) -> None:
 
 def _check_columns(corrector: Corrector, batch: CorrectionInput) -> None:
     columns = slice(1, 3)
-    changes: dict[str, Any] = {key: tensor[:, columns] for key, tensor in _tensors(batch)}
+    changes: dict[str, Any] = {
+        key: tensor[:, columns] for key, tensor in _tensors(batch) if tensor.ndim > 1
+    }
     _require_same(
         _corrected(corrector, replace(batch, **changes)),
         _corrected(corrector, batch).columns(columns),
@@ -140,8 +144,11 @@ def _check_reset(corrector: Corrector, batch: CorrectionInput) -> None:
     changes: dict[str, Any] = {
         key: tensor.masked_fill(after if tensor.ndim == 2 else after.unsqueeze(2), torch.nan)
         for key, tensor in _tensors(batch)
-        if tensor.is_floating_point()
+        if tensor.is_floating_point() and tensor.ndim > 1
     }
+    if batch.valid is not None:  # a reset does not count
+        changes["valid"] = batch.valid & ~after
+        batch = replace(batch, valid=changes["valid"])
     kept = ~after
     spoilt = dict(_parts(_corrected(corrector, replace(batch, **changes))))
     for part, tensor in _parts(_corrected(corrector, batch)):
@@ -195,8 +202,15 @@ def _random_batch(shape: tuple[int, int], needs: frozenset[str]) -> CorrectionIn
         "log_pi": -normal().abs(),
         "kl": normal().abs(),
         "behaviour_parameters": normal(_ACTIONS).detach(),
+        "behaviour_probs": torch.rand(shape, generator=generator),
+        "log_gaps": normal(),
+        "valid": torch.rand(shape, generator=generator) < 0.9,
         "actions": torch.randint(_ACTIONS, shape, generator=generator),
         "q_next": normal(_ACTIONS),
         "next_target_probs": normal(_ACTIONS).softmax(2),
     }
+    for name in ("log_rhos", "log_gaps"):  # of two more environments too
+        more = torch.randn(2 * shape[0], generator=generator)
+        counted = made[name].masked_fill(~made["valid"], torch.nan)
+        made[f"all_{name}"] = torch.cat([counted.flatten(), more])
     return CorrectionInput(**{name: made[name] for name in made if name in needs | _ALWAYS})

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from correctors._checks import check_bar, check_time_major
 from correctors.chain import Correction, CorrectionInput
+from correctors.parts import Part, check_part, log_ratios, needs_of
 
 #: Largest log ratio that is exponentiated: e^20 = 4.9e8 is far beyond any useful weight, and a
 #: product of four of them still fits into float32 (largest 3.4e38).
@@ -54,17 +54,23 @@ def importance_weights(log_rhos: Tensor, *, rho_bar: float | None = 1.0) -> Tens
 class ImportanceSampling:
     """The corrector of the policy gradient: multiplies the weights by min(`rho_bar`, π/μ).
 
-    `rho_bar` is the upper bound of a weight; None for no clipping.
+    `rho_bar` is the upper bound of a weight; None for no clipping. `part` names the ratio: the
+    whole one, or one of its two parts.
     """
 
     rho_bar: float | None = 1.0
-
-    needs: ClassVar[frozenset[str]] = frozenset({"log_rhos"})
+    part: Part = "ratio"
 
     def __post_init__(self) -> None:
         check_bar("rho_bar", self.rho_bar)
+        check_part(self.part)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The fields that it reads."""
+        return needs_of(self.part)
 
     def correct(self, batch: CorrectionInput, correction: Correction) -> Correction:
         """`correction` with other weights."""
-        weights = importance_weights(batch.required("log_rhos"), rho_bar=self.rho_bar)
+        weights = importance_weights(log_ratios(batch, self.part), rho_bar=self.rho_bar)
         return replace(correction, weights=correction.weights * weights)

@@ -34,6 +34,16 @@ def _lambda() -> Any:
     )
 
 
+class PartConfig(Group):
+    """A corrector of a ratio, or of one of its two parts."""
+
+    part: Literal["ratio", "gap", "drift"] = Field(
+        default="ratio",
+        description="ratio: π/μ, the whole; gap: the uncompressed policy that the actors' was made "
+        "of over μ; drift: π over that policy",
+    )
+
+
 class VTraceConfig(Group):
     """V-trace: value targets and advantages."""
 
@@ -56,7 +66,7 @@ class VTraceConfig(Group):
     )
 
 
-class ImportanceSamplingConfig(Group):
+class ImportanceSamplingConfig(PartConfig):
     """Importance sampling: weights of the policy gradient."""
 
     rho_bar: Bar = Field(
@@ -103,6 +113,65 @@ class KLFilterConfig(Group):
                 f"actors.behaviour_parameters: {name}, which correctors lists, "
                 "compares π with the parameters that actions were sampled from; set this to true"
             )
+
+
+class RatioMaskConfig(PartConfig):
+    """IcePop: steps whose ratio is out of range have no part in the policy gradient."""
+
+    low: float = Field(default=0.5, ge=0.0, lt=1.0, description="least ratio of a step")
+    high: Bar = Field(
+        default=2.0,
+        gt=1.0,
+        description="largest ratio of a step; null: no bound",
+    )
+
+
+class TVMaskConfig(Group):
+    """DPPO: steps whose probability has moved too far, and would move further."""
+
+    bound: float = Field(
+        default=0.2,
+        gt=0.0,
+        le=1.0,
+        description="largest |π(a) − μ(a)| of a step that would widen it; not with Box actions, "
+        "which have no probabilities",
+    )
+
+
+class UnrollMaskConfig(PartConfig):
+    """Unrolls whose ratios' geometric mean is out of range are dropped."""
+
+    low: float = Field(
+        default=0.99, ge=0.0, lt=1.0, description="least geometric mean of an unroll's ratios"
+    )
+    high: Bar = Field(
+        default=1.01,
+        gt=1.0,
+        description="largest geometric mean of an unroll's ratios; null: no bound",
+    )
+
+
+class SecondMomentConfig(PartConfig):
+    """M2PO: the largest ratios are masked until the second moment is small."""
+
+    bound: float = Field(
+        default=0.04,
+        gt=0.0,
+        le=400.0,
+        description="largest mean of (log ρ)² over the steps of an update that stay",
+    )
+
+
+class ScaleByESSConfig(Group):
+    """VCPO: the effective sample share scales the learning rate."""
+
+    exponent: float = Field(
+        default=0.5, gt=0.0, le=10.0, description="power of the share; 0.5: its square root"
+    )
+
+
+class AdaptiveConfig(ImportanceSamplingConfig):
+    """Importance weights as strong as the measured mismatch asks for (after AIS)."""
 
 
 class NStepConfig(Group):
@@ -162,6 +231,12 @@ CORRECTORS = {
     "importance_sampling": OurCorrector("correctors:ImportanceSampling", ImportanceSamplingConfig),
     "epsilon_correction": OurCorrector("correctors:EpsilonCorrection", EpsilonCorrectionConfig),
     "kl_filter": OurCorrector("correctors:KLFilter", KLFilterConfig),
+    "ratio_mask": OurCorrector("correctors:RatioMask", RatioMaskConfig),
+    "tv_mask": OurCorrector("correctors:TVMask", TVMaskConfig),
+    "unroll_mask": OurCorrector("correctors:UnrollMask", UnrollMaskConfig),
+    "second_moment": OurCorrector("correctors:SecondMoment", SecondMomentConfig),
+    "scale_by_ess": OurCorrector("correctors:ScaleByESS", ScaleByESSConfig),
+    "adaptive": OurCorrector("correctors:Adaptive", AdaptiveConfig),
     "no_correction": OurCorrector("correctors:NoCorrection", LambdaConfig),
     "n_step": OurCorrector("correctors:NStep", NStepConfig),
     "retrace": OurCorrector("correctors:Retrace", ActionValueConfig),

@@ -130,6 +130,11 @@ class GradientWorker:
             self._wait()  # the next `refresh` overwrites the weights
         return frozen
 
+    def measure(self, batch: Batch) -> Batch:
+        """`batch` as `Objective.measured` gives it: by a forward pass more, if it needs any."""
+        with self.on_stream(), part("forward"):
+            return self._objective.measured(batch, list(self._cut(batch)), self.networks)
+
     def differentiate(self, batch: Batch, steps: Tensor | int) -> Sums:
         """Leave the gradient of the batch's summed losses, divided by `steps`, in the networks.
 

@@ -125,7 +125,12 @@ def clipped(gradients: list[Tensor], limit: float) -> Tensor:
 
 
 def step(
-    optimiser: torch.optim.Optimizer, config: OptimiserConfig, *, applied: Tensor, learned: Tensor
+    optimiser: torch.optim.Optimizer,
+    config: OptimiserConfig,
+    *,
+    applied: Tensor,
+    learned: Tensor,
+    scale: Tensor | None = None,
 ) -> Tensor:
     """A step of the optimiser, which leaves everything as it was where `applied` is False.
 
@@ -133,12 +138,15 @@ def step(
         optimiser: of `make_optimiser`; its parameters have gradients.
         applied: `[]` bool.
         learned: `[]` int64, agent steps learned before.
+        scale: `[]` float64, factor of the learning rate; None: 1.
 
     Returns:
         The learning rate of the first group, `[]` float64.
     """
     if readable(applied.device):
         share = max(0.0, config.share_left(int(learned)))
+        if scale is not None:
+            share *= float(scale)
         if applied:
             for group in optimiser.param_groups:
                 group["lr"] = group["first_lr"] * share
@@ -146,6 +154,8 @@ def step(
         return torch.tensor(optimiser.param_groups[0]["first_lr"] * share, dtype=torch.float64)
     wide = learned.double()
     left = (torch.zeros_like(wide) + config.share_left(wide)).clamp(min=0.0)
+    if scale is not None:
+        left = left * scale
     rates: list[Tensor] = [group["first_lr"] * left for group in optimiser.param_groups]
     capturing = applied.is_cuda and torch.cuda.is_current_stream_capturing()
     for group, rate in zip(optimiser.param_groups, rates, strict=True):

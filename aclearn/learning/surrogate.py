@@ -14,12 +14,12 @@ from aclearn.algorithms import Algorithm, Loss, LossSums, Outputs, TargetCopies
 from aclearn.config import LossConfig
 from aclearn.distributions import TorchDistribution
 from aclearn.errors import ConfigError
-from aclearn.learning.batch import Batch, FrozenCorrection
+from aclearn.learning.batch import Batch, FrozenCorrection, Ratios
 from aclearn.learning.critic import Estimates, estimates_of, learned_values
 from aclearn.learning.moments import RESOLUTION, Moments, at_least
 from aclearn.learning.networks import Networks
 from aclearn.learning.ranks import ALONE, Group, joined_moments
-from aclearn.learning.update_report import PART, Sums
+from aclearn.learning.update_report import PART, STEP_EXPONENT, Sums
 from aclearn.policies.policy_module import zeroed_state
 from aclearn.types import PolicyOutput
 from correctors import Correction, CorrectionInput, CorrectorChain, importance_weights
@@ -97,6 +97,14 @@ class Objective:
         """
         return batch
 
+    def measured(self, batch: Batch, chunks: Sequence[Batch], networks: Networks) -> Batch:
+        """`batch` with its `ratios`, where a corrector looks at all steps of an update together.
+
+        Args:
+            chunks: as for `frozen`.
+        """
+        return batch
+
     def ends_batch(self, sums: Sums, steps: Tensor) -> Tensor | None:
         """`[]` bool, whether the rest of a batch is left out after an update; None: never."""
         if type(self.algorithm).ends_batch is Algorithm.ends_batch:
@@ -144,6 +152,8 @@ class Surrogate(Objective):
         for name, values in (("target", targets_t), ("error", errors), ("ratio", ratios)):
             sums[f"{PART}{name}s"] = values.sum()
             sums[f"{PART}{name}_squares"] = values.square().sum()
+        if correction.step_exponent:
+            sums[STEP_EXPONENT] = correction.step_exponent * batch.steps
         sums[ADVANTAGE_SQUARES] = advantages.square().sum()
         return {"all": made._replace(metrics=sums)}
 
@@ -167,6 +177,21 @@ class Surrogate(Objective):
             correction = standardised(correction, batch.valid, group)
         frozen = FrozenCorrection(correction, log_probs, torch.cat(values, dim=1))
         return replace(batch, frozen=frozen)
+
+    @override
+    @torch.no_grad()
+    def measured(self, batch: Batch, chunks: Sequence[Batch], networks: Networks) -> Batch:
+        if batch.frozen is not None or not self._measures:
+            return batch
+        parts = []
+        for chunk in chunks:
+            policy = networks.distribution(_unroll(chunk, networks).parameters, chunk.step_masks)
+            parts.append(_log_probs(chunk, policy, networks))
+        return replace(batch, ratios=_ratios(batch, torch.cat(parts, dim=1)))
+
+    @property
+    def _measures(self) -> bool:
+        return not self.chain.needs.isdisjoint({"all_log_rhos", "all_log_gaps"})
 
     def _forward(self, batch: Batch, networks: Networks) -> tuple[Outputs, Correction]:
         output = _unroll(batch, networks)
@@ -221,6 +246,10 @@ class Surrogate(Objective):
         kl = None
         if "kl" in self.chain.needs and batch.behaviour_parameters is not None:
             kl = policy.kl(networks.distribution(batch.behaviour_parameters, batch.step_masks))
+        ratios = batch.ratios
+        if ratios is None and self._measures:  # the batch is whole
+            ratios = _ratios(batch, log_probs)
+        actions_are_numbers = batch.actions.is_floating_point()
         correction = self.chain.correct(
             CorrectionInput(
                 **vars(estimates),
@@ -232,6 +261,11 @@ class Surrogate(Objective):
                 log_pi=log_probs,
                 kl=kl,
                 behaviour_parameters=batch.behaviour_parameters,
+                behaviour_probs=None if actions_are_numbers else batch.behaviour_log_prob.exp(),
+                log_gaps=_log_gaps(batch),
+                valid=batch.valid,
+                all_log_rhos=None if ratios is None else ratios.log_rhos,
+                all_log_gaps=None if ratios is None else ratios.log_gaps,
             )
         )
         return replace(correction, advantage_scale=networks.advantage_scale)
@@ -251,6 +285,21 @@ def _log_probs(batch: Batch, policy: TorchDistribution, networks: Networks) -> T
     if networks.values_actions:
         return batch.behaviour_log_prob
     return policy.log_prob(batch.actions)
+
+
+def _log_gaps(batch: Batch) -> Tensor:
+    """The logarithm of the implementation gap, `[T, B]`, finite; 0 where it is not known."""
+    if batch.acting_log_prob is None:
+        return torch.zeros_like(batch.behaviour_log_prob)
+    gaps = (batch.acting_log_prob - batch.behaviour_log_prob).clamp(-MAX_LOG_RHO, MAX_LOG_RHO)
+    return gaps.nan_to_num(0.0)
+
+
+def _ratios(batch: Batch, log_probs: Tensor) -> Ratios:
+    def counted(values: Tensor) -> Tensor:
+        return values.masked_fill(~batch.valid, torch.nan).flatten()
+
+    return Ratios(counted(log_probs - batch.behaviour_log_prob), counted(_log_gaps(batch)))
 
 
 @torch.no_grad()

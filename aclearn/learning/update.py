@@ -29,7 +29,7 @@ from aclearn.learning.parallel_worker import ParallelWorker
 from aclearn.learning.ranks import ALONE, Group, add_up, average, joined_moments, least
 from aclearn.learning.stop_check import BatchStopped
 from aclearn.learning.surrogate import ADVANTAGE_SQUARES, Objective
-from aclearn.learning.update_report import Sums, UpdateReport
+from aclearn.learning.update_report import Sums, UpdateReport, step_scale
 from aclearn.policies import Architecture
 from aclearn.policies.cuda_stream import CudaStream
 from aclearn.policies.network import PolicyNetwork, tensors_of
@@ -287,6 +287,7 @@ class Learner:
         With other ranks gradients and sums are those of all their batches; `steps` must be too.
         """
         self._refresh(worker)
+        batch = worker.measure(batch)
         sums = worker.differentiate(batch, batch.steps if steps is None else steps)
         with part("exchange") if self._group.size > 1 else nullcontext():
             gradients = (each for each in worker.gradients() if each is not None)
@@ -332,7 +333,13 @@ class Learner:
                     gradient.record_stream(torch.cuda.current_stream(self.device))
             norm = clip_gradients(state.optimiser)
             applied = is_finite(norm) & (steps > 0)
-            rate = step(state.optimiser, config, applied=applied, learned=state.learned_steps)
+            rate = step(
+                state.optimiser,
+                config,
+                applied=applied,
+                learned=state.learned_steps,
+                scale=step_scale(sums, steps),
+            )
             if state.target is not None:
                 state.target.follow(applied)
             squares = norm

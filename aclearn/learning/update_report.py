@@ -12,6 +12,8 @@ from torch import Tensor
 
 #: Prefix of sums that are parts of a figure and no figures themselves.
 PART = "part/"
+#: Sum over the steps of the power of the effective sample share that scales the step.
+STEP_EXPONENT = f"{PART}step_exponent"
 _NONE = torch.zeros(0)
 
 
@@ -41,6 +43,22 @@ class Sums(NamedTuple):
         return cls(parts[0].names, values, torch.cat(errors, dim=1) if errors else None)
 
 
+def step_scale(sums: Sums, steps: Tensor) -> Tensor | None:
+    """`[]` float64, the factor of an update's step that correctors ask for; None: 1.
+
+    Args:
+        steps: `[]`, number of steps that the sums are over.
+    """
+    if STEP_EXPONENT not in sums.names:
+        return None
+    means = sums.values / steps.clamp(min=1)
+    ratio, square, exponent = (
+        means[sums.names.index(name)]
+        for name in (f"{PART}ratios", f"{PART}ratio_squares", STEP_EXPONENT)
+    )
+    return (ratio.square() / square.clamp(min=1e-30)) ** exponent
+
+
 @dataclass(frozen=True)
 class UpdateReport:
     """The figures of one update.
@@ -54,7 +72,8 @@ class UpdateReport:
             `behaviour_kl` or `behaviour_kl_estimate`, mean KL(μ ‖ π); `rho_mean`, mean of ρ, not
             clipped; `explained_variance`, 1 − Var(target − value) / Var(target);
             `effective_sample_share`, (Σρ)² / (n Σρ²), 0 to 1; `gradient_norm`, Euclidean,
-            of the mean loss's gradient before clipping; and `learning_rate`.
+            of the mean loss's gradient before clipping; `learning_rate`; and `step_scale`, the
+            factor in it that a corrector asked for.
         errors: `[T, B]`, the newest size of each step's error in the batch, of an algorithm that
             gives them, once all minibatches have had an update.
     """
@@ -93,6 +112,8 @@ def _from_parts(means: Mapping[str, float]) -> dict[str, float]:
         ratio, square = means[f"{PART}ratios"], means[f"{PART}ratio_squares"]
         # Kish's (Σρ)² / Σρ², as a share of the steps; the sums add up over chunks
         made = {"rho_mean": ratio, "effective_sample_share": ratio**2 / max(square, 1e-30)}
+        if STEP_EXPONENT in means:
+            made["step_scale"] = made["effective_sample_share"] ** means[STEP_EXPONENT]
     if f"{PART}targets" in means:
         target, squares, error, error_squares = (
             means[f"{PART}{name}"]

@@ -202,6 +202,12 @@ def check_policy(config: Config, spec: EnvSpec) -> Architecture:
     """
     architecture = architecture_of(config, spec)
     check_sizes(config, spec, architecture.acting())
+    for place, corrector in enumerate(config.correctors):
+        if corrector.name == "tv_mask" and spec.action.numbers:
+            raise ConfigError(
+                f"correctors[{place}] tv_mask: it compares probabilities of actions, and those of "
+                f"{config.env.id} are numbers, which have densities; take ratio_mask"
+            )
     _check_replay(config, spec)
     return architecture
 

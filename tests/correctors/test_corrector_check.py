@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from correctors import (
+    Adaptive,
     Correction,
     EpsilonCorrection,
     ImportanceSampling,
@@ -17,8 +18,13 @@ from correctors import (
     NStep,
     QImportanceSampling,
     QLambda,
+    RatioMask,
     Retrace,
+    ScaleByESS,
+    SecondMoment,
     TreeBackup,
+    TVMask,
+    UnrollMask,
     VTrace,
     check_corrector,
 )
@@ -40,6 +46,14 @@ from tests.support.toys.toy_corrector import ConstantTargets
         TreeBackup(),
         QLambda(0.9),
         QImportanceSampling(0.9),
+        RatioMask(),
+        RatioMask(0.0, None, "drift"),
+        TVMask(),
+        UnrollMask(0.5, 2.0),
+        SecondMoment(0.5),
+        SecondMoment(part="gap"),
+        ScaleByESS(),
+        Adaptive(None),
         ConstantTargets(3.0),
     ],
     ids=lambda corrector: type(corrector).__name__,

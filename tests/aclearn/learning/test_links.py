@@ -86,3 +86,45 @@ def test_a_ratio_that_overflows_leaves_finite_weights(make, scale) -> None:
     assert all(parameter.isfinite().all() for parameter in learner.network.parameters())
     clipped = make.update(learner_with(make, "vtrace", "importance_sampling"), far)
     assert clipped.applied
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("link", [{"second_moment": {"bound": 0.2}}, "adaptive"])
+def test_a_corrector_of_the_whole_update_does_not_see_how_it_is_cut(
+    make, monkeypatch, link, frozen
+) -> None:
+    batch = make.batch(make.flat, 7, 5, seed=3)
+    whole, metrics = gradient_with(make, batch, "vtrace", link, frozen=frozen)
+    monkeypatch.setattr(gradient_module, "CHUNK_SAMPLES", 10)
+
+    cut, metrics_of_cut = gradient_with(make, batch, "vtrace", link, frozen=frozen)
+
+    torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6)
+    name = "adaptive_strength" if link == "adaptive" else "second_moment_masked_share"
+    assert metrics_of_cut[name] == pytest.approx(metrics[name], rel=1e-5)
+    assert 0.0 < metrics[name] < 1.0
+    without, _ = gradient_with(make, batch, "vtrace", frozen=frozen)
+    assert (without - whole).abs().max() > 1e-3
+
+
+def test_the_step_shrinks_with_the_effective_sample_share(make) -> None:
+    batch = make.batch(make.flat, 7, 5, seed=3)
+    learner = learner_with(make, "vtrace", {"scale_by_ess": {"exponent": 0.7}})
+    ratios = (make.taken(learner, batch) - batch.behaviour_log_prob).double().exp()[batch.valid]
+    share = float(ratios.sum() ** 2 / (len(ratios) * ratios.square().sum()))
+    assert 0.1 < share < 0.9
+    before = {name: weight.clone() for name, weight in learner.network.named_parameters()}
+    plain = learner_with(make, "vtrace")
+
+    report = make.update(learner, batch)
+
+    full = make.update(plain, batch)
+    assert report.metrics["effective_sample_share"] == pytest.approx(share, rel=1e-4)
+    assert report.metrics["step_scale"] == pytest.approx(share**0.7, rel=1e-4)
+    rate = full.metrics["learning_rate"]
+    assert report.metrics["learning_rate"] == pytest.approx(rate * share**0.7, rel=1e-4)
+    assert "step_scale" not in full.metrics
+    unscaled = dict(plain.network.named_parameters())
+    for name, weight in learner.network.named_parameters():
+        moved, wanted = weight - before[name], unscaled[name] - before[name]
+        torch.testing.assert_close(moved, wanted * share**0.7, rtol=1e-3, atol=1e-7)

@@ -16,7 +16,8 @@ from aclearn.config import Config, config_of_keys, load_config
 from aclearn.errors import AclearnError, ConfigError, EnvironmentFailure
 from aclearn.launch import StopFlag
 from aclearn.policies.devices import choose_amp
-from aclearn.types import EnvSpec
+from aclearn.types import ActionSpec, EnvSpec
+from aclearn.types.action_spec import ActionPart
 from aclearn.wire import create_keys
 from compress.methods.quantizer import Quantizer
 from services.launcher.role_commands import monitor_addresses
@@ -285,3 +286,11 @@ def test_a_replay_memory_must_hold_a_batch_of_all_agents() -> None:
     with pytest.raises(ConfigError, match=r"replay\.size: 384 new steps of 3 .* set it to 384"):
         check_policy(config_of_keys(keys), spec)
     check_policy(config_of_keys({**keys, "replay.size": 384}), spec)
+
+
+def test_a_mask_of_probabilities_needs_actions_that_have_some() -> None:
+    torque = ActionSpec.of((ActionPart((), (1,), "float32", low=(-2.0,), high=(2.0,)),))
+    spec = replace(plain_spec((3,), "float32", 2), action=torque)
+    keys = {"env.id": "Pendulum-v1", "correctors": ["vtrace", "tv_mask"]}
+    with pytest.raises(ConfigError, match=r"^correctors\[1\] tv_mask: .*; take ratio_mask$"):
+        check_policy(config_of_keys(keys), spec)
