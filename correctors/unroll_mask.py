@@ -17,7 +17,7 @@ from correctors.parts import Part, check_part, log_ratios, needs_of
 class UnrollMask:
     """Drops an environment's steps of a batch whose ratios' geometric mean is out of range.
 
-    verl's "geometric" rejection (its page on rollout correction, sections 3.3.3 and 3.4): with ρ_geo
+    verl's "geometric" rejection (its page on rollout correction, 3.3.3 and 3.4): with ρ_geo
     = exp(mean over t of log ρ_t), a sequence with ρ_geo outside [`low`, `high`] is rejected;
     SkyRL's range is [0.99, 1.01]. An unroll, T steps of an environment, takes the place of the
     sequence; steps that do not count are left out of the mean. What is dropped has no part in the
