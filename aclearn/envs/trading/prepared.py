@@ -124,7 +124,7 @@ def _until(market: Market, end: int) -> Market:
 def _complete(market: Market, what: str, numbers: Numbers, bars: tuple[int, int]) -> Numbers:
     """The numbers of a period, which must all be there."""
     begin, end = bars
-    wrong: NDArray[np.bool_] = (~np.isfinite(numbers)).any(axis=1)
+    wrong: NDArray[np.bool_] = np.any(~np.isfinite(numbers), axis=1)
     if not wrong[begin:end].any():
         return numbers[begin:end]
     first = int(np.argmin(wrong)) if not wrong.all() else len(wrong)
