@@ -52,6 +52,12 @@ class EvaluatorConfig(Group):
         le=1.0,
         description="largest mean share of one core that the evaluator uses",
     )
+    stop_after: Whole | None = Field(
+        default=None,
+        ge=1,
+        description="evaluations without a better mean than the best so far that end the run; "
+        "null: it does not end by them",
+    )
 
     @property
     def enabled(self) -> bool:

@@ -16,11 +16,12 @@ from aclearn.control.directives import (
     obey,
 )
 from aclearn.control.plugin import Directive, Indicators, MemberIndicators, MonitorPlugin
-from aclearn.control.stop_condition import StopCondition
+from aclearn.control.stop_condition import EARLY_STOP, StopCondition
 from aclearn.control.strategies import Decision, Moment, Strategy
 
 __all__ = [
     "DIRECTIVES",
+    "EARLY_STOP",
     "Decision",
     "Directive",
     "Indicators",

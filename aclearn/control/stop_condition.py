@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from aclearn.config import RunConfig
+from aclearn.config import Config, Judge, RunConfig
 from aclearn.metrics import EPISODES_FOR_TARGET
+
+#: Why a run ends after `evaluator.stop_after`.
+EARLY_STOP: Final = "early_stop"
+#: Judge → the figure of a metrics line that is its mean return.
+_MEANS: Final[Mapping[Judge, str]] = {
+    "training": "return_mean_100",
+    "evaluator": "evaluator_return_mean",
+}
 
 
 class StopCondition:
@@ -14,26 +22,41 @@ class StopCondition:
 
     Args:
         run: the bounds; None means unbounded.
+        judge: whose mean return is compared with the target.
+        stop_after: `evaluator.stop_after`.
         reached_target_at_s: when an earlier part of this run met the target.
     """
 
-    def __init__(self, run: RunConfig, *, reached_target_at_s: float | None = None) -> None:
-        self._run = run
+    def __init__(
+        self,
+        run: RunConfig,
+        *,
+        judge: Judge = "training",
+        stop_after: int | None = None,
+        reached_target_at_s: float | None = None,
+    ) -> None:
+        self._run, self._judge, self._stop_after = run, judge, stop_after
         self.reached_target_at_s = reached_target_at_s
 
     @classmethod
-    def resumed(cls, run: RunConfig, last: Mapping[str, Any]) -> StopCondition:
+    def resumed(cls, config: Config, last: Mapping[str, Any]) -> StopCondition:
         """The condition of a run that continues after its last metrics line, {} for a new one.
 
         A target that an earlier part reached counts while the target stays the same.
         """
+        run = config.run
         same = last.get("target_return", run.target_return) == run.target_return
-        reached = last.get("reached_target_at_s") if same else None
-        return cls(run, reached_target_at_s=reached)
+        return cls(
+            run,
+            judge=config.judge,
+            stop_after=config.evaluator.stop_after,
+            reached_target_at_s=last.get("reached_target_at_s") if same else None,
+        )
 
-    def fields(self) -> dict[str, float | None]:
-        """The fields of a metrics line: the target, and the time when it was met."""
+    def fields(self, line: Mapping[str, Any]) -> dict[str, float | None]:
+        """The fields of a metrics line: the judged return, the target, and when it was met."""
         return {
+            "judged_return": line.get(_MEANS[self._judge]),
             "target_return": self._run.target_return,
             "reached_target_at_s": self.reached_target_at_s,
         }
@@ -43,20 +66,24 @@ class StopCondition:
         return next(iter(self.reached(line)), None)
 
     def reached(self, line: Mapping[str, Any]) -> dict[str, float]:
-        """All reasons to end the run by this metrics line: "target_reached" and names of bounds.
+        """All reasons to end the run by this metrics line.
 
-        The values are the seconds at which the target was met, or the bounded counts. A mean of
-        fewer than 100 episodes meets no target.
+        They are "target_reached", "early_stop" and names of bounds. The values are the seconds at
+        which the target was met, the evaluations since the best, or the bounded counts. A mean of
+        fewer than 100 episodes of training meets no target.
         """
         run = self._run
-        mean = line["return_mean_100"]
+        mean = line.get(_MEANS[self._judge])
         if run.target_return is not None and self.reached_target_at_s is None:
-            enough = line["episodes_in_mean"] >= EPISODES_FOR_TARGET
-            if mean is not None and enough and mean >= run.target_return:
+            few = self._judge == "training" and line["episodes_in_mean"] < EPISODES_FOR_TARGET
+            if mean is not None and not few and mean >= run.target_return:
                 self.reached_target_at_s = float(line["time_s"])
         reasons: dict[str, float] = {}
         if self.reached_target_at_s is not None and run.stop_at_target:
             reasons["target_reached"] = self.reached_target_at_s
+        since_best = line.get("evaluator_since_best")
+        if self._stop_after is not None and since_best and since_best >= self._stop_after:
+            reasons[EARLY_STOP] = since_best
         bounds: list[tuple[str, str, float | None]] = [
             # the trainer's account, since a false claim of an actor must not end the run
             ("max_env_steps", "accounted_env_steps", run.max_env_steps),

@@ -106,6 +106,7 @@ FIXED_FIGURES: Final = (
     ),
     "frames_per_s",
     RESIDENT_ENVS,
+    "judged_return",
     "target_return",
     "reached_target_at_s",
     *SLOPE_FIGURES,

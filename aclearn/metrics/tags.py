@@ -14,6 +14,7 @@ _TAGS: Final = {
     },
     "return_mean_100": "return/mean_100",
     "best_return": "return/best",
+    "judged_return": "return/judged",
     "target_return": "return/target",
     "reached_target_at_s": "return/reached_target_at_s",
     **{name: f"return/{name.removeprefix('return_')}" for name in (*SLOPE_FIGURES, *GAP_FIGURES)},

@@ -62,7 +62,7 @@ class ProgressEstimate:
     def observe(self, line: Mapping[str, Any]) -> Progress:
         """Progress as of this metrics line."""
         time_s = float(line.get("time_s") or 0.0)
-        value = line.get("return_mean_100")
+        value = line.get("judged_return")
         if value is not None:
             self._returns.append((time_s, float(value)))
             self._lowest = min(float(value), self._lowest if self._lowest is not None else value)

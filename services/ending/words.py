@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from aclearn.config import Config
-from aclearn.control import StopCondition
+from aclearn.control import EARLY_STOP, StopCondition
 from aclearn.errors import AclearnError, RunFolderError
 from aclearn.metrics import EPISODES_FOR_TARGET, dropped_words
+from aclearn.metrics.formatting import judged
 from aclearn.runs import RunFolder, is_metrics_line
 from services.start.folder import check_same_run, checkpoint_at
 
@@ -23,8 +24,15 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
     """The result of a run, from its `summary.json`."""
     mean, reached = summary["return_mean_100"], summary["reached_target_at_s"]
     words = f"run {config.run.name} (seed {config.run.seed}) ended: {summary['reason']}"
+    if summary["reason"] == EARLY_STOP:
+        words += (
+            f" ({summary['evaluator_since_best']} evaluations without a better mean than "
+            f"{summary['evaluator_best_return']:.2f})"
+        )
     if mean is not None:
         words += f", return {mean:.2f} (mean of {summary['episodes_in_mean']})"
+    if (evaluated := judged(summary)) is not None:
+        words += f", evaluated {evaluated} at {summary['evaluator_env_steps']:.0f} steps"
     words += f", {summary['env_steps']} agent steps in {summary['wall_s']:.0f} s"
     if reasons := dropped_words(summary):
         words += f", not learned: {reasons}"
@@ -55,7 +63,7 @@ def next_commands(config: Config, summary: Mapping[str, Any]) -> str:
     if _learned_nothing_in_time(summary) and (bound := config.run.max_wall_s) is not None:
         return f"next: {resume} run.max_wall_s={_further(bound, summary['time_s'])}"
     play, plot = f"aclearn evaluate {run}{best}", f"aclearn plot {run}"
-    if StopCondition.resumed(config.run, summary).reached(summary):
+    if StopCondition.resumed(config, summary).reached(summary):
         last = f"aclearn export {run} --to {shlex.quote(f'{path.name}.onnx')}{best}"
     else:
         last = resume
@@ -79,7 +87,7 @@ def why_over(config: Config) -> str | None:
     if summary is None:
         return None
     _check(summary, folder.summary_path)
-    goal = StopCondition.resumed(config.run, summary)
+    goal = StopCondition.resumed(config, summary)
     seen, keys, bounds = [], [], []
     reached = goal.reached(summary)
     for reason, value in reached.items():
@@ -88,6 +96,9 @@ def why_over(config: Config) -> str | None:
                 f"its target of {_digits(config.run.target_return or 0.0)} at {value:.0f} s"
             )
             keys.append("run.stop_at_target=false or a higher run.target_return")
+        elif reason == EARLY_STOP:
+            seen.append(f"{value:.0f} evaluations without a better one (evaluator.stop_after)")
+            keys.append(f"evaluator.stop_after=null or a higher one, e.g. {2 * int(value)}")
         else:
             bound = getattr(config.run, reason)
             seen.append(f"run.{reason}={_digits(bound)}")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aclearn.envs import VectorEnv, make_vector_env
-from aclearn.errors import ConfigError
+from aclearn.envs import make_vector_env
 from aclearn.rollout import Executable, PolicySnapshot
-from aclearn.types import EnvSpec
 from services.evaluator.chooser import Chooser
 from services.evaluator.core import Evaluator
 from services.evaluator.play import Played, envs_for, episodes_of
@@ -17,6 +15,7 @@ from services.policy.factory import architecture_of, make_runtime
 from services.role.context import RoleContext
 from services.role.loop import MonitoredRole, Role
 from services.role.request_client import PeerLink
+from services.start.probe import check_evaluator_spaces
 
 
 def make_evaluator(context: RoleContext) -> Role:
@@ -40,7 +39,7 @@ def make_evaluator(context: RoleContext) -> Role:
         max_faults=config.actors.max_env_faults,
     )
     try:
-        check_spaces(env, spec)
+        check_evaluator_spaces(env.spec, spec)
         monitor = context.join(lambda: evaluator.heartbeat())
     except BaseException:
         env.close()
@@ -79,13 +78,3 @@ def make_evaluator(context: RoleContext) -> Role:
         env.close()
 
     return MonitoredRole(monitor, evaluator.meter, evaluator.step, end)
-
-
-def check_spaces(env: VectorEnv, run: EnvSpec) -> None:
-    """Raise `ConfigError` unless the evaluator's environment has the spaces of the run's."""
-    found, expected = ((s.observation, s.action, s.masked) for s in (env.spec, run))
-    if found != expected:
-        raise ConfigError(
-            f"evaluator.env: it has {found[0]} → {found[1]}, and the run's policy takes "
-            f"{expected[0]} → {expected[1]}; override keys that leave the spaces as they are"
-        )

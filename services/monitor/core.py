@@ -103,7 +103,7 @@ class MonitorState:
         offers_best: bool = True,
     ) -> None:
         self._judge, self._offers_best = judge, offers_best
-        self._wall_clock = wall_clock
+        self._wall_clock, self._own_figures = wall_clock, figures
         self._digests = dict(digests or {})
         self._registry, self._metrics, self._goal = registry, metrics, goal
         self._plugins, self._numbers_from = plugins, numbers_from
@@ -124,12 +124,7 @@ class MonitorState:
             metrics,
             plugins,
             indicators or IndicatorSet(),
-            lambda time_s: {
-                **goal.fields(),
-                **self._channel.gauges(),
-                **figures(),
-                **(judge.fields(time_s) if judge else {}),
-            },
+            self._figures,
             expected or {},
             frames_per_step=frames_per_step,
         )
@@ -188,7 +183,7 @@ class MonitorState:
         self.line = self._lines.make(now, self._wall(now), running=self.phase is Phase.RUNNING)
         self._best_due = True
         reason = self._goal.observe(self.line)
-        self.line |= self._goal.fields()
+        self.line |= self._goal.fields(self.line)
         if reason is not None:
             self.stop(reason, now)
         return self.line
@@ -208,6 +203,12 @@ class MonitorState:
         """The status for the supervisor."""
         fixed = {"phase": self.phase.value, "reason": self.reason, "line": self.line}
         return fixed | self.report.fields(self._registry.members)
+
+    def _figures(self, line: Mapping[str, Any]) -> dict[str, Any]:
+        """The monitor's own figures of a line that has those of the roles."""
+        judge = self._judge.fields(line["time_s"]) if self._judge else {}
+        goal = self._goal.fields({**line, **judge})
+        return {**goal, **self._channel.gauges(), **self._own_figures(), **judge}
 
     def _wall(self, now: float) -> float:
         return now if self._wall_clock is None else self._wall_clock()

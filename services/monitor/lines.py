@@ -83,7 +83,7 @@ class Lines:
     """Joins the metrics of roles, monitor, plug-ins and indicators.
 
     Args:
-        figures: the monitor's own, at this time of the run's clock.
+        figures: the monitor's own, for a line of the roles'.
         frames_per_step: emulator frames of an agent step; None where there is no emulator.
     """
 
@@ -92,7 +92,7 @@ class Lines:
         metrics: MetricsAggregator,
         plugins: Plugins,
         indicators: IndicatorSet,
-        figures: Callable[[float], Mapping[str, Any]],
+        figures: Callable[[Mapping[str, Any]], Mapping[str, Any]],
         expected: Mapping[str, int],
         *,
         frames_per_step: int | None = None,
@@ -124,7 +124,7 @@ class Lines:
         self._line = line = self._metrics.line(wall)
         frames = self._frames_per_step
         line["frames_per_s"] = None if frames is None else frames * line["pps"]
-        line |= self._figures(line["time_s"])
+        line |= self._figures(line)
         self._plugins.add_gauges(line)
         if running:
             self._wait_share = line["wait_share"]

@@ -74,7 +74,7 @@ class MonitorRole:
             _LOGGER.info(
                 "event=run_continued folder=%s time_s=%s", folder.path, last_line.get("time_s")
             )
-        self._goal = StopCondition.resumed(config.run, last_line)
+        self._goal = StopCondition.resumed(config, last_line)
         self._registry = _open_registry(context)
         self.state = MonitorState(
             self._registry,

@@ -35,7 +35,7 @@ from services.role.automatic import amp_is_open, settled
 from services.role.context import RoleContext, cluster_keys
 from services.role.torch_checks import check_learning, check_predictor_device, learning_may_fail
 from services.roles import ROLES, roles_of
-from services.start.probe import probe_environment
+from services.start.probe import probe_environment, probe_evaluator
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -88,6 +88,7 @@ def check_run(
     spec = probe_environment(config, stop=stop, call=call)
     if spec is None:
         return None
+    probe_evaluator(config, spec, stop=stop, call=call)
     network = unknown_network(config, spec)
     questions = Questions(network, learning_may_fail(config), amp_is_open(config, spec))
     said = ask_torch(config, questions, stop=stop, call=call)

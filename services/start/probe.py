@@ -21,7 +21,7 @@ from aclearn.envs import VectorEnv, make_vector_env, read_spec
 from aclearn.envs.env_check import EnvReport, check_env
 from aclearn.envs.lookup import maker
 from aclearn.envs.sync_vector_env import SyncVectorEnv
-from aclearn.errors import EnvironmentFailure, words_of
+from aclearn.errors import ConfigError, EnvironmentFailure, words_of
 from aclearn.extensions import search_modules_in, users_line
 from aclearn.hidden_packages import hidden_by_ours
 from aclearn.launch import StopFlag
@@ -65,6 +65,44 @@ def probe_environment(
     if spec.warning:
         _LOGGER.warning(spec.warning)
     return spec
+
+
+def probe_evaluator(
+    config: Config,
+    spec: EnvSpec,
+    *,
+    stop: StopFlag | None = None,
+    call: isolated.Call = isolated.call,
+) -> None:
+    """Check the evaluator's environment, where it has keys of its own.
+
+    Args:
+        spec: of the run's environments.
+
+    Raises:
+        ConfigError: it has other spaces.
+        EnvironmentFailure: as of `probe_environment`.
+    """
+    if not config.evaluator.env:
+        return
+    try:
+        found = probe_environment(
+            config.model_copy(update={"env": config.evaluator_env}), stop=stop, call=call
+        )
+    except EnvironmentFailure as error:
+        raise EnvironmentFailure(f"evaluator.env: {error}") from error
+    if found is not None:
+        check_evaluator_spaces(found, spec)
+
+
+def check_evaluator_spaces(found: EnvSpec, run: EnvSpec) -> None:
+    """Raise `ConfigError` unless an evaluator's environment has the spaces of the run's."""
+    if (found.observation, found.action, found.masked) != (run.observation, run.action, run.masked):
+        raise ConfigError(
+            f"evaluator.env: it has {found.observation} → {found.action}, and the run's policy "
+            f"takes {run.observation} → {run.action}; override only keys that leave the spaces as "
+            "they are"
+        )
 
 
 def check_environment(config: Config) -> tuple[EnvSpec, EnvReport]:

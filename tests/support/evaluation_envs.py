@@ -29,3 +29,16 @@ class FailingCartPole(CartPoleEnv):
         if self._how == "raises":
             raise OSError("no licence for a second window")
         time.sleep(1000.0)
+
+
+class Short(CartPoleEnv):
+    """Every episode has five steps."""
+
+    def reset(self, **options: Any) -> Any:
+        self._left = 5
+        return super().reset(**options)
+
+    def step(self, action: Any) -> Any:
+        shown, _, _, _, info = super().step(action)
+        self._left -= 1
+        return shown, 1.0, self._left == 0, False, info

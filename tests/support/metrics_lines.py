@@ -25,6 +25,7 @@ FIXED_NAMES = {
     "pps",
     "tps",
     "return_mean_100",
+    "judged_return",
     "episodes",
     "lag_mean",
     "lag_max",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aclearn.config import RunConfig
+from aclearn.config import RunConfig, config_of_keys
 from aclearn.control import StopCondition
 from aclearn.metrics import EPISODES_FOR_TARGET
 
@@ -93,5 +93,31 @@ def test_the_target_comes_before_a_bound_that_is_reached_in_the_same_line() -> N
 def test_a_run_that_goes_on_has_reached_what_it_has_unless_the_target_is_another(
     last: dict, reached: float | None
 ) -> None:
-    goal = StopCondition.resumed(RunConfig(target_return=18.0), last)
-    assert goal.fields() == {"target_return": 18.0, "reached_target_at_s": reached}
+    config = config_of_keys({"env.id": "a", "run.target_return": 18.0})
+    goal = StopCondition.resumed(config, last)
+    expected = {"judged_return": 3.0, "target_return": 18.0, "reached_target_at_s": reached}
+    assert goal.fields({"return_mean_100": 3.0}) == expected
+
+
+def test_the_target_is_met_by_the_mean_of_the_one_who_judges() -> None:
+    keys = {"env.id": "a", "run.target_return": 18.0, "evaluator.every_s": 60}
+    line = _line(0, evaluator_return_mean=18.5, time_s=50.0)
+    goal = StopCondition.resumed(config_of_keys(keys), {})
+    assert goal.observe(_line(return_mean_100=20.0)) is None  # training does not judge
+    assert goal.observe(_line(0, evaluator_return_mean=17.0)) is None
+    assert goal.fields(line)["judged_return"] == 18.5
+    assert goal.observe(line) == "target_reached"
+    training = StopCondition.resumed(config_of_keys(keys | {"run.judge": "training"}), {})
+    assert training.observe(line) is None
+
+
+@pytest.mark.parametrize("judge", ["training", "evaluator"])
+def test_evaluations_without_a_better_one_end_the_run_whoever_judges(judge: str) -> None:
+    keys = {"env.id": "a", "run.judge": judge, "evaluator.every_s": 60, "evaluator.stop_after": 3}
+    goal = StopCondition.resumed(config_of_keys(keys), {})
+    for since_best in (None, 0, 2):
+        assert goal.observe(_line(evaluator_since_best=since_best)) is None
+    assert goal.observe(_line(evaluator_since_best=3)) == "early_stop"
+    del keys["evaluator.stop_after"]
+    endless = StopCondition.resumed(config_of_keys(keys), {})
+    assert endless.observe(_line(evaluator_since_best=10**6)) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aclearn.config import Config, EnvConfig, RunConfig
+from aclearn.config import Config, EnvConfig, RunConfig, config_of_keys, with_overrides
 from aclearn.errors import RunFolderError
 from aclearn.runs import RunFolder
 from services.ending.words import closing_words, next_commands, why_over
@@ -84,6 +84,32 @@ def test_all_that_a_run_has_reached_is_named_with_keys_that_suffice(
 def test_a_summary_that_is_no_run_s_is_refused_by_its_name(tmp_path, summary, what) -> None:
     with pytest.raises(RunFolderError, match=rf"r/summary\.json is no summary .*{what}"):
         _why_over(tmp_path, summary)
+
+
+def test_an_early_stop_has_its_own_words_and_the_key_that_lets_the_run_go_on(tmp_path) -> None:
+    summary = _SUMMARY | {
+        "reason": "early_stop",
+        "wall_s": 9.0,
+        "evaluator_return_mean": 20.0,
+        "evaluator_return_standard_error": 0.5,
+        "evaluator_env_steps": 45_000.0,
+        "evaluator_since_best": 3,
+        "evaluator_best_return": 21.5,
+    }
+    keys = {"env.id": "CartPole-v1", "evaluator.every_s": 60, "evaluator.stop_after": 3}
+    config = config_of_keys({**keys, "run.name": "r", "run.dir": str(tmp_path)})
+    assert closing_words(config, summary).startswith(
+        "run r (seed 1) ended: early_stop (3 evaluations without a better mean than 21.50), "
+        "evaluated 20.00 ± 0.5 at 45000 steps, "
+    )
+    with RunFolder.create(tmp_path, "r", config.to_yaml()) as folder:
+        folder.summary_path.write_text(json.dumps(summary))
+    assert str(why_over(config)).endswith(
+        "it has reached 3 evaluations without a better one (evaluator.stop_after). To resume it, "
+        "give evaluator.stop_after=null or a higher one, e.g. 6"
+    )
+    assert why_over(with_overrides(config, ["evaluator.stop_after=4"])) is None
+    assert why_over(with_overrides(config, ["evaluator.stop_after=null"])) is None
 
 
 def test_the_last_words_tell_a_bound_before_the_first_update_and_a_sink_that_failed(

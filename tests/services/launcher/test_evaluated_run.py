@@ -69,6 +69,33 @@ def test_the_compressed_policy_is_judged_beside_the_policy(tmp_path) -> None:
     assert summary["evaluator_return_mean"] >= 8.0
 
 
+def test_a_run_ends_at_the_evaluators_mean_with_the_best_of_exactly_that_version(tmp_path) -> None:
+    run = WholeRun(
+        tmp_path, run={"target_return": 9.0, "metrics_every_s": 0.25}, evaluator=_EVALUATOR
+    )
+    summary = run.run()
+    assert summary["reason"] == "target_reached" and summary["episodes_in_mean"] < 100
+    assert summary["judged_return"] == summary["evaluator_return_mean"] >= 9.0
+    best = load_best(run.path / "checkpoints")
+    assert best.state["judged"]["return_mean"] == summary["best_return"]
+    assert best.state["counters"]["policy_version"] == summary["evaluator_version"]
+
+
+def test_a_run_stops_early_and_with_a_higher_bound_goes_on_from_there(tmp_path) -> None:
+    # all episodes have the same return, so that none is better than the first
+    evaluator = {**_EVALUATOR, "env": {"id": "tests.support.evaluation_envs:Short"}}
+    first = WholeRun(tmp_path, evaluator=evaluator | {"stop_after": 2})
+    summary = first.run()
+    assert summary["reason"] == "early_stop"
+    counts = ("evaluator_evaluations", "evaluator_since_best", "evaluator_best_return")
+    assert [summary[name] for name in counts] == [3, 2, 5.0]
+    again = WholeRun(tmp_path, resume=True, evaluator=evaluator | {"stop_after": 4})
+    summary = again.run()
+    assert summary["reason"] == "early_stop"
+    assert [summary[name] for name in counts] == [5, 4, 5.0]
+    assert load_best(again.path / "checkpoints").state["judged"]["return_mean"] == 5.0
+
+
 @pytest.mark.parametrize("how", ["raises", "hangs"])
 def test_an_environment_of_the_evaluator_that_fails_leaves_training_as_it_is(
     how, sound, tmp_path

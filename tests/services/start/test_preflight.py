@@ -61,6 +61,17 @@ def _env(how: str, at: str) -> tuple[str, str]:
 _PLACE = f"of {_HERE / 'broken_envs.py'}, in"
 _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "actions": (("env.id=broken_envs:Speaking",), ["Speaking", "Text actions are not supported"]),
+    "evaluated in other spaces": (
+        ("evaluator.every_s=60", "evaluator.env={id: Acrobot-v1}"),
+        ["evaluator.env: it has ", "→ 3 actions", "→ 2 actions", "leave the spaces as they are"],
+    ),
+    "evaluated in what cannot be made": (
+        (
+            "evaluator.every_s=60",
+            "evaluator.env={id: 'broken_envs:Broken', kwargs: {how: raises, at: made}}",
+        ),
+        ["evaluator.env: environment broken_envs:Broken", "no licence for this machine"],
+    ),
     "no first deviation": (
         ("policy.initial_std=0.5",),
         ["policy.initial_std: ", "no Box actions", "(2 actions); remove it"],
