@@ -43,6 +43,15 @@ class PartConfig(Group):
         "of over μ; drift: π over that policy",
     )
 
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        if self.part != "ratio" and not config.acts_compressed:
+            place, name = _entry(self, config)
+            yield (
+                f"correctors[{place}].{name}.part: without a compressed policy the whole ratio is "
+                "drift; set it to ratio, or compressor.chain to [onnx] or another one"
+            )
+
 
 class VTraceConfig(Group):
     """V-trace: value targets and advantages."""

@@ -78,6 +78,32 @@ class TrainerConfig(Group):
         description="largest lag of a learned unroll, in policy versions (one for each batch); "
         "older unrolls are dropped and counted",
     )
+    split_ratios: bool = Field(
+        default=False,
+        description="measure the two parts of each ratio π/μ, implementation gap and drift, also "
+        "where no corrector asks for them; it costs a forward pass of each batch",
+    )
+    kept_weights_bytes: Whole = Field(
+        default=256 * 1024**2,
+        ge=0,
+        description="memory for the newest published weights, by which ratios are split, in "
+        "bytes; at most max_lag_versions + 1 versions; of steps of older ones all is drift",
+    )
+
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        if not self.split_ratios:
+            return
+        if config.loss.acting != "sample" or config.loss.source == "replay":
+            yield (
+                f"trainer.split_ratios: loss.kind {config.loss.kind} learns without importance "
+                "ratios; set it to false"
+            )
+        if not config.acts_compressed:
+            yield (
+                "trainer.split_ratios: without a compressed policy there is no implementation gap; "
+                "set it to false, or compressor.chain to [onnx] or another one"
+            )
 
 
 class ReplayConfig(Group):

@@ -214,6 +214,12 @@ class Config(Group):
         return EnvConfig.model_validate(self.evaluator.env_keys(self.env))
 
     @property
+    def acts_compressed(self) -> bool:
+        """Whether actors play another policy than the trainer's at any time."""
+        resident = self.resident
+        return bool(self.compressor.rungs or resident.chain) or resident.policy != "fp32"
+
+    @property
     def experiment(self) -> str:
         """What the names of this configuration's runs begin with."""
         return self.run.experiment or plain_name(self.env.id.removeprefix("ALE/").lower())

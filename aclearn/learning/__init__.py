@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aclearn.learning.account import StepAccount
+from aclearn.learning.acting_policies import ActingPolicies
 from aclearn.learning.batch import Batch, assemble_batch
 from aclearn.learning.gradient_worker import GradientWorker
 from aclearn.learning.objective import make_objective
@@ -20,6 +21,7 @@ from aclearn.learning.update import Learner
 from aclearn.learning.update_report import Sums, UpdateReport
 
 __all__ = [
+    "ActingPolicies",
     "Batch",
     "BatchSource",
     "BatchStopped",

@@ -1,8 +1,10 @@
-"""The newest published weights, and their three readers."""
+"""The newest published weights, and their readers."""
 
 from __future__ import annotations
 
+import math
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -29,6 +31,13 @@ class PublishedVersion:
         self._lock = threading.Lock()
 
     @property
+    def on_device(self) -> Mapping[str, Tensor]:
+        """The weights where they were made, by name; nobody may change them."""
+        sizes = [math.prod(shape) for shape in self._shapes.values()]
+        parts = zip(self._shapes.items(), torch.split(self._flat, sizes), strict=True)
+        return {name: part.view(shape) for (name, shape), part in parts}
+
+    @property
     def tensors(self) -> Mapping[str, NDArray[np.float32]]:
         """The weights on the host, by name."""
         with self._lock:
@@ -38,15 +47,20 @@ class PublishedVersion:
 
 
 class PublishedWeights:
-    """Copies the weights once for each version; three readers take what is newer.
+    """Copies the weights once for each version; four readers take what they need.
 
-    The trainer's sockets send it (`newer_than`). Processes of the same machine map it (`share`).
-    Resident environments act with the network itself and read the version (`at`). Thread-safe.
+    The trainer's sockets send what is newer (`newer_than`). Processes of the same machine map it
+    (`share`). Resident environments act with the network itself and read the version (`at`). The
+    split of importance ratios looks older versions up (`of`). Thread-safe.
+
+    Args:
+        kept: number of the newest versions that `of` knows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, kept: int = 1) -> None:
         self._lock = threading.Lock()
         self._newest: PublishedVersion | None = None
+        self._kept: deque[PublishedVersion] = deque(maxlen=kept)
         self._buffer: SeqlockBuffer | None = None
         self._fd_server: FileDescriptorServer | None = None
 
@@ -74,11 +88,20 @@ class PublishedWeights:
                 self._buffer.post(at, flat)
             shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
             self._newest = PublishedVersion(at, flat, shapes)
+            self._kept.append(self._newest)
 
     def newer_than(self, known: PolicyVersion) -> PublishedVersion | None:
         """The newest weights if they are newer than `known`, else None."""
         newest = self._newest
         return newest if newest is not None and newest.at > known else None
+
+    def of(self, version: int) -> PublishedVersion | None:
+        """The weights of this version of the present generation, if they are kept."""
+        with self._lock:
+            for each in self._kept:
+                if each.at == PolicyVersion(self.at.generation, version):
+                    return each
+        return None
 
     def share(self, shapes: Shapes, allocate: Callable[[int], SharedMemory], path: Path) -> None:
         """Post the later versions into memory that other processes map.

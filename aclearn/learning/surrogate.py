@@ -38,6 +38,8 @@ class Objective:
 
     #: Whether the updates of a batch share one correction.
     freezes = False
+    #: Whether a corrector reads the parts of the ratios.
+    splits = False
     #: Whether advantages are divided by their running root mean square.
     scales_advantages = False
 
@@ -142,6 +144,7 @@ class Surrogate(Objective):
         made = self.algorithm(learned, outputs, correction, self.config)
         log_rhos = outputs.log_probs.detach() - batch.behaviour_log_prob
         of_steps = {**correction.metrics, **self._behaviour_kl(batch, networks, outputs, log_rhos)}
+        of_steps |= _parts(batch, log_rhos)
         sums = dict(made.metrics)
         sums |= {name: batch.of_valid(values).sum() for name, values in of_steps.items()}
         ratios = batch.of_valid(importance_weights(log_rhos, rho_bar=None))
@@ -190,6 +193,11 @@ class Surrogate(Objective):
         return replace(batch, ratios=_ratios(batch, torch.cat(parts, dim=1)))
 
     @property
+    def splits(self) -> bool:  # type: ignore[override]
+        """Whether a corrector reads the parts of the ratios."""
+        return not self.chain.needs.isdisjoint({"log_gaps", "all_log_gaps"})
+
+    @property
     def _measures(self) -> bool:
         return not self.chain.needs.isdisjoint({"all_log_rhos", "all_log_gaps"})
 
@@ -227,9 +235,7 @@ class Surrogate(Objective):
         divergence (k3 of Schulman, "Approximating KL Divergence", 2020).
         """
         if batch.behaviour_parameters is None:
-            # expm1: ρ − 1 would lose the digits of a ratio near 1
-            above_one = log_rhos.clamp(max=MAX_LOG_RHO).expm1()
-            return {"behaviour_kl_estimate": above_one - log_rhos}
+            return {"behaviour_kl_estimate": _k3(log_rhos)}
         behaviour = networks.distribution(batch.behaviour_parameters, batch.step_masks)
         # of equal policies rounding may give less than 0
         return {"behaviour_kl": behaviour.kl(outputs.distribution).clamp(min=0.0)}
@@ -269,6 +275,21 @@ class Surrogate(Objective):
             )
         )
         return replace(correction, advantage_scale=networks.advantage_scale)
+
+
+def _k3(log_ratios: Tensor) -> Tensor:
+    """ρ − 1 − log ρ."""
+    # expm1: ρ − 1 would lose the digits of a ratio near 1
+    return log_ratios.clamp(max=MAX_LOG_RHO).expm1() - log_ratios
+
+
+def _parts(batch: Batch, log_rhos: Tensor) -> dict[str, Tensor]:
+    """Of each step whose version's weights are kept, how far the ratio's two parts are from 1."""
+    if batch.acting_log_prob is None:
+        return {}
+    known, gaps = ~batch.acting_log_prob.isnan(), _log_gaps(batch)
+    parts = {"gap_kl": _k3(gaps), "drift_kl": _k3(log_rhos - gaps).masked_fill(~known, 0.0)}
+    return {**parts, "split_share": known.float()}
 
 
 def _acted_on(batch: Batch) -> Mapping[str, Tensor]:

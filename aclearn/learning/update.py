@@ -109,6 +109,11 @@ class Learner:
         """Whether the updates of a batch share one correction."""
         return self._objective.freezes
 
+    @property
+    def splits(self) -> bool:
+        """Whether a corrector reads the parts of the ratios."""
+        return self._objective.splits
+
     def make_worker(
         self, threads: int = 1, *, captured: CudaStream | None = None
     ) -> GradientWorker:

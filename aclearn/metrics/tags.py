@@ -56,6 +56,9 @@ _TAGS: Final = {
             "second_moment_masked_share",
             "adaptive_strength",
             "step_scale",
+            "gap_kl",
+            "drift_kl",
+            "split_share",
             "proximal_kl",
             "clipped_ratio_share",
         )

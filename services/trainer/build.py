@@ -9,6 +9,7 @@ import torch
 
 from aclearn.config import Config
 from aclearn.learning import (
+    ActingPolicies,
     BatchSource,
     Fifo,
     Learner,
@@ -62,8 +63,8 @@ def make_trainer(
         max_env_steps=math.inf if config.run.max_env_steps is None else config.run.max_env_steps,
         ahead=config.actors.max_in_flight_unrolls + config.actors.groups,
     )
-    published = PublishedWeights()
     learner = _make_learner(config, architecture_of(config, spec))
+    published, acting = _published(config, learner)
     source: BatchSource
     if config.resident.envs is None:
         source = QueueSource(
@@ -104,6 +105,23 @@ def make_trainer(
         spec=spec,
         published=published,
         generation=generation,
+        acting=acting,
+    )
+
+
+def _published(config: Config, learner: Learner) -> tuple[PublishedWeights, ActingPolicies | None]:
+    """The published weights, and what splits ratios by them where anything asks for it."""
+    if not config.acts_compressed or not (learner.splits or config.trainer.split_ratios):
+        return PublishedWeights(), None
+    version = sum(4 * weights.numel() for weights in learner.published.values())
+    most = config.trainer.kept_weights_bytes // version
+    published = PublishedWeights(kept=max(1, min(most, config.trainer.max_lag_versions + 1)))
+    return published, ActingPolicies(
+        learner.architecture,
+        published,
+        device=learner.device,
+        amp_dtype=_amp(config, learner.architecture, learner.device),
+        channels_last=config.trainer.channels_last,
     )
 
 
@@ -139,10 +157,16 @@ def _make_learner(config: Config, architecture: Architecture) -> Learner:
         ),
         optimiser=config.optimiser,
         device=device,
-        amp_dtype=choose_amp(trainer.amp, device, pays=halves_pay(architecture.observation)),
+        amp_dtype=_amp(config, architecture, device),
         channels_last=trainer.channels_last,
         compiled=trainer.compile,
         chunk_samples=_CHUNK_SAMPLES_OF_RESIDENT if resident else None,
         max_updates=config.run.max_updates,
         seed=config.run.seed,
     )
+
+
+def _amp(config: Config, architecture: Architecture, device: torch.device) -> torch.dtype | None:
+    """The number format of the trainer's passes; None: fp32."""
+    pays = halves_pay(architecture.observation)
+    return choose_amp(config.trainer.amp, device, pays=pays)

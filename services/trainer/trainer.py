@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from aclearn.config import Config
 from aclearn.errors import CheckpointError
 from aclearn.learning import (
+    ActingPolicies,
     Batch,
     BatchSource,
     GradientWorker,
@@ -67,6 +68,7 @@ class Trainer:
 
     Args:
         generation: claimed for this trainer; see `claim_generation`.
+        acting: splits the importance ratios of each batch; None: nothing asks for it.
 
     Attributes:
         on_publish: called after each publication, while `learner.lock` is held.
@@ -82,7 +84,9 @@ class Trainer:
         spec: EnvSpec,
         published: PublishedWeights,
         generation: int = 0,
+        acting: ActingPolicies | None = None,
     ) -> None:
+        self._acting = acting
         self.learner, self.account, self.source = learner, account, source
         self.published, self.generation = published, generation
         self.counters = TrainerCounters()
@@ -196,6 +200,9 @@ class Trainer:
         trainer = self._config.trainer
         lags = self.counters.policy_version - batch.versions[batch.valid.cpu().numpy()]
         with self.account.batch(int(batch.new_steps)) as open_batch:
+            if self._acting is not None:
+                with part("forward"):
+                    batch = replace(batch, acting_log_prob=self._acting.log_probs(batch))
             reports = self.learner.learn(
                 batch,
                 worker,

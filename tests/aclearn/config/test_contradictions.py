@@ -155,6 +155,12 @@ correctors: [vtrace, {kl_filter: {bound: 1}}]
   actors.behaviour_parameters => actors.behaviour_parameters: true
 correctors: [vtrace, {kl_filter: {bound: 1}}], resident.envs: 8
   correctors[1] kl_filter => remove correctors
+correctors: [vtrace, {ratio_mask: {part: gap}}]
+  correctors[1].ratio_mask.part => compressor.chain: [onnx] | correctors<: [{ratio_mask: {}}]
+trainer.split_ratios: true
+  trainer.split_ratios => trainer.split_ratios: false | compressor.chain: [onnx]
+trainer.split_ratios: true, compressor.chain: [onnx], loss.kind: dqn
+  trainer.split_ratios => trainer.split_ratios: false
 correctors: [n_step], actors.unroll_length: 2
   correctors[0].n_step.steps => correctors: [{n_step: {steps: 2}}] | actors.unroll_length<: 5
 env.squash_actions: true, resident.envs: 8, loss.kind: ddpg, loss.buffer_unrolls: 1,
