@@ -46,7 +46,8 @@ class Comparison:
         self._version = context.original.at.version
         self._network, self._executable, self._graph = context.network, executable, graph
         self._visited = context.sample_to_compare(count, rng)
-        if graph.own_state:  # both begin with zeros, so that neither remembers more
+        if not graph.keeps_state(context.original.graph.state):
+            # both begin with zeros, so that neither remembers more
             self._visited = replace(self._visited, state=())
         self._min_action_prob, self._done = min_action_prob, 0
         self._originals: list[NDArray[np.float32]] = []

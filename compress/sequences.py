@@ -58,14 +58,14 @@ def network_outputs(
 
     state = _state(network.graph, visited)
     outputs = network.unrolled(
-        *(_turned(leaf, visited.sequences) for leaf in leaves),
+        *(turned(leaf, visited.sequences) for leaf in leaves),
         state=tuple(torch.from_numpy(np.array(part)) for part in state),
         starts=torch.from_numpy(visited.starts),
         every_layer=every_layer,
     )
     later = {each.next for each in network.states} if not every_layer else set()
     return {
-        name: _turned(output, visited.length)
+        name: turned(output, visited.length)
         for name, output in outputs.items()
         if name not in later
     }
@@ -76,7 +76,7 @@ def _state(graph: PolicyGraph, visited: Visited) -> State:
     return visited.state if fits else ()
 
 
-def _turned(rows: Tensor, count: int) -> Tensor:
+def turned(rows: Tensor, count: int) -> Tensor:
     """Rows `[count · M, …]` in the order of `[M, count, …]`."""
     return rows.view(count, -1, *rows.shape[1:]).transpose(0, 1).flatten(0, 1)
 

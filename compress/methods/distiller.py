@@ -322,7 +322,9 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         over = data is None or memory["served"] >= self.settings.renew_every
         if data is None or over or count >= 2 * len(data):
             visited = context.sample(self.id, count, rng)
-            if graph.own_state:  # both begin with zeros, so that the teacher knows no more
+            assert context.original is not None  # the teacher
+            if not graph.keeps_state(context.original.graph.state):
+                # both begin with zeros, so that the teacher remembers no more
                 visited = replace(visited, state=())
             data = DistillationData(visited, context.network, self._amp_dtype(graph.architecture))
             memory |= {"data": data, "served": 0}

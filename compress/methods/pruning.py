@@ -59,9 +59,9 @@ class PruningSettings(Group):
     )
     per_layer: dict[str, _Share] = Field(
         default={},
-        description="other shares for layers (`hidden.0`, `convolutions.1`) or kinds of layers "
-        "(`hidden`, `convolutions`, `sections`); 0 keeps all units; separate value layers follow "
-        "`hidden`",
+        description="other shares for layers (`hidden.0`, `convolutions.1`, `memory.0`) or kinds "
+        "of layers (`hidden`, `convolutions`, `sections`, `memory`); 0 keeps all units; separate "
+        "value layers follow `hidden`",
     )
     importance: Literal["magnitude", "activation"] = Field(
         default="magnitude",
@@ -102,7 +102,8 @@ class PruningSettings(Group):
 class Pruning(ConfiguredLink[PruningSettings]):
     """Structured pruning by importance (AcceRL §2.2; Li et al. 2017 for filter norms).
 
-    A filter is removed with its feature map and with the weights that read it. Versions keep the
+    A filter is removed with its feature map and with the weights that read it, a unit of a memory's
+    cell with its part of each gate and of the state. Versions keep the
     same units, since other units change the policy abruptly. Units are selected again every
     `reselect_every` versions and in a new generation. Filters that a residual sum reads stay.
 
@@ -225,7 +226,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
 
             assert visited is not None
             known.changes = reconstruction(
-                policy, known.kept, visited.observations, ridge=self.settings.ridge, rng=rng
+                policy, known.kept, visited, ridge=self.settings.ridge, rng=rng
             )
             known.changes_age = 0
         # state is written only here, after everything that can raise
@@ -246,7 +247,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
             scores = magnitudes(policy)
         else:
             assert visited is not None  # drawn whenever units are chosen
-            given = activations(policy, visited.observations)
+            given = activations(policy, visited)
             with np.errstate(invalid="ignore"):  # ∞ − ∞ is refused below
                 scores = influences(policy, given, compensated=self.settings.compensate)
         for name, values in scores.items():

@@ -228,9 +228,7 @@ def test_a_wide_image_is_fitted_on_some_of_its_positions() -> None:
     }
     visited = some_observations(IMAGES, 1000)  # nine positions each
     drawn = [
-        reconstruction(
-            policy, kept, seen(visited).observations, ridge=0.03, rng=np.random.default_rng(seed)
-        )
+        reconstruction(policy, kept, seen(visited), ridge=0.03, rng=np.random.default_rng(seed))
         for seed in (0, 0, 1)
     ]
     name = "convolutions.1.weight"
