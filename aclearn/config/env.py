@@ -66,7 +66,8 @@ class EnvConfig(Group):
         max_length=200,
         description="environment: an Atari game (ALE/Pong-v5), a gymnasium id (CartPole-v1), an "
         "id that a module registers (module:Name-v0), or a callable that returns a gymnasium.Env "
-        "or a pettingzoo.ParallelEnv (module:factory)",
+        "or a pettingzoo.ParallelEnv (module:factory). With vector: in front, a "
+        "gymnasium.vector.VectorEnv (vector:module:factory)",
     )
     kwargs: dict[str, Any] = Field(
         default_factory=dict,
@@ -147,6 +148,16 @@ class EnvConfig(Group):
         return self.id.startswith("ALE/")
 
     @property
+    def is_vector(self) -> bool:
+        """Whether a `gymnasium.vector.VectorEnv` steps a whole group."""
+        return self.id.startswith("vector:")
+
+    @property
+    def target(self) -> str:
+        """The id without `vector:`."""
+        return self.id.removeprefix("vector:")
+
+    @property
     def mask_part(self) -> str | None:
         """Name of the part of observations that is the action mask; None: none is."""
         start, _, part = (self.action_mask or "").partition(".")
@@ -157,6 +168,8 @@ class EnvConfig(Group):
         if self.id.startswith("resident:"):
             for key in self.changed("frame_stack", "channels", "ignore", "action_mask"):
                 yield f"env.{key}: resident environments have no such setting; remove it"
+        if self.is_vector and self.action_mask is not None:
+            yield "env.action_mask: masks of vector environments are not read; remove it"
         if not self.is_atari:
             not_one = f"{self.id} is not an Atari game (their ids start with ALE/)"
             if self.life_loss_ends:

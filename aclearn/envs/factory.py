@@ -6,7 +6,8 @@ import logging
 import pkgutil
 from typing import TYPE_CHECKING
 
-from aclearn.envs.lookup import maker
+from aclearn.envs.gymnasium_vector_env import GymnasiumVectorEnv
+from aclearn.envs.lookup import maker, vector_maker
 from aclearn.envs.parallel_vector_env import ParallelVectorEnv, is_parallel
 from aclearn.envs.restarting import RestartingEnvs
 from aclearn.envs.sync_vector_env import SyncVectorEnv
@@ -58,15 +59,17 @@ def make_vector_env(
         )
         return made
     with ENVIRONMENTS:  # its module may set what its constructor needs
-        make = maker(env)
+        make = vector_maker(env, num_envs) if env.is_vector else maker(env)
     group = RestartingEnvs(
         make,
         name=env.id,
-        count=num_envs,
+        count=1 if env.is_vector else num_envs,
         seed=seed,
         step_timeout_s=step_timeout_s,
         max_faults=max_faults,
     )
+    if env.is_vector:
+        return GymnasiumVectorEnv(group, env, num_envs=num_envs)
     kind = ParallelVectorEnv if is_parallel(group.envs[0]) else SyncVectorEnv
     return kind(group, env)
 

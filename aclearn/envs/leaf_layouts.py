@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from aclearn.envs.contract import ContractError, in_range, numbers_of, range_error
 from aclearn.types import LeafSpec, ObservationPart
@@ -48,11 +49,23 @@ class LeafLayout(ABC):
         return {}
 
     @abstractmethod
+    def write_group(self, observations: Any, first: NDArray[np.bool_]) -> None:
+        """Write the observations of all environments, B of the space's; errors as of `write`.
+
+        Args:
+            first: [B], where they are the first of an episode.
+        """
+
+    @abstractmethod
     def shown(self, row: NDArray[Any]) -> NDArray[Any]:
         """The numbers of one row of the leaf in the space's shape, the inverse of `write`."""
 
     def _checked(self, observation: Any) -> NDArray[Any]:
         return numbers_of(observation, self._shape, self._dtype, self.name)
+
+    def _checked_group(self, observations: Any) -> NDArray[Any]:
+        shape = (len(self._batch), *self._shape)
+        return numbers_of(observations, shape, self._dtype, self.name)
 
 
 class FlatLayout(LeafLayout):
@@ -65,7 +78,7 @@ class FlatLayout(LeafLayout):
         batch = np.zeros((num_envs, *shape), np.float32)
         super().__init__(name, shape, np.float32, leaf, batch)
         #: The newest observation of each environment as it was given, for messages.
-        self._given: list[NDArray[Any]] = [np.zeros(shape)] * num_envs
+        self._given: list[NDArray[Any]] | NDArray[Any] = [np.zeros(shape)] * num_envs
 
     def write(self, b: int, observation: Any) -> None:
         """Put an observation into row b."""
@@ -77,6 +90,14 @@ class FlatLayout(LeafLayout):
             return
         with np.errstate(over="ignore"):  # found below
             self._batch[b] = given
+
+    @override
+    def write_group(self, observations: Any, first: NDArray[np.bool_]) -> None:
+        given = self._given = self._checked_group(observations)
+        if self.leaf.binary and ((given != 0) & (given != 1)).any():
+            raise _out_of_range(self.name, observations)
+        with np.errstate(over="ignore"):  # found below
+            self._batch[:] = given
 
     def shown(self, row: NDArray[Any]) -> NDArray[Any]:
         """The numbers in the space's shape."""
@@ -120,6 +141,15 @@ class OneHotLayout(LeafLayout):
             raise _out_of_range(self.name, observation)
         self._batch[b] = 0.0
         self._batch[b, self._offsets + chosen] = 1.0
+
+    @override
+    def write_group(self, observations: Any, first: NDArray[np.bool_]) -> None:
+        B = len(self._batch)
+        chosen = self._checked_group(observations).astype(np.int64).reshape(B, -1) - self._starts
+        if (chosen < 0).any() or (chosen >= self._counts).any():
+            raise _out_of_range(self.name, observations)
+        self._batch[:] = 0.0
+        np.put_along_axis(self._batch, self._offsets + chosen, 1.0, axis=1)
 
     def shown(self, row: NDArray[Any]) -> NDArray[Any]:
         """The choices in the space's shape."""
@@ -176,6 +206,15 @@ class ImageLayout(LeafLayout):
         stack = self._batch[b].reshape(*frames, *self.leaf.shape[1:])
         stack[:] = self._frame(observation)
 
+    @override
+    def write_group(self, observations: Any, first: NDArray[np.bool_]) -> None:
+        frames = self._checked_group(observations)
+        if self._axes is not None:
+            frames = frames.transpose(0, 3, 1, 2)
+        frames = frames.reshape(len(frames), self._channels, *self.leaf.shape[1:])
+        self._batch[:, -self._channels :] = frames
+        self._batch[first] = np.tile(frames[first], (1, self.leaf.frame_stack, 1, 1))
+
     def shown(self, row: NDArray[Any]) -> NDArray[Any]:
         """The picture in the space's shape; a stack has an axis of the frames in front."""
         frames = row.reshape(self.leaf.frame_stack, self._channels, *row.shape[1:])
@@ -222,5 +261,5 @@ def channels_of(shape: tuple[int, ...]) -> Literal["first", "last"]:
 def _out_of_range(name: str, observation: Any) -> ContractError:
     """The error of a choice that the leaf's space does not have."""
     return ContractError(
-        "observation_range", f"{name} is {observation}, which its space does not have"
+        "observation_range", f"{name} is {observation!s:.200}, which its space does not have"
     )

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
+import gymnasium.vector
 
 from aclearn.envs.parallel_vector_env import is_parallel
 from aclearn.errors import EnvironmentFailure, did_you_mean, install_hint, kind_of
@@ -45,6 +46,48 @@ def maker(env: EnvConfig) -> Callable[[], Any]:
             if missing := install_hint(error):
                 raise EnvironmentFailure(f"env.id {env.id!r}: {missing}") from error
             raise
+
+    return make
+
+
+def vector_maker(env: EnvConfig, num_envs: int) -> Callable[[], Any]:
+    """A function that makes a `gymnasium.vector.VectorEnv` of an id without its `vector:`.
+
+    `module:factory` is called with `num_envs` and env.kwargs; a gymnasium id must have a vector
+    environment of its own.
+
+    Raises:
+        EnvironmentFailure: the id is unknown.
+    """
+    target = env.target
+    module, _, name = target.rpartition(":")
+    key = f"env.id {env.id!r}"
+    if module and all(part.isidentifier() for part in name.split(".")):
+        factory: Any = load_extension(target, key="env.id", error=EnvironmentFailure)
+    else:
+        if module:
+            import_module(module, key=key, error=EnvironmentFailure)
+        spec = gymnasium.registry.get(name)
+        if spec is None or spec.vector_entry_point is None:
+            raise EnvironmentFailure(
+                f"{key}: gymnasium has no vector environment {name}; without vector: in front, "
+                "single ones are stepped in turn"
+            )
+        factory = partial(gymnasium.make_vec, name, vectorization_mode="vector_entry_point")
+
+    def make() -> Any:
+        try:
+            made = factory(num_envs=num_envs, **env.kwargs)
+        except Exception as error:
+            if missing := install_hint(error):
+                raise EnvironmentFailure(f"{key}: {missing}") from error
+            raise
+        if not isinstance(made, gymnasium.vector.VectorEnv):
+            raise EnvironmentFailure(
+                f"{key}: the factory returned {kind_of(made)} of {type(made).__module__}, expected "
+                "a gymnasium.vector.VectorEnv; for single environments leave vector: out"
+            )
+        return made
 
     return make
 

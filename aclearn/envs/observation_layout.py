@@ -117,6 +117,18 @@ class ObservationLayout:
         for part, leaf in self._found(observation):
             leaf.write_first(b, part)
 
+    def write_group(self, observations: Any, first: NDArray[np.bool_]) -> None:
+        """Write a vector environment's observations of all B environments into the batch.
+
+        Args:
+            first: [B], where they are the first of an episode.
+
+        Raises:
+            ContractError: they do not fit the space.
+        """
+        for part, leaf in self._found(observations):
+            leaf.write_group(part, first)
+
     def _found(self, observation: Any) -> Iterator[tuple[Any, LeafLayout]]:
         for container in self._containers:
             container.check(at(observation, container.path))

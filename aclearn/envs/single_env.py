@@ -131,10 +131,10 @@ def drawn(env: EnvConfig, mode: str = "rgb_array") -> EnvConfig:
     Raises:
         ArgumentError: it cannot be drawn in this mode.
     """
-    if env.id.startswith("resident:"):
+    if env.id.startswith(("resident:", "vector:")):
         raise ArgumentError(
-            f"environment {env.id}: resident environments have no pictures; name the environment "
-            "of gymnasium in env.id"
+            f"environment {env.id}: resident and vector environments have no pictures; name the "
+            "single environment of gymnasium in env.id"
         )
     if not env.is_atari:
         return env.model_copy(update={"kwargs": {**env.kwargs, "render_mode": mode}})

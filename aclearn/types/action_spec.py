@@ -48,16 +48,15 @@ class ActionPart:
         bounded = np.isfinite(half)
         return low, high, np.where(bounded, centre, 0.0), np.where(bounded, half, 1.0)
 
-    def to_env(self, sampled: NDArray[Any], squash: bool) -> Sequence[Any]:
-        """The environments' form, B actions, of its sampled numbers `[B, n]`."""
+    def to_env(self, sampled: NDArray[Any], squash: bool) -> NDArray[Any]:
+        """The environments' form, `[B, *shape]`, of its sampled numbers `[B, n]`."""
         if self.counts:
             taken = sampled.astype(np.int64) + np.array(self.starts, np.int64)
         else:
             low, high, centre, half = self.scaling
             wide = sampled.astype(np.float64)
             taken = np.clip(centre + half * (np.tanh(wide) if squash else wide), low, high)
-        shaped = taken.astype(self.dtype).reshape(-1, *self.shape)
-        return list(shaped) if self.counts else [np.asarray(row) for row in shaped]
+        return taken.astype(self.dtype).reshape(-1, *self.shape)
 
     def from_env(self, actions: Sequence[Any], squash: bool) -> NDArray[Any]:
         """Sampled numbers `[B, n]` of which `to_env` makes `actions`."""
@@ -212,8 +211,28 @@ class ActionSpec:
         Raises:
             ValueError: an action is invalid.
         """
+        parts = self._parts_to_env(actions)
+        rows = {  # a number without axes is a scalar of a choice, and an array of a Box
+            part.path: list(of) if part.counts else [np.asarray(row) for row in of]
+            for part, of in zip(self.parts, parts.values(), strict=True)
+        }
+        if () in rows:
+            return rows[()]
+        return [nested({path: part[b] for path, part in rows.items()}) for b in range(len(actions))]
+
+    def to_env_together(self, actions: NDArray[Any]) -> Any:
+        """The B actions as one, as a vector environment takes them: arrays `[B, …]`, nested.
+
+        Raises:
+            ValueError: an action is invalid.
+        """
+        return nested(self._parts_to_env(actions))
+
+    def _parts_to_env(self, actions: NDArray[Any]) -> dict[Path, NDArray[Any]]:
+        """Path → the environments' form `[B, *shape]`, in the order of the parts."""
         if self.kind == "discrete":
-            return self._discrete_to_env(actions)
+            (only,) = self.parts
+            return {only.path: only.to_env(self._checked_choices(actions), self.squash)}
         if not self.contains(actions).all():
             raise ValueError(f"actions: expected {self}, got {actions.tolist()}")
         choice, number, parts = 0, len(self.counts), {}
@@ -225,9 +244,7 @@ class ActionSpec:
                 start, number = number, number + len(part.low)
                 stop = number
             parts[part.path] = part.to_env(actions[:, start:stop], self.squash)
-        return [
-            nested({path: part[b] for path, part in parts.items()}) for b in range(len(actions))
-        ]
+        return parts
 
     def from_env(self, actions: Sequence[Any]) -> NDArray[Any]:
         """Sampled actions `[B, *shape]` of which `to_env` makes these; integers or float64."""
@@ -237,16 +254,14 @@ class ActionSpec:
         sampled = np.concatenate([*choices, *numbers], axis=1)
         return sampled[:, 0] if self.kind == "discrete" else sampled
 
-    def _discrete_to_env(self, actions: NDArray[Any]) -> Sequence[Any]:
+    def _checked_choices(self, actions: NDArray[Any]) -> NDArray[Any]:
         if actions.dtype.kind not in "iu":
             raise ValueError(f"actions: expected integers, got {actions.dtype}")
         # necessary: an action out of range makes ale-py 0.12.1 hang or end the process
         listed = actions.tolist()  # faster than two reductions by numpy for a few tens of actions
         if min(listed) < 0 or max(listed) >= self.counts[0]:
             raise ValueError(f"actions: expected 0 to {self.counts[0] - 1}, got {listed}")
-        (part,) = self.parts
-        taken = part.to_env(actions, self.squash)
-        return [nested({part.path: action}) for action in taken] if part.path else taken
+        return actions
 
 
 @cache

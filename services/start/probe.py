@@ -19,6 +19,7 @@ from aclearn.config import Config, config_from_yaml
 from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env, read_spec
 from aclearn.envs.env_check import EnvReport, check_env
+from aclearn.envs.gymnasium_vector_env import GymnasiumVectorEnv
 from aclearn.envs.lookup import maker
 from aclearn.envs.sync_vector_env import SyncVectorEnv
 from aclearn.errors import ConfigError, EnvironmentFailure, words_of
@@ -55,7 +56,7 @@ def probe_environment(
         EnvironmentFailure: it cannot be made, reset or stepped, or is of an unsupported kind; gives
             the reason and the place in one line.
     """
-    if config.env.id.startswith(f"{_MAIN}:") and config.run.deterministic:
+    if config.env.target.startswith(f"{_MAIN}:") and config.run.deterministic:
         return read_spec(config.env)  # no other process has it
     within_s = within_s or _START_WITHIN_S + 3 * config.actors.step_timeout_s
     said = _ask(config, within_s, stop, call, checks=False)
@@ -147,7 +148,7 @@ def _check_modules(config: Config) -> None:
     Raises:
         EnvironmentFailure: it is of the main program, and the run has processes.
     """
-    module, colon, name = config.env.id.partition(":")
+    module, colon, name = config.env.target.partition(":")
     if not colon or module == "resident":
         return
     if module == _MAIN and not config.run.deterministic:
@@ -221,7 +222,7 @@ def _checked(config: Config, env: VectorEnv) -> EnvReport:
 
 
 def _checked_group(config: Config) -> EnvReport:
-    """The report on Atari, resident and PettingZoo environments: their groups check each step."""
+    """The report on groups that check each step: all but single environments of gymnasium."""
     report, rng = EnvReport(), np.random.default_rng(1)
     group = make_vector_env(
         config.env,
@@ -239,7 +240,7 @@ def _checked_group(config: Config) -> EnvReport:
     except EnvironmentFailure as error:
         report.mend.append(str(error))
     finally:
-        if isinstance(group, SyncVectorEnv):
+        if isinstance(group, SyncVectorEnv | GymnasiumVectorEnv):
             report.mend += [f"{why}: {detail}" for why, detail in group.fault_details.items()]
         group.close()
     if not report.mend:
