@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import gymnasium
+import gymnasium.vector
 
 from aclearn.errors import ArgumentError, kind_of
 
@@ -27,7 +28,8 @@ def environment_name(
     """`env.id` for an environment, and overrides with which other processes find its module.
 
     Args:
-        env: an id, `module:name`, or a class or function that makes one environment.
+        env: an id, `module:name`, or a class or function that makes one environment; a class of
+            `gymnasium.vector.VectorEnv` makes a group.
         alone: whether the whole run is in this process (`run.deterministic`), so that a class of a
             notebook works.
 
@@ -55,9 +57,12 @@ def environment_name(
             f"env: {module}.{name} is another object than the given one, which other processes "
             "therefore cannot import; give it a name of its own at the top of its file"
         )
+    is_vector = isinstance(env, type) and issubclass(env, gymnasium.vector.VectorEnv)
+    prefix = "vector:" if is_vector else ""
     if module == _MAIN:
-        return _of_main(name, alone=alone)
-    return f"{module}:{name}", _folder_of(module)
+        id_, overrides = _of_main(name, alone=alone)
+        return f"{prefix}{id_}", overrides
+    return f"{prefix}{module}:{name}", _folder_of(module)
 
 
 def _of_main(name: str, *, alone: bool) -> tuple[str, dict[str, list[str]]]:
