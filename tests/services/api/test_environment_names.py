@@ -50,6 +50,10 @@ def test_a_class_is_named_by_its_module_and_found_in_its_folder() -> None:
     installed, places = environment_name(gymnasium.envs.classic_control.CartPoleEnv, alone=False)
     assert installed == "gymnasium.envs.classic_control.cartpole:CartPoleEnv" and places == {}
     assert environment_name("a:b", alone=False) == ("a:b", {})
+    vector = gymnasium.envs.classic_control.cartpole.CartPoleVectorEnv
+    assert environment_name(vector, alone=False)[0] == (
+        "vector:gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
+    )
 
 
 @pytest.mark.parametrize(
