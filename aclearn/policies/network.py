@@ -269,9 +269,12 @@ class LayerNetwork(nn.Module):
         read = {name for step in self._after for name in step.reads} & reached
         rows: dict[str, list[Tensor]] = {name: [] for name in (reached if every_layer else read)}
         now = self._state_of(state, starts[0], dtype)
+        # a GPU would have to wait for the answer
+        some = starts.any(1).tolist() if starts.device.type == "cpu" else [True] * len(starts)
         for t, begins in enumerate(starts.unsqueeze(2)):
-            at_t = {name: each[t] for name, each in by_step.items()}
-            at_t |= {name: part.masked_fill(begins, 0.0) for name, part in now.items()}
+            at_t = {name: each[t] for name, each in by_step.items()} | now
+            if some[t]:
+                at_t |= {name: part.masked_fill(begins, 0.0) for name, part in now.items()}
             self._run(self._recurrent, at_t, dtype, every_layer=True)
             for name, found in rows.items():
                 found.append(at_t[name])
