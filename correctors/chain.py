@@ -124,8 +124,8 @@ class Correction:
         """`weights` · `advantages` · `advantage_scale`: the factor of ∇ log π."""
         return self.weights * self.advantages * self.advantage_scale
 
-    def columns(self, columns: slice) -> Correction:
-        """The correction of some of the environments."""
+    def columns(self, columns: slice | Tensor) -> Correction:
+        """The correction of some of the environments, neighbouring ones or by their numbers."""
         return self._taken(lambda tensor: tensor[:, columns])
 
     def steps(self, steps: Tensor) -> Correction:

@@ -51,14 +51,21 @@ class TrainerConfig(Group):
         ge=1,
         le=1024,
         description="parts of a batch, one update each: some of its environments, or with ppo and "
-        "impact single steps of all environments, shuffled for each epoch; the default depends on "
-        "loss.kind",
+        "impact single steps of all environments, shuffled for each epoch (of a policy with a "
+        "memory whole sequences, shuffled); the default depends on loss.kind",
     )
     epochs: Whole = Field(
         default=1,
         ge=1,
         le=32,
         description="passes over each batch; the default depends on loss.kind",
+    )
+    burn_in_steps: Whole = Field(
+        default=0,
+        ge=0,
+        le=65_536,
+        description="policy.memory: first steps of each unroll in which the newest weights only "
+        "bring the state up to date; they are not learned, and count as dropped (burn_in)",
     )
     queue_bytes: Whole = Field(
         default=64 * 1024 * 1024,
@@ -103,6 +110,22 @@ class TrainerConfig(Group):
             yield (
                 "trainer.split_ratios: without a compressed policy there is no implementation gap; "
                 "set it to false, or compressor.chain to [onnx] or another one"
+            )
+
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        if not any(self.changed("burn_in_steps")):
+            return
+        if config.policy.memory.kind is None and not config.policy.is_users:
+            yield (
+                "trainer.burn_in_steps: the policy has no memory; remove it, or set "
+                "policy.memory.kind to lstm"
+            )
+        if self.burn_in_steps >= config.actors.unroll_length:
+            yield (
+                f"trainer.burn_in_steps: nothing of an unroll of {config.actors.unroll_length} "
+                "steps would be learned; set actors.unroll_length to more than "
+                f"{self.burn_in_steps}, or this to less than {config.actors.unroll_length}"
             )
 
 

@@ -36,8 +36,8 @@ class FrozenCorrection:
         """A copy with another factor of the advantages."""
         return replace(self, correction=replace(self.correction, advantage_scale=advantage_scale))
 
-    def columns(self, columns: slice) -> FrozenCorrection:
-        """The part of some of the environments."""
+    def columns(self, columns: slice | Tensor) -> FrozenCorrection:
+        """The part of some of the environments, neighbouring ones or by their numbers."""
         return FrozenCorrection(
             self.correction.columns(columns), self.log_probs[:, columns], self.values[:, columns]
         )
@@ -160,17 +160,32 @@ class Batch:
         """`values` `[T, B]` with 0 where steps are not valid, even where they are NaN."""
         return values if self.all_valid else values.masked_fill(~self.valid, 0.0)
 
-    def columns(self, columns: slice) -> Batch:
-        """Some neighbouring environments, as views of this batch."""
+    def columns(self, columns: slice | Tensor) -> Batch:
+        """Some environments: neighbouring ones as views of this batch, or numbered ones as copies.
+
+        Numbered ones are without the versions, which lie on the host.
+        """
         changes: dict[str, Any] = {
             name: value[:, columns]
             for name, value in vars(self).items()
-            if isinstance(value, (Tensor, np.ndarray))
+            if isinstance(value, Tensor)
         }
+        numbered = isinstance(columns, Tensor)
+        changes["versions"] = self.versions[:0] if numbered else self.versions[:, columns]
         leaves = {name: tensor[:, columns] for name, tensor in self.observations.items()}
         state = tuple(tensor[columns] for tensor in self.state)
         frozen = None if self.frozen is None else self.frozen.columns(columns)
         return replace(self, observations=leaves, state=state, frozen=frozen, **changes)
+
+    def after(self, steps: int, state: tuple[Tensor, ...]) -> Batch:
+        """The batch without its first steps, as views, which begins with `state`."""
+        changes: dict[str, Any] = {
+            name: value[steps:]
+            for name, value in vars(self).items()
+            if isinstance(value, (Tensor, np.ndarray))
+        }
+        leaves = {name: leaf[steps:] for name, leaf in self.observations.items()}
+        return replace(self, observations=leaves, state=state, **changes)
 
     def single_steps(self, numbers: Tensor) -> Batch:
         """Copies of single steps, `[1, N]`, for a policy without state; the correction is frozen.

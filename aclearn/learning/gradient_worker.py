@@ -18,6 +18,7 @@ from aclearn.learning.surrogate import Objective
 from aclearn.learning.update_report import Sums
 from aclearn.policies import Architecture
 from aclearn.policies.cuda_stream import CudaStream
+from aclearn.policies.policy_module import zeroed_state
 from aclearn.telemetry import part
 from aclearn.types import ObservationSpec, Unroll
 
@@ -121,6 +122,18 @@ class GradientWorker:
         if self._stream is not None:  # the caller counts valid steps in its own stream
             torch.cuda.current_stream(self._device).wait_stream(self._stream)
         return batch
+
+    def begin_after(self, batch: Batch, steps: int) -> Batch:
+        """`batch` without its first steps, after which it begins with the state of `networks`."""
+        with self.on_stream(), part("forward"), torch.no_grad():
+            states = []
+            for chunk in self._cut(batch):
+                seen = {name: leaf[:steps] for name, leaf in chunk.observations.items()}
+                output = self.networks.unroll(seen, chunk.state, chunk.starts[:steps])
+                states.append(zeroed_state(output.state, chunk.starts[steps]))
+            state = tuple(torch.cat(each) for each in zip(*states, strict=True))
+            self._wait()  # the next `refresh` overwrites the weights
+        return batch.after(steps, state)
 
     def freeze(self, batch: Batch) -> Batch:
         """`batch` with a correction by `targets`, which all its updates use."""

@@ -16,14 +16,15 @@ from aclearn.learning.decisions import readable, surely
 def random_orders(batch: Batch, generator: torch.Generator) -> Iterator[Tensor]:
     """Random orders of a batch's single steps, int64 numbers t · B + b, without end.
 
-    They are of the valid steps; of all steps where reading these would wait for a GPU.
+    They are of the valid steps; of all steps where reading these would wait for a GPU. Of a policy
+    with a state they are of the environments, number b.
 
     Args:
         generator: on the device of the batch; several threads may share it.
     """
     valid = batch.valid.flatten()
-    steps = torch.arange(len(valid), device=valid.device)
-    if readable(valid.device):
+    steps = torch.arange(batch.width if batch.state else len(valid), device=valid.device)
+    if readable(valid.device) and not batch.state:
         steps = steps[valid]
     while True:
         order = torch.randperm(len(steps), generator=generator, device=steps.device)
@@ -35,12 +36,13 @@ class Minibatches:
     """The minibatches of a batch, one pass after another.
 
     With a frozen correction a step needs no other step: each pass splits the steps in another
-    random order. Otherwise targets are computed along unrolls, as states are: neighbouring
-    environments are a minibatch, the same in each pass.
+    random order, or of a policy with a state the environments, whose sequences stay whole.
+    Otherwise targets are computed along unrolls: neighbouring environments are a minibatch, the
+    same in each pass.
 
     Args:
         batch: prepared.
-        orders: of single steps, one for each pass.
+        orders: `random_orders` of the batch, one for each pass.
 
     Attributes:
         any_left: whether an end, which the first pass outlives, would leave any out now.
@@ -48,10 +50,11 @@ class Minibatches:
 
     def __init__(self, batch: Batch, *, count: int, passes: int, orders: Iterable[Tensor]) -> None:
         self._count, self._passes, self._orders = count, passes, iter(orders)
-        self._shuffled = batch.frozen is not None and not batch.state
+        self._shuffled = batch.frozen is not None
         self._batch = replace(batch, valid=batch.valid.clone()) if self._shuffled else batch
         self._parts = [] if self._shuffled else batch.cut(count)
-        self._steps: list[Tensor] = []  # of each part, where they are shuffled
+        #: Of each part, where they are shuffled, its indices of `[T, B]`.
+        self._places: list[tuple[Tensor | slice, Tensor]] = []
         self._errors: dict[int, Tensor] = {}
         self._of_steps: Tensor | None = None  # errors, where they are shuffled
         self._newest = 0
@@ -80,7 +83,8 @@ class Minibatches:
                 self._of_steps = self._batch.rewards.new_full(
                     self._batch.rewards.shape, torch.nan, dtype=errors.dtype
                 )
-            self._of_steps.view(-1)[self._steps[self._newest]] = errors.flatten()
+            place = self._places[self._newest]
+            self._of_steps[place] = errors if self._batch.state else errors[0]
             return self._of_steps
         self._errors[self._newest] = errors
         if len(self._errors) < len(self._parts):
@@ -92,19 +96,24 @@ class Minibatches:
         if surely(applied):
             return
         if self._shuffled:
-            valid, steps = self._batch.valid.view(-1), self._steps[self._newest]
-            valid[steps] = valid[steps] & applied
+            valid, place = self._batch.valid, self._places[self._newest]
+            valid[place] = valid[place] & applied
         else:
             part = self._parts[self._newest]
             self._parts[self._newest] = replace(part, valid=part.valid & applied)
 
     def _shuffle(self) -> list[Batch]:
-        order = next(self._orders)
-        shuffled = self._batch.single_steps(order)  # views of one copy cost less than copies
+        order, batch = next(self._orders), self._batch
+        # views of one copy cost less than copies
+        shuffled = batch.columns(order) if batch.state else batch.single_steps(order)
         shuffled = replace(shuffled, all_valid=surely(shuffled.valid.all()))
-        self._steps = list(order.tensor_split(min(self._count, max(1, len(order)))))
-        stops = list(accumulate(map(len, self._steps)))
+        parts = order.tensor_split(min(self._count, max(1, len(order))))
+        self._places = [
+            (slice(None), part) if batch.state else (part // batch.width, part % batch.width)
+            for part in parts
+        ]
+        stops = accumulate(map(len, parts))
         return [
-            shuffled.columns(slice(stop - len(steps), stop))
-            for steps, stop in zip(self._steps, stops, strict=True)
+            shuffled.columns(slice(stop - len(part), stop))
+            for part, stop in zip(parts, stops, strict=True)
         ]

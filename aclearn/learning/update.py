@@ -50,6 +50,7 @@ class Learner:
         group: the ranks whose batches make each update together: sums, counts and moments are of
             all, so that every rank makes the same one. Its workers step one at a time.
         max_updates: number of updates after which nothing changes any more; None: no bound.
+        burn_in_steps: first steps of a batch that only bring the state up to date.
         seed: of the first weights and of the order of minibatches.
 
     Attributes:
@@ -70,6 +71,7 @@ class Learner:
         device: torch.device,
         group: Group = ALONE,
         max_updates: int | None = None,
+        burn_in_steps: int = 0,
         seed: int | None = None,
         channels_last: bool = True,
         **worker_options: Any,
@@ -77,7 +79,7 @@ class Learner:
         self.architecture = architecture
         self._objective, self._optimiser_config = objective, optimiser
         self.device, self._max_updates = device, max_updates
-        self._group = group
+        self._group, self._burn_in_steps = group, burn_in_steps
         self.network = place(PolicyNetwork(architecture, seed=seed), device, channels_last)
         named = dict(self.network.named_parameters())
         self.published: dict[str, Tensor] = {
@@ -181,6 +183,9 @@ class Learner:
         asked_to_end = self._never
         observed: list[Mapping[str, Moments]] = []
         with suppress(BatchStopped):  # the updates until then stay
+            if self._burn_in_steps:
+                self._refresh(worker)
+                batch = worker.begin_after(batch, self._burn_in_steps)
             batch = self.prepare(batch, worker)
             if self._group.size > 1:  # a part of each rank has a step, where steps are shuffled
                 minibatches = min(minibatches, max(1, least(self._group, batch.steps)))

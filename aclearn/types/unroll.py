@@ -119,10 +119,10 @@ class Unroll:
         """Bytes of all its arrays."""
         return sum(array.nbytes for _, array in self.arrays())
 
-    def steps_by_chain(self) -> dict[str, int]:
-        """Chain → number of valid steps whose actions it chose."""
+    def steps_by_chain(self, *, after: int = 0) -> dict[str, int]:
+        """Chain → number of valid steps, without so many first ones, whose actions it chose."""
         index = (
             np.zeros(self.valid.shape, np.int32) if self.chain_index is None else self.chain_index
         )
-        counts = np.bincount(index[self.valid], minlength=len(self.chains))
+        counts = np.bincount(index[after:][self.valid[after:]], minlength=len(self.chains))
         return {chain: int(count) for chain, count in zip(self.chains, counts, strict=True)}

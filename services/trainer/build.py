@@ -72,6 +72,7 @@ def make_trainer(
             account,
             unrolls=config.trainer.unrolls_per_batch,
             observation=spec.observation,
+            burn_in_steps=config.trainer.burn_in_steps,
         )
     else:
         from aclearn.resident.source import ResidentSource  # needs Warp
@@ -162,6 +163,7 @@ def _make_learner(config: Config, architecture: Architecture) -> Learner:
         compiled=trainer.compile,
         chunk_samples=_CHUNK_SAMPLES_OF_RESIDENT if resident else None,
         max_updates=config.run.max_updates,
+        burn_in_steps=trainer.burn_in_steps,
         seed=config.run.seed,
     )
 

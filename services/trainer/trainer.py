@@ -198,11 +198,15 @@ class Trainer:
             worker: of the calling thread; None if there is only one thread.
         """
         trainer = self._config.trainer
-        lags = self.counters.policy_version - batch.versions[batch.valid.cpu().numpy()]
+        first = trainer.burn_in_steps
+        valid = batch.valid[first:].cpu().numpy()
+        lags = self.counters.policy_version - batch.versions[first:][valid]
         with self.account.batch(int(batch.new_steps)) as open_batch:
             if self._acting is not None:
                 with part("forward"):
                     batch = replace(batch, acting_log_prob=self._acting.log_probs(batch))
+            if first:  # only their states are of use
+                open_batch.dropped("burn_in", int(batch.valid[:first].sum()))
             reports = self.learner.learn(
                 batch,
                 worker,

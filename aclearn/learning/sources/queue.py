@@ -21,6 +21,7 @@ class QueueSource(BatchSource):
 
     Args:
         queue: of unrolls whose steps are in flight.
+        burn_in_steps: first steps of an unroll that are not learned.
     """
 
     def __init__(
@@ -30,9 +31,11 @@ class QueueSource(BatchSource):
         *,
         unrolls: int,
         observation: ObservationSpec,
+        burn_in_steps: int = 0,
     ) -> None:
         self._queue, self._account = queue, account
         self._count, self._observation = unrolls, observation
+        self._burn_in_steps = burn_in_steps
 
     @override
     def next(self, timeout_s: float, worker: GradientWorker) -> Batch | None:
@@ -42,8 +45,9 @@ class QueueSource(BatchSource):
             return None
         chain_steps: Counter[str] = Counter()
         for unroll in unrolls:
-            chain_steps.update(unroll.steps_by_chain())
-        with self._account.dropped_on_error(chain_steps.total()), part("batch"):
+            chain_steps.update(unroll.steps_by_chain(after=self._burn_in_steps))
+        steps = sum(int(unroll.valid.sum()) for unroll in unrolls)
+        with self._account.dropped_on_error(steps), part("batch"):
             batch = worker.assemble(unrolls, self._observation)
         return replace(batch, chain_steps=chain_steps)
 

@@ -19,7 +19,7 @@ from aclearn.learning import (
 )
 from aclearn.learning.surrogate import Objective
 from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
-from aclearn.types import OBSERVATION, ObservationSpec
+from aclearn.types import OBSERVATION, Memory, ObservationSpec
 from tests.support.architectures import altered
 
 CPU = torch.device("cpu")
@@ -39,6 +39,7 @@ RESIDUAL = altered(
 FLAT = build_architecture(
     "flat", ObservationSpec.plain((3,), "float32"), 4, (), (5,), "tanh", separate_value=True
 )
+REMEMBERING = altered(FLAT, name="remembering", memory=Memory("lstm", 4, 2))
 LOSS = ActorCriticConfig(discount=0.9, entropy_cost=0.05, value_cost=0.6)
 #: Of `correctors.vtrace`.
 BARS = {"rho_bar": 1.2, "c_bar": 0.8, "pg_rho_bar": 1.5, "lambda_": 0.7}
@@ -55,6 +56,7 @@ class Make:
     """Parts of the learner's tests."""
 
     images, residual, flat, Frozen = IMAGES, RESIDUAL, FLAT, Frozen
+    remembering = REMEMBERING
     loss, bars, unclipped, cpu = LOSS, BARS, UNCLIPPED, CPU
 
     @staticmethod
@@ -87,6 +89,10 @@ class Make:
             truncated=torch.from_numpy(truncated),
             valid=torch.from_numpy(valid),
             versions=np.zeros((T, B), np.int64),
+            state=tuple(
+                torch.from_numpy(rng.normal(size=(B, units)).astype(np.float32))
+                for units in architecture.state
+            ),
         )
 
     @staticmethod

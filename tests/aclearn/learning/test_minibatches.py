@@ -84,14 +84,37 @@ def test_traces_keep_their_environments_together(make) -> None:
         assert minibatch.rewards._base is not None  # a view: images are not copied
 
 
+def test_sequences_of_a_policy_with_a_state_stay_whole_and_are_shuffled_anew(make) -> None:
+    batch = numbered(make, make.remembering, frozen=True)
+    made = list(split(batch, count=3, passes=2))
+    passes = [[m for index, m in made if index == wanted] for wanted in (0, 1)]
+    orders = []
+    for each in passes:
+        assert sorted(m.width for m in each) == [1, 1, 2]  # of 4 environments
+        orders.append([int(b) for m in each for b in m.rewards[0]])
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(B)) and orders[0] != orders[1]
+    for _, minibatch in made:
+        columns = minibatch.rewards[0].long()
+        whole = batch.columns(columns)
+        for name in ("actions", "rewards", "valid", "masks"):
+            assert torch.equal(getattr(minibatch, name), getattr(whole, name))
+        assert torch.equal(minibatch.observations[OBSERVATION], whole.observations[OBSERVATION])
+        for part, expected in zip(minibatch.state, batch.state, strict=True):
+            assert torch.equal(part, expected[columns])
+        assert torch.equal(minibatch.frozen.correction.targets, minibatch.rewards)
+        assert torch.equal(minibatch.frozen.log_probs, minibatch.rewards + 300)
+
+
 @pytest.mark.parametrize("readable", [True, False])
-@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "frozen"), [("flat", True), ("flat", False), ("remembering", True)]
+)
 def test_steps_of_a_refused_minibatch_are_not_in_later_passes(
-    make, monkeypatch, frozen, readable
+    make, monkeypatch, kind, frozen, readable
 ) -> None:
     for module in ("decisions", "minibatches"):
         monkeypatch.setattr(f"aclearn.learning.{module}.readable", lambda device: readable)
-    batch = numbered(make, make.flat, frozen=frozen)
+    batch = numbered(make, getattr(make, kind), frozen=frozen)
     refused: list[int] = []
     later: list[int] = []
     minibatches = split(batch, count=2, passes=3)
