@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, Strict
+from pydantic import BeforeValidator, Field, Strict
 from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
 from aclearn.config._named import Named
-from aclearn.types import ACTIVATIONS, AUTO, MEMORIES, Memory
+from aclearn.types import ACTIVATIONS, ARCHITECTURES, AUTO, MEMORIES, Memory
 
 if TYPE_CHECKING:
     Activation = str
@@ -38,6 +39,8 @@ class MemoryConfig(Group):
                 yield (
                     f"policy.memory.{key}: there is no memory; set policy.memory.kind, or remove it"
                 )
+        else:
+            yield from memory_contradictions(config, "policy.memory.kind")
 
     @property
     def memory(self) -> Memory | None:
@@ -45,10 +48,45 @@ class MemoryConfig(Group):
         return None if self.kind is None else Memory(self.kind, self.size, self.layers)
 
 
+def memory_contradictions(config: Any, key: str) -> Iterator[str]:
+    """Why a policy with a memory cannot be trained so, in sentences that start with `key`."""
+    loss = config.loss
+    if loss.source != "stream" or loss.critic is not None:
+        yield (
+            f"{key}: {loss.kind} learns from single steps, and a memory from sequences; remove it, "
+            "or set loss.kind to ppo or actor_critic"
+        )
+    if config.resident.chain:
+        yield (
+            f"{key}: the copy of resident.chain would need a state of its own; set resident.chain "
+            "to []"
+        )
+    if config.trainer.compile:
+        yield (f"{key}: the steps of a memory cannot be compiled; set trainer.compile to false")
+
+
+def _memory_has_its_own_key(name: Any) -> Any:
+    """Tell whoever looks for a recurrent architecture where the memory is."""
+    found = re.search("lstm|gru|rnn|recurrent", name) if isinstance(name, str) else None
+    if found is None or name in ARCHITECTURES or ":" in name:
+        return name
+    rest = name.replace(found[0], "").strip("-_+ ")
+    named = next((n for n in ARCHITECTURES if rest and n.startswith(rest)), AUTO)
+    kind = found[0] if found[0] in MEMORIES else MEMORIES[0]
+    raise ValueError(
+        f"{name!r} is unknown: a memory stands behind any architecture; set policy.memory.kind to "
+        f"{kind}, and this to {named}"
+    )
+
+
 class PolicyConfig(Group):
     """The network."""
 
-    architecture: Annotated[str, Named("aclearn.types:ARCHITECTURES", (AUTO,))] = Field(
+    architecture: Annotated[
+        str,
+        Named("aclearn.types:ARCHITECTURES", (AUTO,)),
+        BeforeValidator(_memory_has_its_own_key),
+    ] = Field(
         default=AUTO,
         description="network; auto: one that fits the observations, which config.yaml of the run "
         "names (docs/networks.md)",
@@ -105,6 +143,7 @@ class PolicyConfig(Group):
 
     @override
     def contradictions(self, config: Any) -> Iterator[str]:
+        yield from self.memory.contradictions(config)
         if config.env.is_atari:
             for key in self.changed("std_from_observations", "initial_std"):
                 yield (

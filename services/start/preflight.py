@@ -18,6 +18,7 @@ from typing import NamedTuple
 import zmq
 
 from aclearn.config import Config, doubts
+from aclearn.config.policy import memory_contradictions
 from aclearn.control.strategies.load import check_strategies
 from aclearn.errors import ConfigError, EndpointError
 from aclearn.launch import StopFlag
@@ -210,7 +211,28 @@ def check_policy(config: Config, spec: EnvSpec) -> Architecture:
                 f"{config.env.id} are numbers, which have densities; take ratio_mask"
             )
     _check_replay(config, spec)
+    _check_memory(config, spec, architecture)
     return architecture
+
+
+def _check_memory(config: Config, spec: EnvSpec, architecture: Architecture) -> None:
+    """Raise `ConfigError` unless the policy's memory can be trained as it is configured."""
+    trainer = config.trainer
+    if not architecture.state:
+        if trainer.burn_in_steps:
+            raise ConfigError(
+                f"trainer.burn_in_steps: {architecture.name} keeps no state; remove it"
+            )
+        return
+    for sentence in memory_contradictions(config, "policy.architecture"):
+        raise ConfigError(sentence)
+    envs = config.resident.envs or trainer.unrolls_per_batch * config.actors.envs_per_group
+    if trainer.minibatches > envs * spec.agents:
+        raise ConfigError(
+            f"trainer.minibatches: a batch has {envs * spec.agents} sequences, and those of a "
+            f"policy with a memory stay whole; set it to {envs * spec.agents} or less, or "
+            "trainer.unrolls_per_batch or actors.envs_per_group to more"
+        )
 
 
 def _check_replay(config: Config, spec: EnvSpec) -> None:

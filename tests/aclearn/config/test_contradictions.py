@@ -46,6 +46,22 @@ policy.std_from_observations: true, policy.initial_std: 0.1
   policy.initial_std => remove | remove policy.std_from_observations
 policy.arguments: {a: 1}
   policy.arguments => remove | policy.architecture<: m:Net
+policy.memory.kind: lstm, loss.kind: dqn
+  policy.memory.kind => remove | loss.kind: ppo | loss.kind: actor_critic
+policy.memory.kind: gru, loss.kind: ddpg, resident.envs: 8, env.squash_actions: true
+  policy.memory.kind => remove | loss.kind: ppo | loss.kind: actor_critic
+policy.memory.kind: lstm, resident.envs: 8, resident.chain: [{prune: 0.5}]
+  policy.memory.kind => resident.chain: []
+policy.memory.kind: lstm, trainer.compile: true
+  policy.memory.kind => trainer.compile: false
+trainer.burn_in_steps: 5
+  trainer.burn_in_steps => remove | policy.memory.kind: lstm
+policy.memory.kind: lstm, trainer.burn_in_steps: 12, actors.unroll_length: 12
+  trainer.burn_in_steps => actors.unroll_length<: 13 | trainer.burn_in_steps<: 11
+policy.memory.size: 64
+  policy.memory.size => policy.memory.kind<: lstm | remove
+policy.architecture: m:Net, policy.memory.kind: lstm
+  policy.memory.kind => remove
 policy.architecture: m:Net, policy.hidden: [8]
   policy.hidden => remove
 actors.processes: 500, actors.inference: predictor, predictor.processes: 12

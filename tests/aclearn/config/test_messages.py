@@ -42,6 +42,9 @@ env.kwargs=[1] => expected mapping whose keys are text, got a list;
 trainer.amp=bf32 => expected one of auto, off, bf16, got 'bf32' (text);
 trainer.device=gpu => expected text that matches ^(auto|cpu|cuda(:\d{1,3})?)$, got 'gpu' (text);
 policy.hidden=64 => expected list of whole numbers ≥ 1 and ≤ 65536 or null, got 64 (
+policy.architecture=impala-lstm => 'impala-lstm' is …kind to lstm, and this to impala-resnet
+policy.architecture=gru => 'gru' is unknown: a memory …memory.kind to gru, and this to auto
+policy.memory.size=0 => expected whole number ≥ 1 and ≤ 65536, got 0 (whole num
 policy.architecture=resnet => 'resnet' is unknown; expected one of auto, nature, a
 monitor.port=70000 => expected whole number ≥ 1 and ≤ 65535 or null, got 70000 (
 run.metrics_every_s=6 => expected number > 0 and ≤ 5, got 6 (whole number);

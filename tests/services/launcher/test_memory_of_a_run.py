@@ -112,3 +112,33 @@ def test_states_go_on_in_each_life_and_in_no_other(start, inference) -> None:
     assert listener.check(run) > 500
     assert run.heartbeats["actor-1"].gauges["env_faults"] > 0
     assert run.refused == {}
+
+
+@pytest.mark.parametrize(
+    ("loss", "inference"), [("actor_critic", "local"), ("ppo", "local"), ("a2c", "predictor")]
+)
+def test_a_run_with_a_memory_is_reproducible_and_goes_on(start, tmp_path, loss, inference) -> None:
+    settings: dict[str, Any] = {
+        "policy": {"memory": {"kind": "gru", "size": 8}},
+        "actors": {"inference": inference, "wait_for_weights": inference == "local"},
+        "loss": {"kind": loss},
+    }
+    if loss == "ppo":  # sequences in two parts, twice
+        settings["trainer"] = {"minibatches": 2, "epochs": 2}
+    runs = []
+    for name in ("one", "other"):
+        runs.append(start(tmp_path / name, run={"max_updates": 16}, **settings))
+        summary = runs[-1].run()
+        assert summary["updates"] == 16
+    runs[1].assert_same_checkpoint(runs[0])
+    more = start(tmp_path / "one", resume=True, run={"max_updates": 24}, **settings)
+    assert more.run()["updates"] == 24 and more.refused == {}
+
+
+def test_steps_of_the_burn_in_are_dropped_by_that_name(start) -> None:
+    settings = {**_LEARNS, "trainer": {"burn_in_steps": 1}}
+    run = start(run={"max_updates": 40}, **settings)
+    summary = run.run()
+    # unrolls have 4 steps, and few steps of CartPole are resets
+    share = summary["dropped_steps"]["burn_in"] / summary["learned_steps"]
+    assert share == pytest.approx(1 / 3, abs=0.05)

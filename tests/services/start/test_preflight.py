@@ -305,3 +305,41 @@ def test_a_mask_of_probabilities_needs_actions_that_have_some() -> None:
     keys = {"env.id": "Pendulum-v1", "correctors": ["vtrace", "tv_mask"]}
     with pytest.raises(ConfigError, match=r"^correctors\[1\] tv_mask: .*; take ratio_mask$"):
         check_policy(config_of_keys(keys), spec)
+
+
+def test_a_memory_is_checked_against_the_sequences_of_a_batch() -> None:
+    keys = {
+        "env.id": "a",
+        "policy.memory.kind": "gru",
+        "loss.kind": "ppo",
+        "trainer.unrolls_per_batch": 1,
+        "actors.envs_per_group": 4,
+        "trainer.minibatches": 8,
+    }
+    spec = plain_spec((4,), "float32", 2)
+    with pytest.raises(ConfigError, match=r"trainer\.minibatches: a batch has 4 sequences"):
+        check_policy(config_of_keys(keys), spec)
+    check_policy(config_of_keys(keys), replace(spec, agents=2))
+    check_policy(config_of_keys({**keys, "trainer.minibatches": 4}), spec)
+
+
+@pytest.mark.parametrize(
+    ("network", "keys", "words"),
+    [
+        ("Plain", {"trainer.burn_in_steps": 3}, "trainer.burn_in_steps: .* keeps no state"),
+        ("Remembers", {"loss.kind": "impact", "trainer.burn_in_steps": 3}, None),
+        (
+            "Remembers",
+            {"trainer.compile": True},
+            "policy.architecture: .* trainer.compile to false",
+        ),
+    ],
+)
+def test_a_memory_of_a_network_of_ones_own_is_checked_too(network, keys, words) -> None:
+    keys = {"env.id": "a", "policy.architecture": f"tests.support.own_networks:{network}", **keys}
+    spec = plain_spec((4,), "float32", 2)
+    if words is None:
+        check_policy(config_of_keys(keys), spec)
+        return
+    with pytest.raises(ConfigError, match=words):
+        check_policy(config_of_keys(keys), spec)
