@@ -99,8 +99,12 @@ class TrainerConfig(Group):
 
     @override
     def contradictions(self, config: Any) -> Iterator[str]:
-        if not self.split_ratios:
-            return
+        if self.split_ratios:
+            yield from self._of_split_ratios(config)
+        if self.burn_in_steps:
+            yield from self._of_burn_in(config)
+
+    def _of_split_ratios(self, config: Any) -> Iterator[str]:
         if config.loss.acting != "sample" or config.loss.source == "replay":
             yield (
                 f"trainer.split_ratios: loss.kind {config.loss.kind} learns without importance "
@@ -112,10 +116,7 @@ class TrainerConfig(Group):
                 "set it to false, or compressor.chain to [onnx] or another one"
             )
 
-    @override
-    def contradictions(self, config: Any) -> Iterator[str]:
-        if not any(self.changed("burn_in_steps")):
-            return
+    def _of_burn_in(self, config: Any) -> Iterator[str]:
         if config.policy.memory.kind is None and not config.policy.is_users:
             yield (
                 "trainer.burn_in_steps: the policy has no memory; remove it, or set "
