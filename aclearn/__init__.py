@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         make_env,
         open_run,
         train,
+        train_seeds,
     )
 
 __version__ = "0.1.0"
@@ -34,6 +35,7 @@ __all__ = [
     "make_env",
     "open_run",
     "train",
+    "train_seeds",
 ]
 
 

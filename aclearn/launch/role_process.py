@@ -58,10 +58,10 @@ class RoleProcess:
         except ChildProcessError:  # reaped elsewhere
             return True
 
-    def terminate(self) -> None:
-        """Ask the child to end in order; it ends its own children."""
+    def terminate(self, number: int = signal.SIGTERM) -> None:
+        """Ask the child by a signal to end in order; it ends its own children."""
         if not self.exited():
-            os.kill(self.pid, signal.SIGTERM)
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
         """SIGKILL the child and the rest of its process group."""

@@ -66,6 +66,9 @@ class PlainConsole:
     """A line of figures every `every_s` seconds of the run; events, and a new bottleneck, at once.
 
     No line is longer than 200 characters, unless one word is. `metrics.jsonl` has all figures.
+
+    Args:
+        prefix: before each line, for several runs in one stream.
     """
 
     def __init__(
@@ -75,9 +78,10 @@ class PlainConsole:
         name: str,
         stream: TextIO,
         every_s: float = 10.0,
+        prefix: str = "",
     ) -> None:
         self._estimate, self._bottleneck = ProgressEstimate(goal), SteadyBottleneck()
-        self._name, self._stream = name, stream
+        self._name, self._stream, self._prefix = name, stream, prefix
         self._every_s, self._due_s = every_s, 0.0
         self._unwritten: str | None = None
         self._said: tuple[str, ...] = ()
@@ -158,7 +162,7 @@ class PlainConsole:
             break_long_words=False,
             break_on_hyphens=False,
         )
-        self._stream.write("\n".join([*lines, ""]))
+        self._stream.write("".join(f"{self._prefix}{line}\n" for line in lines))
         self._stream.flush()
 
 

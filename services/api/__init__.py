@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aclearn.config import Config, load_config
-from services.api.functions import export, load, make_env, open_run, train
+from services.api.functions import export, load, make_env, open_run, train, train_seeds
 from services.api.policy import Policy
 from services.api.run import Run
 from services.evaluator.evaluate import Evaluation
@@ -19,4 +19,5 @@ __all__ = [
     "make_env",
     "open_run",
     "train",
+    "train_seeds",
 ]

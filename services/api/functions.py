@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,16 +80,70 @@ def train(
     if resume:
         source = str(config) if isinstance(config, str | Path) else "the arguments"
         loaded = resumed_config(source, loaded, overrides)
-    # only the main thread may handle signals
-    main = threading.current_thread() is threading.main_thread()
-    with install_stop_signals() if main else StopFlag() as stop:
+    with _stopped_by_signals() as stop:
         path = train_and_tell(
             loaded, resume=resume, overwrite=overwrite, stop=stop, on_metrics=on_metrics
         )
-    if stop.reason is not None and stop.reason in signal.Signals.__members__:
-        signal.raise_signal(signal.Signals[stop.reason])
     assert path is not None  # only a signal prevents the start
     return Run(path)
+
+
+@plain_errors
+@lossy_stdout()
+def train_seeds(
+    config: Config | str | Path | None = None,
+    overrides: Overrides = (),
+    *,
+    seeds: int | Sequence[int],
+    env: str | Callable[..., Any] | None = None,
+    at_once: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> list[Run]:
+    """Train with several seeds, as `aclearn train --seeds` does; arguments as of `train`.
+
+    The runs are in one folder: that of `run.name`, else `<run.experiment>-seeds-<number>`. Each is
+    a command of its own, whose output is in `seed-<seed>.log` there. Ctrl-C ends all in order.
+
+    Args:
+        seeds: their number, from `run.seed` on, or the seeds themselves.
+        at_once: most runs at a time; None: as many as this machine has cores for.
+        resume: continue the runs that are not over, and start those that are missing.
+        overwrite: replace the runs in the folder of `run.name`.
+
+    Returns:
+        The runs, in the order of the seeds.
+
+    Raises:
+        AclearnError: the runs cannot be started, or some failed, which are named; the others have
+            ended in order.
+        KeyboardInterrupt: Ctrl-C; another signal takes its usual effect once the runs have ended.
+    """
+    from services.commands.seeds import train_seeds as train_each
+    from services.commands.train import check_start
+
+    refuse_in_own_process("aclearn.train_seeds")
+    if (config is None) == (env is None):
+        raise ArgumentError("train_seeds: expected either config or env")
+    if isinstance(seeds, Sequence) and not isinstance(seeds, str):
+        seeds = [at_least("seeds", seed, 0) for seed in seeds]
+    else:
+        seeds = at_least("seeds", seeds, 1)
+    at_once = None if at_once is None else at_least("at_once", at_once, 1)
+    loaded = _configured(config, overrides) if env is None else _chosen(env, overrides, alone=False)
+    check_start(loaded, resume=resume, overwrite=overwrite)
+    with _stopped_by_signals() as stop:
+        paths = train_each(
+            loaded,
+            seeds,
+            source=str(config) if isinstance(config, str | Path) else "the arguments",
+            overrides=overrides,
+            at_once=at_once,
+            resume=resume,
+            overwrite=overwrite,
+            stop=stop,
+        )
+    return [Run(path) for path in paths]
 
 
 @plain_errors
@@ -198,18 +253,37 @@ def make_env(
     )
 
 
+@contextmanager
+def _stopped_by_signals() -> Iterator[StopFlag]:
+    """A flag that signals set; at the end the signal takes its usual effect."""
+    # only the main thread may handle signals
+    main = threading.current_thread() is threading.main_thread()
+    with install_stop_signals() if main else StopFlag() as stop:
+        yield stop
+    if stop.reason is not None and stop.reason in signal.Signals.__members__:
+        signal.raise_signal(signal.Signals[stop.reason])
+
+
 def _configured(config: Config | str | Path | None, overrides: Overrides) -> Config:
     if isinstance(config, Config):
         return with_overrides(config, overrides)
     return load_config(config, overrides)  # type: ignore[arg-type]  # it checks the type
 
 
-def _chosen(env: str | Callable[..., Any], overrides: Overrides) -> Config:
-    """The configuration that `--env` chooses; prints the chosen keys."""
+def _chosen(
+    env: str | Callable[..., Any], overrides: Overrides, *, alone: bool | None = None
+) -> Config:
+    """The configuration that `--env` chooses; prints the chosen keys.
+
+    Args:
+        alone: whether the run is in this process; None: as `run.deterministic` says.
+    """
     from services.commands.starting_point import tell_start_from
 
     given = override_keys(overrides)
-    env_id, found = environment_name(env, alone=given.get("run.deterministic") is True)
+    if alone is None:
+        alone = given.get("run.deterministic") is True
+    env_id, found = environment_name(env, alone=alone)
     return tell_start_from(env_id, {**found, **given})
 
 

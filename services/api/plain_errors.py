@@ -13,7 +13,9 @@ from aclearn.errors import AclearnError, ArgumentError, kind_of
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_OPTION = re.compile(r"--(?:(resume|overwrite|best|force|greedy)|(to|out|chain|passes|env))\b")
+_OPTION = re.compile(
+    r"--(?:(resume|overwrite|best|force|greedy)|(to|out|chain|passes|env|seeds))\b"
+)
 
 
 def plain_errors(function: Callable[_P, _T]) -> Callable[_P, _T]:

@@ -34,13 +34,18 @@ def resumed_config(source: str, given: Config, overrides: Overrides = ()) -> Con
         folder = newest_run(given, seed_given="run.seed" in override_keys(overrides))
         typer.echo(f"aclearn: resuming {folder.path}", err=True)
     config = load_config(folder.config_path, overrides)
+    tell_not_taken(source, config, given)
+    return config
+
+
+def tell_not_taken(source: str, config: Config, given: Config) -> None:
+    """Print the keys of `given`, read from `source`, with other values than the run's `config`."""
     if keys := [key for key, _, _ in differences(config, given)]:
         typer.echo(
             f"aclearn: the run keeps its own configuration; not taken from {source}: "
             f"{', '.join(keys)}. To change one for the rest of the run, give it as key=value",
             err=True,
         )
-    return config
 
 
 def newest_run(given: Config, *, seed_given: bool = False) -> RunFolder:

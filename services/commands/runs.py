@@ -1,4 +1,4 @@
-"""`aclearn runs`: the runs in a folder, the newest first."""
+"""`aclearn runs`: the runs in a folder, also those of `--seeds`, the newest first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from aclearn.errors import RunFolderError
 from aclearn.metrics.formatting import duration
-from aclearn.runs import MetricsTail, RunFolder, is_locked
+from aclearn.runs import MetricsTail, RunFolder, is_locked, runs_in
 from services.commands.top import how_it_ended
 
 #: Bytes at the end of a metrics file that hold its last line.
@@ -29,7 +29,7 @@ def runs(
     """List runs: state, steps, mean return and age, the newest first."""
     if not dir.is_dir():
         raise RunFolderError(f"there is no folder {dir}; expected the folder of run folders")
-    found = [path for path in dir.iterdir() if (path / "config.yaml").is_file()]
+    found = runs_in(dir)
     if not found:
         raise RunFolderError(f"{dir} has no runs yet; start one with aclearn train")
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -41,7 +41,7 @@ def runs(
         line = _last_line(path)
         mean, steps = line.get("return_mean_100"), line.get("env_steps")
         table.add_row(
-            Text(path.name),
+            Text(path.name if path == dir else str(path.relative_to(dir))),
             Text(_state(path, line)),
             "-" if steps is None else f"{int(steps):,}",
             "-" if mean is None else f"{mean:.2f}",

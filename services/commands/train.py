@@ -14,7 +14,7 @@ import typer
 
 from aclearn.config import Config, load_config, override_keys
 from aclearn.errors import ConfigError, LearningLost
-from aclearn.launch import StopFlag, install_stop_signals
+from aclearn.launch import StopFlag, die_with_parent, install_stop_signals
 from aclearn.runs import check_file, write_file
 from services.commands.options import (
     ConfigArgument,
@@ -47,10 +47,30 @@ def train(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="replace the existing run of this run.name")
     ] = False,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|LIST",
+            help="a run for each of N seeds from run.seed on, or of a list, e.g. 5, or 1,4,7: all "
+            "in one folder; --resume continues those that are not over",
+        ),
+    ] = None,
+    at_once: Annotated[
+        int | None,
+        typer.Option(
+            "--at-once",
+            min=1,
+            help="with --seeds: most runs at a time; default: as the cores allow",
+        ),
+    ] = None,
 ) -> None:
-    """Train on this machine: start every role, show the run, end every role."""
+    """Train on this machine: start every role, show the run, end every role.
+
+    Examples: aclearn train cartpole, aclearn train pong run.seed=2, aclearn train pong --seeds 5
+    """
     os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     with install_stop_signals() as stop:
+        die_with_parent()  # of a run of --seeds
         given = overrides or []
         if config is not None and config.startswith("-"):
             override_keys([config, *given])  # says what is meant
@@ -62,9 +82,27 @@ def train(
         else:
             raise ConfigError("train: expected a configuration, e.g. cartpole, or --env ID")
         check_start(loaded, resume=resume, overwrite=overwrite)
-        if resume:
-            loaded = resumed_config(config or f"--env {env}", loaded, given)
-        train_and_tell(loaded, resume=resume, overwrite=overwrite, stop=stop)
+        source = config if env is None else f"--env {env}"
+        if seeds is not None:
+            # imported here for its 0.1 s
+            from services.commands.seeds import read_seeds, train_seeds
+
+            train_seeds(
+                loaded,
+                read_seeds(seeds),
+                source=str(source),
+                overrides=given,
+                at_once=at_once,
+                resume=resume,
+                overwrite=overwrite,
+                stop=stop,
+            )
+        elif at_once is not None:
+            raise ConfigError("--at-once is the number of runs of --seeds at a time; give --seeds")
+        else:
+            if resume:
+                loaded = resumed_config(str(source), loaded, given)
+            train_and_tell(loaded, resume=resume, overwrite=overwrite, stop=stop)
         if stop:
             raise typer.Exit(stop.exit_status)
 

@@ -54,9 +54,7 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
 
 def next_commands(config: Config, summary: Mapping[str, Any]) -> str:
     """The three commands that usually follow a run, one line each, or that which lets it learn."""
-    path = Path(config.run.dir) / str(config.run.name)
-    with suppress(ValueError):  # elsewhere
-        path = path.relative_to(Path.cwd())
+    path = as_given(Path(config.run.dir) / str(config.run.name))
     run = shlex.quote(str(path))
     best = "" if summary.get("best_return") is None else " --best"
     resume = f"aclearn train {run}/config.yaml --resume"
@@ -68,6 +66,13 @@ def next_commands(config: Config, summary: Mapping[str, Any]) -> str:
     else:
         last = resume
     return f"next: {play}\n      {plot}\n      {last}"
+
+
+def as_given(path: Path) -> Path:
+    """The path from the current folder, if it is below."""
+    with suppress(ValueError):
+        return path.relative_to(Path.cwd())
+    return path
 
 
 def _learned_nothing_in_time(summary: Mapping[str, Any]) -> bool:

@@ -36,6 +36,7 @@ def test_runs_are_listed_with_state_steps_return_and_age_the_newest_first(
     _run(tmp_path / "runs", "pole-1", 60.0, reason="target_reached").close()
     _run(tmp_path / "runs", long, 7200.0, reason="role failed: actor-0: it died").close()
     _run(tmp_path / "runs", "killed-1", 90_000.0).close()
+    _run(tmp_path / "runs" / "pole-seeds-1", "seed-3", 90_001.0).close()
     RunFolder.create(tmp_path / "runs", "empty-1", "x\n").close()
     (tmp_path / "runs" / "notes").mkdir()
     monkeypatch.setenv("COLUMNS", "200")
@@ -46,12 +47,13 @@ def test_runs_are_listed_with_state_steps_return_and_age_the_newest_first(
     assert told["pole-1"][:3] == ["target_reached", "12,345", "21.50"]
     assert told[long][:2] == ["role", "failed"] and told["killed-1"][0] == "unfinished"
     assert told["empty-1"][:3] == ["unfinished", "-", "-"] and "notes" not in told
+    assert told["pole-seeds-1/seed-3"][0] == "unfinished"
     order = [row.split()[0] for row in rows]
     assert order.index("pole-2") < order.index("pole-1") < order.index(long)
     monkeypatch.setenv("COLUMNS", "60")
     narrow = aclearn("runs")
     assert all(len(row) <= 60 for row in narrow.splitlines())
-    assert narrow.count("12,345") == 4 and "…" not in narrow
+    assert narrow.count("12,345") == 5 and "…" not in narrow
     running.close()
     # roles started one by one share the run
     lock = lock_role(running.path, "trainer", by_hand=True)
