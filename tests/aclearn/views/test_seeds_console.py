@@ -14,6 +14,7 @@ _LINE = {
     "env_steps": 12_300,
     "learned_steps_per_s": 2460.0,
     "return_mean_100": 21.5,
+    "judged_return": 21.5,
     "episodes_in_mean": 100,
     "dropped_steps": {},
     "wait_share": {},
