@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from aclearn.types import ActionSpec, EnvSpec
-from aclearn.types.observation_spec import Observations
+from aclearn.types.observation_spec import Observations, row_count
 from compress.artifact import Artifact
 from compress.errors import ChainError
 from compress.graphs.onnx_action import MASK, add_action, output_name
-from compress.graphs.onnx_graph import build_onnx
+from compress.graphs.onnx_graph import build_onnx, state_inputs
 from compress.runtimes.onnx_runtime import exported_model, given_tensors, needs_export, new_session
 
 
@@ -30,7 +30,11 @@ def export_onnx(
     Inputs are the leaves `[N, *shape]`, uint8 ones raw, and with action masks `action_mask [N, A]`.
     Outputs are `parameters [N, P]` and the environment's `action [N, …]` (`add_action`). The
     metadata have the artifact's version, generation, chain, digest and fidelity, the given entries,
-    and as JSON how observations become leaves, and the actions' parts with their bounds.
+    and as JSON how observations become leaves, the actions' parts with their bounds, and the
+    state's parts.
+
+    A policy with a memory has inputs `state_i [N, units]` float32 too, zeros where an episode
+    begins, and outputs `next_state_i`, which are those of the next step.
 
     Args:
         spec: of the environment; None: it shows the leaves, and has no masks.
@@ -61,6 +65,12 @@ def export_onnx(
         "observation": json.dumps(_observation_parts(spec)),
         "action": json.dumps(_action_parts(spec.action)),
         "masked": json.dumps(spec.masked),
+        "state": json.dumps(
+            [
+                {"input": name, "output": f"next_{name}", "units": units}
+                for name, units in state_inputs(graph).items()
+            ]
+        ),
         **{f"fidelity.{name}": str(value) for name, value in vars(artifact.fidelity).items()},
         **(metadata or {}),
     }
@@ -102,9 +112,13 @@ def run_onnx(
 ) -> dict[str, NDArray[Any]]:
     """The outputs of a self-contained model by name, in a new session of one thread.
 
-    Observations are leaf → `[N, *shape]`, masks `[N, A]`.
+    Observations are leaf → `[N, *shape]`, masks `[N, A]`; each row begins an episode.
     """
     session = new_session(model)
     given = {**observations} if masks is None else {**observations, MASK: masks}
+    rows = row_count(observations)
+    for each in session.get_inputs():
+        if each.name not in given:  # a part of the state
+            given[each.name] = np.zeros((rows, *each.shape[1:]), np.float32)
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, given), strict=True))

@@ -32,11 +32,13 @@ class OnnxPolicy:
         self._seen = json.loads(about["observation"])
         self._taken = json.loads(about["action"])
         self._masked = json.loads(about["masked"])
-        self._frames: dict[str, list[Any]] = {}
+        self._kept = json.loads(about["state"])
+        self.begin()
 
     def begin(self) -> None:
-        """Forget the pictures of the last episode."""
-        self._frames = {}
+        """Begin an episode: forget the pictures of the last one, and what the policy remembers."""
+        self._frames: dict[str, list[Any]] = {}
+        self._state = [np.zeros((1, part["units"]), np.float32) for part in self._kept]
 
     def act(self, observation: Any, mask: Any = None) -> Any:
         """The action for the environment.
@@ -58,9 +60,12 @@ class OnnxPolicy:
         if self._masked:
             parts = mask if isinstance(mask, tuple) else (mask,)  # an array for each choice
             given["action_mask"] = np.concatenate([np.ravel(m) for m in parts]).astype(bool)[None]
-        names = [part["output"] for part in self._taken]
-        outputs = zip(self._taken, self._session.run(names, given), strict=True)
-        return _nested({tuple(part["path"]): value[0] for part, value in outputs})
+        given |= {part["input"]: x for part, x in zip(self._kept, self._state, strict=True)}
+        names = [part["output"] for part in (*self._taken, *self._kept)]
+        outputs = self._session.run(names, given)
+        self._state = outputs[len(self._taken) :]
+        actions = zip(self._taken, outputs, strict=False)
+        return _nested({tuple(part["path"]): value[0] for part, value in actions})
 
 
 def _leaf(part: dict[str, Any], value: Any) -> Any:

@@ -19,7 +19,9 @@ from compress import Artifact, ChainError, RefusedArtifact
 from compress.artifact import LEAST_SCALE
 from compress.export import export_onnx, run_onnx
 from compress.graphs.int8_reference import IntegerExecutable
-from compress.graphs.onnx_action import output_name
+from compress.graphs.onnx_action import MASK, output_name
+from compress.runtimes.onnx_runtime import OnnxExecutable, new_session
+from compress.sequences import answers
 from services.commands.offline_compression import (
     Halves,
     chain_of_words,
@@ -66,7 +68,7 @@ def export_run(
     if chain.plan(saved.architecture).runtime != "onnx":
         raise ChainError(f"{chain.id}: a model to export ends in onnx")
     warn_of_idle_links(chain)
-    visited = _visited(saved, words) if words else sample_spaces(saved.spec)
+    visited = _visited(saved, words) if words else sample_spaces(saved)
     artifact, executable = compress_with(saved, chain, visited, passes)
     metadata = {"run": str(saved.config.run.name), "environment": saved.config.env.id}
     model = export_onnx(artifact, metadata, spec=saved.spec)
@@ -89,23 +91,23 @@ def _check_model(
     model: bytes, artifact: Artifact, executable: Executable, visited: Visited
 ) -> None:
     """Raise `RefusedArtifact` unless the model computes the output of its graph and tensors."""
-    graph, tensors, observations = artifact.graph, artifact.tensors, visited.observations
+    graph, tensors = artifact.graph, artifact.tensors
+    outputs = run_onnx(model, visited.observations, visited.masks)
+    _check_actions(graph.architecture.action_spec, outputs, visited.masks)
+    # the parameters do not depend on the mask
+    masks = {} if visited.masks is None else {MASK: visited.masks[: visited.sequences]}
+    found = answers(OnnxExecutable(new_session(model), masks), graph, visited)
     expected: NDArray[Any]
     if graph.precision == "int8":
-        expected, share = (
-            IntegerExecutable(graph, tensors).step(observations).parameters,
-            _INT8_TOLERANCE,
-        )
+        expected = answers(IntegerExecutable(graph, tensors), graph, visited)
+        share = _INT8_TOLERANCE
     else:
-        expected, share = torch_parameters(graph, tensors, observations), _TOLERANCE
-    outputs = run_onnx(model, observations, visited.masks)
-    answers = outputs["parameters"]
-    _check_actions(graph.architecture.action_spec, outputs, visited.masks)
-    acting = executable.step(observations).parameters
+        expected, share = torch_parameters(graph, tensors, visited), _TOLERANCE
+    acting = answers(executable, graph, visited)
     for others, tolerance in ((expected, share), (acting, _TOLERANCE)):
         allowed = tolerance * max(LEAST_SCALE, float(np.abs(others).max()))
-        if not np.allclose(answers, others, rtol=0.0, atol=allowed):
-            worst = float(np.abs(answers - others).max())
+        if not np.allclose(found, others, rtol=0.0, atol=allowed):
+            worst = float(np.abs(found - others).max())
             raise RefusedArtifact(
                 f"{artifact.chain}: the model's output is off by {worst:.3g}, allowed is "
                 f"{allowed:.3g}; it was not written"

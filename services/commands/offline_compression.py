@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from aclearn.distributions import distribution_of
 from aclearn.rollout import Executable
-from aclearn.types import EnvSpec, Visited
-from aclearn.types.observation_spec import Observations
+from aclearn.types import Visited
 from compress import (
     Artifact,
     ArtifactRuntime,
@@ -29,7 +28,8 @@ from compress import (
 )
 from compress.graphs.graph_network import GraphNetwork
 from compress.policy import random_observations
-from services.evaluator.play import visit
+from compress.sequences import answers, network_outputs
+from services.evaluator.play import sequence_length, visit
 from services.evaluator.saved_policy import SavedPolicy
 
 _LOGGER = logging.getLogger(__name__)
@@ -61,10 +61,10 @@ def compress_with(
     others = visited.others
     fidelity = Fidelity.of(
         distribution_of(saved.architecture.action_spec),
-        torch_parameters(policy.graph, policy.tensors, others.observations),
-        executable.step(others.observations).parameters,
+        others.measured(torch_parameters(policy.graph, policy.tensors, others)),
+        others.measured(answers(executable, artifact.graph, others)),
         saved.at.version,
-        others.masks,
+        None if others.masks is None else others.measured(others.masks),
     )
     compared = replace(artifact, fidelity=fidelity)
     return replace(compared, digest=compared.computed_digest()), executable
@@ -95,26 +95,27 @@ def visit_run(saved: SavedPolicy) -> Halves:
     return Halves(visited.take(slice(0, None, 2)), visited.take(slice(1, None, 2)))
 
 
-def sample_spaces(spec: EnvSpec) -> Halves:
+def sample_spaces(saved: SavedPolicy) -> Halves:
     """Random observations and masks for comparisons, none for links; without the environment."""
-    rng = np.random.default_rng(SEED)
+    spec, rng = saved.spec, np.random.default_rng(SEED)
     observations = random_observations(spec.observation, _OBSERVATIONS, rng)
+    length = sequence_length(saved)
     if not spec.masked:
-        return Halves(Visited(), Visited(observations))
+        return Halves(Visited(), Visited(observations, length=length))
     masks = [rng.random((_OBSERVATIONS, count)) < 0.5 for count in spec.action.counts]
     for mask in masks:  # one choice at least
         mask[np.arange(_OBSERVATIONS), rng.integers(mask.shape[1], size=_OBSERVATIONS)] = True
-    return Halves(Visited(), Visited(observations, np.concatenate(masks, axis=1)))
+    return Halves(Visited(), Visited(observations, np.concatenate(masks, axis=1), length))
 
 
 def torch_parameters(
-    graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]], observations: Observations
+    graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]], visited: Visited
 ) -> NDArray[np.float32]:
     """The graph's output `[N, P]` with these tensors, computed by torch in fp32."""
     # tensors stored in halves are computed in fp32, as in the model
     network = GraphNetwork(graph, with_value=False).load(tensors).eval()
     with torch.inference_mode():
-        parameters, _ = network(*network.leaf_tensors(observations))
+        parameters = network_outputs(network, visited)[graph.output]
     result: NDArray[np.float32] = parameters.numpy()
     return result
 

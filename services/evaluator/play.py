@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from services.evaluator.chooser import Chooser
 from services.evaluator.saved_policy import SavedPolicy
 
 _MOST_ENVS = 16
+#: Steps of a sequence on which policies with a memory are compared.
+_LENGTH = 32
 #: Agent steps of an episode: as many as an Atari game has frames.
 MOST_STEPS = 108_000
 
@@ -135,20 +138,55 @@ def episodes_of(
 def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> Visited:
     """`count` observations that the sampling policy visits, spread over its games.
 
-    They are in order of time, alternating between 16 games.
+    They are sequences of `sequence_length`, in order of time, alternating between 16 games.
+
+    Args:
+        policy: with the state of the saved one.
     """
+    length, units = sequence_length(saved), saved.architecture.state
     env = _make(saved, _MOST_ENVS, seed)
     every = 5  # neighbouring frames are nearly equal
-    kept = []
+    kept, steps = list[Visited](), list[Visited]()
     try:
-        turns = range(every * -(-count // _MOST_ENVS))
-        steps = _steps(policy, env, saved.chooser(), seed)
-        for turn, (seen, _) in zip(turns, steps, strict=False):
-            if turn % every == 0:
-                kept.append(copy.deepcopy(seen))
+        turns = range(every * length * -(-count // (_MOST_ENVS * length)))
+        for turn, (seen, step) in zip(
+            turns, _steps(policy, env, saved.chooser(), seed), strict=False
+        ):
+            if turn // length % every:
+                continue
+            if units:
+                rows = len(step.reset)
+                zeros = tuple(np.zeros((rows, n), np.float32) for n in units)
+                seen = replace(seen, valid=~step.reset, state=seen.state or zeros)
+            steps.append(copy.deepcopy(seen))
+            if len(steps) == length:
+                kept.append(_as_sequences(steps))
+                steps = []
     finally:
         env.close()
-    return Visited.joined(kept).take(slice(count))
+    return Visited.joined(kept).take(slice(count // length))
+
+
+def sequence_length(saved: SavedPolicy) -> int:
+    """Observations in a row of an environment on which a policy is compared: 1 without memory."""
+    return _LENGTH if saved.architecture.state else 1
+
+
+def _as_sequences(steps: Sequence[Visited]) -> Visited:
+    """Steps of B environments as B sequences."""
+
+    def turned(by_step: Iterable[NDArray[Any] | None]) -> NDArray[Any]:
+        rows = np.stack([each for each in by_step if each is not None], 1)
+        return rows.reshape(-1, *rows.shape[2:])
+
+    first = steps[0]
+    return Visited(
+        {name: turned(step.observations[name] for step in steps) for name in first.observations},
+        None if first.masks is None else turned(step.masks for step in steps),
+        len(steps),
+        None if first.valid is None else turned(step.valid for step in steps),
+        first.state,
+    )
 
 
 def watch(
@@ -184,7 +222,7 @@ def _steps(
     observations, state = env.reset(seed), State()
     while True:
         output = policy.step(observations, state)
-        seen = Visited(observations, env.masks)
+        seen = Visited(observations, env.masks, state=state)
         env.send(chooser.choose(output.parameters, seen.masks, rng))
         step = env.recv()
         yield seen, step

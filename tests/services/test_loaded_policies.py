@@ -62,10 +62,15 @@ _KINDS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.parametrize("memory", [None, "lstm"])
 @pytest.mark.parametrize("kind", _KINDS)
-def test_a_model_plays_without_ours_as_the_policy_does(kind: str, tmp_path: Path) -> None:
+def test_a_model_plays_without_ours_as_the_policy_does(
+    kind: str, memory: str | None, tmp_path: Path
+) -> None:
     make, env_config = _KINDS[kind]
     network = {"architecture": "minigrid"} if kind == "stack of pictures" else {}
+    if memory:
+        network |= {"memory": {"kind": memory, "size": 6}, "normalise_observations": kind == "Box"}
     run = save_run(tmp_path, env_config, policy=network)
     model = tmp_path / "policy.onnx"
     aclearn.export(run, model)
@@ -74,6 +79,7 @@ def test_a_model_plays_without_ours_as_the_policy_does(kind: str, tmp_path: Path
     stack = env_config.get("frame_stack", 1)
     for seed in (1, 2):
         alone.begin()
+        policy.reset()
         observation, info = env.reset(seed=seed)
         frames = [observation] * stack
         for _ in range(5):

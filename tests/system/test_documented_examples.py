@@ -24,6 +24,8 @@ from aclearn.runs import load_newest
 from aclearn.types import ActionSpec, ObservationSpec
 from compress import ONNX, CompressorChain, Context, Policy, parse_chain
 from compress.export import export_onnx
+from services.commands.export import export_run
+from tests.support.saved_runs import save_run
 from tests.support.system import CARTPOLE, TOYS, System
 from tests.support.waiting import run_python
 
@@ -77,14 +79,20 @@ def test_an_environment_of_ones_own_is_found_in_the_current_folder_and_learned(
 
 def test_a_network_of_ones_own_keeps_the_contract(tmp_path: Path) -> None:
     files = _write_files("networks.md", tmp_path)
-    assert files == ["my_network.py", "check_my_network.py"]
-    assert _python(files[1], tmp_path) == ""
+    assert files == ["my_network.py", "my_memory.py", "check_my_network.py"]
+    assert _python(files[2], tmp_path) == ""
+    check = (tmp_path / files[2]).read_text("utf-8")
+    for shown, recurrent in (("my_network", "my_memory"), ("Network", "Memory")):
+        check = check.replace(shown, recurrent)
+    (tmp_path / "check_my_memory.py").write_text(check, "utf-8")
+    assert _python("check_my_memory.py", tmp_path) == ""
 
 
 def test_a_link_of_ones_own_keeps_the_contract_and_takes_its_place_in_a_chain(
     tmp_path: Path, monkeypatch
 ) -> None:
-    assert _write_files("compression.md", tmp_path) == ["links.py", "rounded.yaml", "act.py"]
+    files = ["links.py", "rounded.yaml", "act.py", "play_recall.py"]
+    assert _write_files("compression.md", tmp_path) == files
     assert _python("links.py", tmp_path) == ""
 
     monkeypatch.syspath_prepend(tmp_path)
@@ -110,6 +118,23 @@ def test_an_exported_model_is_run_by_onnx_runtime_alone(tmp_path: Path) -> None:
     artifact = chain.compress(Policy.of(architecture, tensors), Context())
     (tmp_path / "policy.onnx").write_bytes(export_onnx(artifact))
     assert _python("act.py", tmp_path) == "[2]\n"
+
+
+def test_an_exported_memory_is_played_by_onnx_runtime_and_numpy_alone(tmp_path: Path) -> None:
+    _write_files("compression.md", tmp_path)
+    # a network that solves the task, with constant weights
+    network = {"architecture": "tests.support.own_networks:Latch", "hidden": None}
+    run = save_run(tmp_path, {"id": "aclearn.envs.memory_tasks:Recall"}, policy=network)
+    export_run(run, tmp_path / "recall.onnx")
+    alone = ("aclearn", "compress", "correctors", "services", "torch", "onnx", "gymnasium")
+    blocked = "import sys, runpy\n" + "\n".join(f"sys.modules[{n!r}] = None" for n in alone)
+    program = tmp_path / "play_recall.py"
+    for cue in range(4):
+        program.write_text(
+            re.sub(r"cue, cues, delay = \d", f"cue, cues, delay = {cue}", program.read_text())
+        )
+        done = run_python("-c", f"{blocked}\nrunpy.run_path('play_recall.py')", cwd=tmp_path)
+        assert done.stdout == f"cue {cue}, answer {cue}\n", done.stderr
 
 
 def test_metrics_are_read_from_python(tmp_path: Path) -> None:

@@ -69,7 +69,8 @@ def _saved(**kwargs) -> SavedPolicy:
 
 
 def _of(config: Config, action: ActionSpec) -> SavedPolicy:
-    trained = SimpleNamespace(acting=lambda: SimpleNamespace(action_spec=action))
+    acting = SimpleNamespace(action_spec=action, state=())
+    trained = SimpleNamespace(acting=lambda: acting)
     return SavedPolicy(config, read_spec(config.env), trained, {}, None)
 
 
@@ -116,11 +117,42 @@ def test_a_mean_has_its_standard_error_and_a_deviation_by_name() -> None:
     assert Evaluation([1.0], [1], Path("1.json"), 5).standard_error == 0.0
 
 
+class Even:
+    """Both actions are as probable."""
+
+    def step(self, observations, state=()):
+        return PolicyOutput(np.zeros((len(observations[OBSERVATION]), 2), np.float32))
+
+
 def test_visited_observations_are_every_fifth_of_each_game_in_order_of_time() -> None:
-    visited = visit(_saved(length=100), ParityPolicy(), count=40, seed=_SEED)
+    visited = visit(_saved(length=100), Even(), count=40, seed=_SEED)
     expected = [[_SEED + b, t] for t in (0, 5, 10) for b in range(_ENVS)]
     expected_array = np.array(expected[:40], np.float32)
     np.testing.assert_array_equal(visited.observations["observation"], expected_array)
+
+
+def test_of_a_policy_with_memory_sequences_are_visited_with_the_state_before_them() -> None:
+    saved = _saved(length=100)
+    saved.architecture.state = (1,)
+    visited = visit(saved, ParityPolicy(), count=32 * 24, seed=_SEED)
+    assert (visited.length, visited.sequences, len(visited)) == (32, 24, 32 * 24)
+    # 32 steps of each of 16 games, and every fifth time again: then step 160 is the 59th of the
+    # second episode, since the first takes 101 with the step in which the second begins
+    shown = visited.observations[OBSERVATION].reshape(24, 32, 2)
+    assert visited.valid is not None
+    valid, (state,) = visited.valid.reshape(24, 32), visited.state
+    for k, (first, steps, before) in enumerate(
+        [(_SEED + b, range(32), 0) for b in range(_ENVS)]
+        + [(_SEED + b, range(59, 91), 59) for b in range(8)]
+    ):
+        np.testing.assert_array_equal(shown[k], [[first, t] for t in steps])
+        assert valid[k].all() and state[k] == [before]
+    short = _saved(length=10)
+    short.architecture.state = (1,)
+    visited = visit(short, ParityPolicy(), count=32 * 16, seed=_SEED)
+    # the 11th of 11 steps shows the end of an episode, where no action is taken
+    assert visited.valid is not None
+    np.testing.assert_array_equal(visited.by_time(visited.valid)[:, 3], np.arange(32) % 11 != 10)
 
 
 class Indifferent:

@@ -23,6 +23,8 @@ from tests.support.whole_run import WholeRun
 _MODULE = """
 import torch
 from torch import nn
+from aclearn.policies import PolicyModule
+from aclearn.types import PolicyOutput
 
 
 class Net(nn.Module):
@@ -35,6 +37,20 @@ class Net(nn.Module):
     def forward(self, x):
         features = self.body(x)
         return self.policy(features), self.value(features)
+
+
+class Memory(PolicyModule):
+    def __init__(self, observation, parameters, width=16):
+        super().__init__()
+        (leaf,) = observation.values()
+        self.cells = nn.LSTM(leaf.shape[0], width)
+        self.policy, self.value = nn.Linear(width, parameters), nn.Linear(width, 1)
+
+    def step(self, observations, state=()):
+        given = tuple(part.transpose(0, 1).contiguous() for part in state)
+        (h,), new = self.cells(observations["observation"][None], given or None)
+        state = tuple(part.transpose(0, 1) for part in new)
+        return PolicyOutput(self.policy(h), self.value(h), state=state)
 
 
 class Dropped(Net):
@@ -74,20 +90,25 @@ _ACTING = {
         "predictor": {"runtime": "torch", "device": "cpu"},
     },
     "artifacts": {
-        "compressor": {"chain": [{"distill": "mlp"}, "int8", "onnx"], "max_kl": None},
+        "compressor": {
+            "chain": [{"distill": {"student": "mlp", "memory": False}}, "int8", "onnx"],
+            "max_kl": None,
+        },
     },
     "exported-artifacts": {"compressor": {"chain": ["fuse", "onnx"]}},
 }
 
 
+@pytest.mark.parametrize("network", ["Net", "Memory"])
 @pytest.mark.parametrize("acting", _ACTING)
-def test_it_is_trained_whatever_runs_it(start, own: str, acting: str) -> None:
-    policy = {"architecture": f"{own}:Net", "arguments": {"width": 8}, "hidden": None}
+def test_it_is_trained_whatever_runs_it(start, own: str, acting: str, network: str) -> None:
+    policy = {"architecture": f"{own}:{network}", "arguments": {"width": 8}, "hidden": None}
     run = start(policy=policy, run={"max_updates": 20}, **_ACTING[acting])
     run.run()
     assert not run.refused
     assert run.summary()["updates"] == 20
-    _module(own, _weights(run), width=8)
+    _module(f"{own}:{network}", _weights(run), width=8)
+    assert len(evaluate(run.path, episodes=2).returns) == 2
 
 
 def test_it_is_resumed_evaluated_and_exported(start, own: str, tmp_path: Path) -> None:
@@ -105,7 +126,7 @@ def test_it_is_resumed_evaluated_and_exported(start, own: str, tmp_path: Path) -
     x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
     with torch.no_grad():
-        expected = _module(own, _weights(runs[1]))(torch.from_numpy(x))[0].numpy()
+        expected = _module(f"{own}:Net", _weights(runs[1]))(torch.from_numpy(x))[0].numpy()
     np.testing.assert_allclose(session.run(None, {OBSERVATION: x})[0], expected, atol=1e-5)
 
 
@@ -173,9 +194,10 @@ def _weights(run: WholeRun) -> dict[str, np.ndarray]:
     return {n.removeprefix("weights/"): t for n, t in tensors.items() if n.startswith("weights/")}
 
 
-def _module(own: str, weights: dict[str, np.ndarray], **arguments: int) -> torch.nn.Module:
+def _module(network: str, weights: dict[str, np.ndarray], **arguments: int) -> torch.nn.Module:
     """The user's module with these weights, which must be exactly its own."""
-    module = sys.modules[own].Net(_SPEC.observation, 2, **arguments)
+    own, _, name = network.partition(":")
+    module = getattr(sys.modules[own], name)(_SPEC.observation, 2, **arguments)
     named = {name.removeprefix("network."): torch.tensor(t) for name, t in weights.items()}
     module.load_state_dict(named)
     return module
