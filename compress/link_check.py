@@ -17,9 +17,14 @@ from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
 from compress.link import Link, is_id, is_word
 from compress.policy import Context, Policy, random_observations
 
+#: Observations that a link gets, and those of a sequence.
+_OBSERVATIONS, _LENGTH = 64, 8
+
 
 def check_compressor(link: Link, architecture: Architecture | None = None) -> None:
     """Run a link of your own on small random policies and check the contract of `Link`.
+
+    A policy with a memory gets sequences, as in a run.
 
     Args:
         architecture: the policy's; without it `accerl-net3` for 84 × 84 images and 6 actions.
@@ -32,7 +37,8 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
         "accerl-net3", observation=ObservationSpec.plain((4, 84, 84), "uint8"), actions=6
     )
     rng = np.random.default_rng(0)
-    observations = random_observations(architecture.observation, 64, rng)
+    seen = _visited(architecture, rng)
+    observations = seen.observations
     policies = [_random_policy(architecture, version) for version in (1, 2)]
     kept = [_copied(policy) for policy in policies]
     name = link.id
@@ -42,7 +48,7 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
     visited = {name: leaf.copy() for name, leaf in observations.items()}
     results, made = [], []
     for _ in range(2):
-        context = Context(Visited(observations), seed=3)
+        context = Context(seen, seed=3)
         for policy in policies:
             context.begin(policy)
             results.append(link.compress(policy, context))
@@ -65,6 +71,20 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
     if not link.needs_observations:
         result = _without_observations(link, policies[0])
         _check_result(link, architecture, planned, result, policies[0].at)
+
+
+def _visited(architecture: Architecture, rng: np.random.Generator) -> Visited:
+    observations = random_observations(architecture.observation, _OBSERVATIONS, rng)
+    if not architecture.state:
+        return Visited(observations)
+    count = _OBSERVATIONS // _LENGTH
+    state = (rng.normal(size=(count, units)) for units in architecture.state)
+    return Visited(
+        observations,
+        length=_LENGTH,
+        valid=rng.random(_OBSERVATIONS) < 0.9,
+        state=tuple(part.astype(np.float32) for part in state),
+    )
 
 
 def _require(kept: bool, breach: str) -> None:

@@ -15,6 +15,7 @@ from compress import LINKS, ChainError, PolicyGraph, check_compressor, parse_cha
 from compress.methods.distiller import Distiller
 from tests.support.architectures import altered
 from tests.support.distillation import smaller
+from tests.support.sequences import recurrent
 
 _BOX = ActionPart(shape=(2,), dtype="float32", low=(-1.0,) * 2, high=(1.0,) * 2)
 #: Policies that go other ways through the links, from the small ones of these tests.
@@ -26,6 +27,8 @@ _POLICIES = {
     "q head": lambda small: altered(small.images, critic="q"),
     "action values": lambda small: altered(small.images, critic="q_values"),
     "dueling": lambda small: altered(small.flat, critic="dueling"),
+    "lstm": lambda small: recurrent("lstm", preset="small-cnn", layers=2, hidden=(12,)),
+    "gru": lambda small: recurrent("gru", hidden=(12, 10)),
     "normalised": lambda small: altered(
         small.flat, normalise_observations=True, normalise_returns=True
     ),
