@@ -68,6 +68,10 @@ class SharingError(AclearnError):
     """Memory that cannot be shared between processes."""
 
 
+class GroupError(AclearnError):
+    """Trainer processes that cannot learn as one: one is missing, or differs from the others."""
+
+
 class RankLost(AclearnError):
     """Another rank that does not answer: all ranks start again from the newest checkpoint."""
 

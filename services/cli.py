@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from aclearn.errors import AclearnError, LearningLost, RoleFailure
+from aclearn.errors import AclearnError, LearningLost, RankLost, RoleFailure
 from aclearn.launch import EXIT_GIVE_UP, Interrupted, raise_on_ctrl_c
 from aclearn.launch.main_guard import mark_own_process
 from services.commands.check_env import check_env
@@ -71,7 +71,7 @@ def main() -> NoReturn:
         app(standalone_mode=True, prog_name="aclearn")  # the shell's completion needs this name
     except Interrupted:
         sys.exit(128 + signal.SIGINT)
-    except (LearningLost, RoleFailure) as error:
+    except (LearningLost, RankLost, RoleFailure) as error:
         _fail(error, 1)
     except AclearnError as error:
         # only the user can mend it: a supervisor must not try again

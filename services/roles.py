@@ -37,7 +37,9 @@ class RoleSpec:
         processes_key: key of the number of its processes; empty if a run has exactly one.
         unused: why the configuration does not use it, in a sentence; None if it does.
         hears: the roles without whose heartbeats it cannot work.
-        needs_folder: whether it writes into the run folder; such a role has one process.
+        needs_folder: whether it writes into the run folder; of several processes number 0 does.
+        together: whether its processes are ranks of one group: they are numbered from 0, none is
+            missing, and they start again together.
         needs_environment: whether it needs the spec of the environments.
         environments: number that it makes or waits for.
         check: "module:function" that takes a `RoleContext` and raises `AclearnError` if this
@@ -58,6 +60,7 @@ class RoleSpec:
     unused: Callable[[Config], str | None] = _never
     hears: tuple[str, ...] = ()
     needs_folder: bool = False
+    together: bool = False
     needs_environment: bool = True
     environments: Callable[[Config], int] = _one
     check: str = ""
@@ -69,6 +72,10 @@ class RoleSpec:
     optional: bool = False
     stops_first: bool = False
 
+    def rank_for(self, client: int, config: Config) -> str:
+        """Name of the process to which the client of that number is dealt out."""
+        return f"{self.name}-{client % self._configured(config)}"
+
     @property
     def endpoints(self) -> tuple[str, ...]:
         """Names of its servers."""
@@ -78,10 +85,9 @@ class RoleSpec:
         """The roles that it cannot work without."""
         return (*self.hears, *asked_by(self.name, config))
 
-    @property
-    def single(self) -> bool:
-        """Whether a run has exactly one process of it, number 0."""
-        return not self.processes_key
+    def fixed(self, config: Config) -> int | None:
+        """Exact number of its processes, 0 being the first; None if any number may join."""
+        return self._configured(config) if self.together or not self.processes_key else None
 
     def processes(self, config: Config) -> int:
         """Number of processes that `aclearn train` starts; 0 if the configuration uses none."""
@@ -94,6 +100,8 @@ class RoleSpec:
         return max(self._configured(config), tuner.max_actors if tuned else 0)
 
     def _configured(self, config: Config) -> int:
+        if self.together:
+            return config.ranks
         key = self.processes_key
         return int(operator.attrgetter(key)(config)) if key else 1
 
@@ -139,8 +147,10 @@ MONITOR: RoleSpec = RoleSpec(
 )
 TRAINER: RoleSpec = RoleSpec(
     "trainer",
-    "services.trainer.main:TrainerRole",
+    "services.trainer.main:make_trainer_role",
+    processes_key="trainer.processes",
     needs_folder=True,
+    together=True,
     check="services.start.preflight:check_trainer",
     imports_torch=lambda _: True,
     tuned_workers="trainers",

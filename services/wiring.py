@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from aclearn import wire
 from aclearn.config import Config
@@ -22,6 +23,9 @@ class Endpoint:
     accepts: tuple[type[wire.Message], ...] = ()
     sends: tuple[type[wire.Message], ...] = ()
 
+
+#: Where rank 0 awaits the others; served until all ranks are there.
+GROUP: Final = "group"
 
 ENDPOINTS: dict[str, Endpoint] = {
     "monitor": Endpoint(
@@ -56,6 +60,7 @@ ENDPOINTS: dict[str, Endpoint] = {
         ),
     ),
     "shared_weights": Endpoint("trainer"),  # file descriptors of memory, over a unix socket
+    GROUP: Endpoint("trainer"),  # the store of torch.distributed, at which ranks find each other
     "artifacts": Endpoint(
         "compressor", (wire.ArtifactRequest,), (wire.ArtifactReply, wire.NoNewerWeights)
     ),

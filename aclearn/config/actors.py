@@ -133,7 +133,8 @@ class ActorsConfig(Group):
     def _too_many(self, config: Any) -> Iterator[str]:
         tuned = config.tuner.enabled and "actors" in config.tuner.counts
         most = "tuner.max_actors" if tuned else "actors.processes"
-        processes = {"trainer": 1, most: config.tuner.max_actors if tuned else self.processes}
+        actors = config.tuner.max_actors if tuned else self.processes
+        processes = {"trainer": config.ranks, most: actors}
         if self.inference == "predictor":
             processes["predictor.processes"] = config.predictor.processes
         if config.compressor.rungs:

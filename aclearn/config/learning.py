@@ -34,6 +34,27 @@ class TrainerConfig(Group):
     workers: Whole = Field(
         default=1, ge=1, le=64, description="trainer workers of the one trainer process (NT)"
     )
+    processes: Whole = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="trainer processes that learn as one (ranks): each has its own actors, queue "
+        "and batches, and every update adds up the gradients of all, as of one batch that is so "
+        "many times larger",
+    )
+    average_every: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="batches between two averages of the ranks' weights and moments, in place of "
+        "adding up each gradient (local SGD): each rank makes its own updates; null: add up",
+    )
+    join_within_s: float = Field(
+        default=120.0,
+        gt=0.0,
+        le=86_400.0,
+        description="time for all trainer processes to find each other, in seconds",
+    )
     share_weights: Literal["auto", "host", "off"] = Field(
         default="auto",
         description="memory for new weights that roles of this machine map: auto (the trainer's "
@@ -103,6 +124,7 @@ class TrainerConfig(Group):
             yield from self._of_split_ratios(config)
         if self.burn_in_steps:
             yield from self._of_burn_in(config)
+        yield from self._of_ranks(config, config.ranks)
 
     def _of_split_ratios(self, config: Any) -> Iterator[str]:
         if config.loss.acting != "sample" or config.loss.source == "replay":
@@ -127,6 +149,38 @@ class TrainerConfig(Group):
                 f"trainer.burn_in_steps: nothing of an unroll of {config.actors.unroll_length} "
                 "steps would be learned; set actors.unroll_length to more than "
                 f"{self.burn_in_steps}, or this to less than {config.actors.unroll_length}"
+            )
+
+    def _of_ranks(self, config: Any, ranks: int) -> Iterator[str]:
+        resident = config.resident.envs is not None
+        if resident and self.processes > 1:
+            yield (
+                "trainer.processes: with resident.envs the trainer's devices are counted; set "
+                f"resident.devices to {self.processes} instead, and this to 1"
+            )
+        if ranks == 1:
+            if self.average_every is not None:
+                yield (
+                    "trainer.average_every: one trainer has nothing to average; set "
+                    "trainer.processes to 2 or more, or this to null"
+                )
+            return
+        key = "resident.devices" if resident else "trainer.processes"
+        if self.workers > 1:
+            yield (
+                f"trainer.workers: {self.workers} workers apply gradients in the order in which "
+                f"they end, which differs between {ranks} ranks; set it to 1, and {key} to as many "
+                "as the cores bear"
+            )
+        if config.tuner.enabled and "trainers" in config.tuner.counts:
+            yield (
+                f"tuner.counts: {ranks} ranks have one worker each; leave trainers out, or set "
+                f"{key} to 1"
+            )
+        if not resident and config.actors.processes < ranks:
+            yield (
+                f"trainer.processes: each of {ranks} trainers waits for unrolls of its own actors, "
+                f"and there are {config.actors.processes}; set actors.processes to {ranks} or more"
             )
 
 

@@ -220,6 +220,13 @@ class Config(Group):
         return bool(self.compressor.rungs or resident.chain) or resident.policy != "fp32"
 
     @property
+    def ranks(self) -> int:
+        """Number of trainer processes, which learn as one."""
+        if self.resident.envs is not None:
+            return self.resident.devices
+        return self.trainer.processes
+
+    @property
     def experiment(self) -> str:
         """What the names of this configuration's runs begin with."""
         return self.run.experiment or plain_name(self.env.id.removeprefix("ALE/").lower())

@@ -48,6 +48,12 @@ class NetworkConfig(Group):
         description="folder with the cluster's keys from `aclearn keys` (CURVE, ZeroMQ's "
         "encryption); null: no encryption",
     )
+    plain_group: bool = Field(
+        default=False,
+        description="let trainer processes on several machines exchange gradients, which takes "
+        "unencrypted connections between them: only in a network that you trust; false: all of "
+        "them are on one machine",
+    )
     ports: PortsConfig = Field(default_factory=PortsConfig)
 
     @override
@@ -67,6 +73,7 @@ class NetworkConfig(Group):
         if config.monitor.port is not None:  # every role is on one machine
             listeners["monitor.port"] = config.monitor.port
             for key, port, processes in (
+                ("unrolls", ports.unrolls, config.ranks),
                 ("predictions", ports.predictions, config.predictor.processes),
                 ("artifacts", ports.artifacts, config.compressor.processes),
             ):

@@ -45,6 +45,13 @@ class ResidentConfig(Group):
         description="device of environments and trainer: auto (a GPU if there is one), cpu, cuda "
         "or cuda:N",
     )
+    devices: Whole = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="devices with resident.envs environments and a trainer process each, which "
+        "learn as one (ranks); on a CPU so many processes",
+    )
     threads: Whole | None = Field(
         default=None,
         ge=1,
@@ -66,7 +73,7 @@ class ResidentConfig(Group):
     @override
     def contradictions(self, config: Any) -> Iterator[str]:
         if self.envs is None:
-            for key in self.changed("env", "device", "threads", "policy", "chain"):
+            for key in self.changed("env", "device", "devices", "threads", "policy", "chain"):
                 yield f"resident.{key}: it has no effect without resident.envs; set that too"
             return
         why = "with resident.envs the trainer acts itself"

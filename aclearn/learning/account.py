@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -61,7 +61,9 @@ class StepAccount(BaseModel):
         max_env_steps: after which further ones are dropped on arrival; not saved.
         reached: the bound that the run has reached, `max_updates` or `max_env_steps`: the reason
             for later drops; None before.
-        ahead: unrolls of an actor that may be in flight or being filled; not saved.
+        elsewhere: agent steps of the other ranks, of which the bound counts the sum; not saved.
+        ahead: unrolls of an actor that may be in flight or being filled, and of those of the other
+            ranks, which have as many; not saved.
         last: whether so many more unrolls of each actor reach `max_env_steps`.
     """
 
@@ -74,6 +76,7 @@ class StepAccount(BaseModel):
     closed: dict[str, int] = Field(default_factory=dict)
     forgotten_steps: int = 0
     max_env_steps: float = Field(default=math.inf, exclude=True)
+    elsewhere: int = Field(default=0, exclude=True)
     ahead: int = Field(default=2, exclude=True)
     reached: str | None = Field(default=None, exclude=True)
     last: bool = Field(default=False, exclude=True)
@@ -121,7 +124,7 @@ class StepAccount(BaseModel):
             reason = self.reached or reason
             refusal = self._enter(incarnation, unroll_sequence, *counts)
             more = self.ahead * len(self.opened) * (env_steps_after - env_steps_before)
-            self.last = self.env_steps + more >= self.max_env_steps
+            self.last = self.env_steps + self.elsewhere + more >= self.max_env_steps
             if refusal is None and reason is not None:
                 self.dropped(reason, steps)
             return refusal or reason
@@ -275,6 +278,35 @@ class StepAccount(BaseModel):
                 f"closed={sum(self.closed.values())} forgotten={self.forgotten_steps}"
             )
 
+    def hear(self, elsewhere: int) -> None:
+        """Take the number of agent steps that the other ranks have."""
+        with self._lock:
+            self.elsewhere = elsewhere
+            self._look_at_bound()
+
+    def end(self, bound: str | None) -> None:
+        """Drop steps that arrive from now on, since this bound is reached; the first one stays."""
+        self.reached = self.reached or bound
+
+    @classmethod
+    def joined(cls, ledgers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The sum of the `state` of several accounts, of ranks with actors of their own."""
+        if len(ledgers) == 1:
+            return dict(ledgers[0])
+        total = cls(policy=ledgers[0]["policy"])
+        for each in map(cls.model_validate, ledgers):
+            total.env_steps += each.env_steps
+            total.learned_steps += each.learned_steps
+            total.in_flight_steps += each.in_flight_steps
+            total.forgotten_steps += each.forgotten_steps
+            total.opened |= each.opened
+            for incarnation, steps in each.closed.items():
+                total.closed[incarnation] = total.closed.get(incarnation, 0) + steps
+            for reason, steps in each.dropped_steps.items():
+                total._count_dropped(reason, steps)
+        total.check()
+        return total.state()
+
     def state(self) -> dict[str, Any]:
         """The account as JSON-able values, for a checkpoint."""
         with self._lock:
@@ -309,8 +341,8 @@ class StepAccount(BaseModel):
             self._look_at_bound()
 
     def _look_at_bound(self) -> None:
-        if self.reached is None and self.env_steps >= self.max_env_steps:
-            self.reached = "max_env_steps"
+        if self.env_steps + self.elsewhere >= self.max_env_steps:
+            self.end("max_env_steps")
 
     def _leave_flight(self, steps: int, how: str) -> None:
         if not 0 <= steps <= self.in_flight_steps:

@@ -146,7 +146,8 @@ class GradientWorker:
     def measure(self, batch: Batch) -> Batch:
         """`batch` as `Objective.measured` gives it: by a forward pass more, if it needs any."""
         with self.on_stream(), part("forward"):
-            return self._objective.measured(batch, list(self._cut(batch)), self.networks)
+            chunks = list(self._cut(batch))
+            return self._objective.measured(batch, chunks, self.networks, self._group)
 
     def differentiate(self, batch: Batch, steps: Tensor | int) -> Sums:
         """Leave the gradient of the batch's summed losses, divided by `steps`, in the networks.

@@ -99,11 +99,13 @@ class Objective:
         """
         return batch
 
-    def measured(self, batch: Batch, chunks: Sequence[Batch], networks: Networks) -> Batch:
+    def measured(
+        self, batch: Batch, chunks: Sequence[Batch], networks: Networks, group: Group
+    ) -> Batch:
         """`batch` with its `ratios`, where a corrector looks at all steps of an update together.
 
         Args:
-            chunks: as for `frozen`.
+            chunks, group: as for `frozen`.
         """
         return batch
 
@@ -175,7 +177,10 @@ class Surrogate(Objective):
         policy = networks.distribution(torch.cat(parameters, dim=1), batch.step_masks)
         log_probs = _log_probs(batch, policy, networks)
         estimates = Estimates.side_by_side(each)
-        correction = self._correct(batch, policy, log_probs, estimates, networks)
+        whole = batch
+        if self._measures:
+            whole = replace(batch, ratios=_ratios(batch, log_probs, group))
+        correction = self._correct(whole, policy, log_probs, estimates, networks)
         if self.config.normalise_advantages:
             correction = standardised(correction, batch.valid, group)
         frozen = FrozenCorrection(correction, log_probs, torch.cat(values, dim=1))
@@ -183,14 +188,16 @@ class Surrogate(Objective):
 
     @override
     @torch.no_grad()
-    def measured(self, batch: Batch, chunks: Sequence[Batch], networks: Networks) -> Batch:
+    def measured(
+        self, batch: Batch, chunks: Sequence[Batch], networks: Networks, group: Group
+    ) -> Batch:
         if batch.frozen is not None or not self._measures:
             return batch
         parts = []
         for chunk in chunks:
             policy = networks.distribution(_unroll(chunk, networks).parameters, chunk.step_masks)
             parts.append(_log_probs(chunk, policy, networks))
-        return replace(batch, ratios=_ratios(batch, torch.cat(parts, dim=1)))
+        return replace(batch, ratios=_ratios(batch, torch.cat(parts, dim=1), group))
 
     @property
     def splits(self) -> bool:  # type: ignore[override]
@@ -253,8 +260,6 @@ class Surrogate(Objective):
         if "kl" in self.chain.needs and batch.behaviour_parameters is not None:
             kl = policy.kl(networks.distribution(batch.behaviour_parameters, batch.step_masks))
         ratios = batch.ratios
-        if ratios is None and self._measures:  # the batch is whole
-            ratios = _ratios(batch, log_probs)
         actions_are_numbers = batch.actions.is_floating_point()
         correction = self.chain.correct(
             CorrectionInput(
@@ -316,9 +321,9 @@ def _log_gaps(batch: Batch) -> Tensor:
     return gaps.nan_to_num(0.0)
 
 
-def _ratios(batch: Batch, log_probs: Tensor) -> Ratios:
+def _ratios(batch: Batch, log_probs: Tensor, group: Group) -> Ratios:
     def counted(values: Tensor) -> Tensor:
-        return values.masked_fill(~batch.valid, torch.nan).flatten()
+        return torch.cat(group.gather(values.masked_fill(~batch.valid, torch.nan).flatten()))
 
     return Ratios(counted(log_probs - batch.behaviour_log_prob), counted(_log_gaps(batch)))
 

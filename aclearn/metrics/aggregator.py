@@ -18,6 +18,7 @@ from aclearn.metrics.names import (
     TRAINER_COUNTS,
 )
 from aclearn.metrics.step_totals import StepTotals
+from aclearn.metrics.trainers import TrainerRanks, joined_gauges
 from aclearn.metrics.wait_shares import WaitShares
 from aclearn.runs import NO_NUMBERS
 from aclearn.telemetry import CounterRate, SlidingRate, add_up
@@ -82,7 +83,7 @@ class MetricsAggregator:
             self._totals = StepTotals.from_state(state.get("totals", {}))
             self._means = EpisodeMeans(state.get("episodes", []))
         self._processes: dict[str, _Process] = {}
-        self._trainer: str | None = None
+        self._trainers = TrainerRanks()
         self._superseded: set[str] = set()
         # A trainer takes seconds to load; until its first heartbeat its counts are those of the
         # last line.
@@ -118,8 +119,8 @@ class MetricsAggregator:
                 for name, value in process.gauges.items():
                     collected.setdefault(f"{process.role}_{name}", []).append(value)
         return {
-            name: max(values) if name.endswith("_max") else math.fsum(values) / len(values)
-            for name, values in collected.items()
+            name: value
+            for name, value in joined_gauges(collected).items()
             if name not in METRIC_NAMES and name not in NO_NUMBERS
         }
 
@@ -141,10 +142,12 @@ class MetricsAggregator:
         now: float,
         *,
         clock_s: float | None = None,
+        number: int = 0,
     ) -> None:
         """Add a heartbeat received at `now`; those of replaced trainers are ignored.
 
         Args:
+            number: the process's number in its role; of a trainer its rank.
             now: seconds of the run's own time.
             clock_s: seconds of the roles' clock, by which episodes began; None: as `now`.
         """
@@ -161,7 +164,7 @@ class MetricsAggregator:
         if "predictions" in heartbeat.counters:
             self._rates["predictions"].observe(incarnation, heartbeat.counters["predictions"], now)
         if role == "trainer":
-            self._observe_trainer(incarnation, process, heartbeat, now)
+            self._observe_trainer(number, incarnation, heartbeat, now)
         elif role == "actor":
             self._totals.observe_actor(incarnation, heartbeat.counters.get("env_steps", 0))
         self._observe_episodes(incarnation, heartbeat)
@@ -235,24 +238,28 @@ class MetricsAggregator:
         return fixed | {name: each for name, each in sums.items() if each} | info | self.extra
 
     def _observe_trainer(
-        self, incarnation: str, process: _Process, heartbeat: Heartbeat, now: float
+        self, rank: int, incarnation: str, heartbeat: Heartbeat, now: float
     ) -> None:
-        if self._trainer is not None and incarnation != self._trainer:
-            self._superseded.add(self._trainer)
-            self.role_gone(self._trainer)
+        if not (heartbeat.counters or heartbeat.gauges):  # it waits for other ranks
+            return
+        if (replaced := self._trainers.observe(rank, incarnation, heartbeat)) is not None:
+            self._superseded.add(replaced)
+            self.role_gone(replaced)
             self._learned_at_start = None
-        self._trainer = incarnation
-        self._trainer_gauges = process.gauges
-        self.best_return = process.gauges.get("best_return")
-        self._trainer_counters = dict(heartbeat.counters)
+        counters = heartbeat.counters
+        if rank == 0:  # ranks learn their batches at the same time
+            batches = counters.get("batches", counters.get("updates", 0))
+            self._rates["batches"].observe(incarnation, batches, now)
+        self._rates["learned_steps"].observe(incarnation, counters.get("learned_steps", 0), now)
+        if (trainers := self._trainers.joined()) is None:
+            return
+        self._trainer_gauges = dict(trainers.gauges)
+        self.best_return = trainers.gauges.get("best_return")
+        self._trainer_counters = dict(trainers.counters)
         self._policy = heartbeat.policy
-        self._checkpoint_error = heartbeat.note[:_MOST_NOTE] or None
-        self._totals.observe_trainer(incarnation, heartbeat.counters, heartbeat.dropped)
-        updates = heartbeat.counters.get("updates", 0)
-        batches = heartbeat.counters.get("batches", updates)
-        self._rates["batches"].observe(incarnation, batches, now)
-        learned_steps = heartbeat.counters.get("learned_steps", 0)
-        self._rates["learned_steps"].observe(incarnation, learned_steps, now)
+        self._checkpoint_error = trainers.note[:_MOST_NOTE] or None
+        self._totals.observe_trainer(trainers.incarnation, trainers.counters, trainers.dropped)
+        learned_steps = trainers.counters.get("learned_steps", 0)
         if self._learned_at_start is None:
             self._learned_at_start = learned_steps
         self._learned_here = max(0, learned_steps - self._learned_at_start)

@@ -26,6 +26,7 @@ from services.role.loop import MonitoredRole, Role
 from services.role.monitor_client import MonitorClient
 from services.role.request_client import PeerLink
 from services.role.seeds import Seeds, Use
+from services.roles import TRAINER
 
 
 def make_actions(
@@ -64,7 +65,9 @@ def make_actions(
     if actors.wait_for_weights:
         fresh = FreshWeights(
             unroll_length=actors.unroll_length,
-            unrolls=-(-context.config.trainer.unrolls_per_batch // actors.processes),
+            unrolls=-(
+                -context.config.trainer.unrolls_per_batch * context.config.ranks // actors.processes
+            ),
             clock=context.clocks.decisions,
         )
     return LocalActions(
@@ -122,7 +125,7 @@ def make_actor(context: RoleContext) -> Role:
             meter,
         )
         sender = UnrollSender(
-            PeerLink(context, "unrolls"),
+            PeerLink(context, "unrolls", only=TRAINER.rank_for(context.index, config)),
             monitor,
             max_in_flight=config.actors.max_in_flight_unrolls,
             meter=meter,

@@ -22,7 +22,7 @@ import zmq
 
 from aclearn.config import Config, load_config
 from aclearn.control import StopRun
-from aclearn.errors import AclearnError, ConfigError, EndpointError, RunFolderError
+from aclearn.errors import AclearnError, ConfigError, EndpointError, RankLost, RunFolderError
 from aclearn.launch import RESTARTS_VARIABLE, StopFlag
 from aclearn.runs import RunFolder
 from aclearn.wire import (
@@ -135,6 +135,9 @@ def run_contained(
             return stop.exit_status if stop and spec is MONITOR else status
         print(f"aclearn: {stop.reason}; see the log of the monitor", file=sys.stderr)
         return 0
+    except RankLost as error:
+        print(f"aclearn: {error}", file=sys.stderr)
+        return 1  # started again, as the others are
     except AclearnError as error:
         print(f"aclearn: {error}", file=sys.stderr)
         if config is not None and here and spec is not MONITOR and not spec.optional:

@@ -6,11 +6,14 @@ import logging
 import pkgutil
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
+from itertools import groupby
 
 from aclearn.config import Config
 from aclearn.launch import StopFlag
+from aclearn.learning.ranks import LockstepRanks
 from aclearn.runs import RunFolder
 from aclearn.types import EnvSpec
 from aclearn.wire import InProcessNetwork
@@ -26,6 +29,10 @@ ROUND_S = 1 / 256
 #: Seconds on the roles' clock for an orderly end; it must wait for dead roles.
 _END_WITHIN_S = 10.0
 _MONITOR_ADDRESS = "inproc://monitor"
+
+
+def _role_of(name: str) -> str:
+    return name.rpartition("-")[0]
 
 
 class VirtualClock:
@@ -69,6 +76,7 @@ class InProcessRun:
         self.clock = VirtualClock()
         self.network = InProcessNetwork()
         self.roles: dict[str, Role] = {}
+        self._ranks = LockstepRanks(config.ranks) if config.ranks > 1 else None
         self.rounds = 0
         self._contexts: dict[str, RoleContext] = {}
         self._starts: Counter[str] = Counter()
@@ -83,21 +91,27 @@ class InProcessRun:
     def start_all(self) -> None:
         """Start every role of the configuration, the monitor first."""
         for spec in ROLES.values():
-            for index in range(spec.processes(self._config)):
-                try:
-                    self.start(spec, index)
-                except Exception as error:
-                    self._do_without(f"{spec.name}-{index}", error)
+            starts = {
+                index: partial(self._start, spec, index)
+                for index in range(spec.processes(self._config))
+            }
+            self._in_turns(spec.name, starts)
+
+    def _start(self, spec: RoleSpec, index: int) -> None:
+        try:
+            self.start(spec, index)
+        except Exception as error:
+            self._do_without(f"{spec.name}-{index}", error)
 
     def start(self, spec: RoleSpec, index: int = 0) -> None:
-        """Start or restart a role."""
+        """Start or restart a role; a rank in its own turn, as `start_all` does."""
         name = f"{spec.name}-{index}"
-        folder = self._folder if spec.needs_folder else None
+        folder = self._folder if spec.needs_folder and index == 0 else None
         context = RoleContext(
             spec.name,
             index,
             self._config,
-            RunEnv(_MONITOR_ADDRESS, folder, self._spec, self.network),
+            RunEnv(_MONITOR_ADDRESS, folder, self._spec, self.network, self._ranks),
             # the monitor stops the others, as between processes
             self._stop if spec is MONITOR else StopFlag(),
             # the roles' computation takes no time
@@ -114,7 +128,7 @@ class InProcessRun:
         # restarted roles keep their place
         order = list(ROLES)
         self.roles = dict(
-            sorted(self.roles.items(), key=lambda item: order.index(item[0].rpartition("-")[0]))
+            sorted(self.roles.items(), key=lambda item: order.index(_role_of(item[0])))
         )
 
     def round(self) -> bool:
@@ -122,8 +136,9 @@ class InProcessRun:
 
         A role whose step raises is closed and counts as dead; the run does without an optional one.
         """
-        for name in list(self.roles):
-            self._step(name)
+        for role, names in groupby(list(self.roles), key=_role_of):
+            steps = {int(name.rpartition("-")[2]): partial(self._step, name) for name in names}
+            self._in_turns(role, steps)
         self.rounds += 1
         self.clock.now += self._round_s
         return self.monitor is not None
@@ -140,7 +155,7 @@ class InProcessRun:
 
     def _do_without(self, name: str, error: Exception) -> None:
         """Log the failure of an optional role; raise any other's."""
-        if not ROLES[name.rpartition("-")[0]].optional:
+        if not ROLES[_role_of(name)].optional:
             raise error
         _LOGGER.error("event=role_failed name=%s", name, exc_info=error)
 
@@ -171,8 +186,20 @@ class InProcessRun:
     def close(self) -> None:
         """Close the living roles, even if one of them fails."""
         with ExitStack() as closing:
+            if self._ranks is not None:
+                closing.callback(self._ranks.close)
             for name in self.roles:
-                closing.callback(self._close, name)
+                role, _, number = name.rpartition("-")
+                closes = {int(number): partial(self._close, name)}
+                closing.callback(self._in_turns, role, closes)
+
+    def _in_turns(self, role: str, functions: Mapping[int, Callable[[], None]]) -> None:
+        """Call a function for each process of a role; those of ranks may exchange tensors."""
+        if self._ranks is not None and ROLES[role].together:
+            self._ranks.run(functions)
+            return
+        for function in functions.values():
+            function()
 
     def _close(self, name: str) -> None:
         try:

@@ -27,14 +27,23 @@ _GROWING: Final[tuple[str, ...]] = ("env_steps", "learned_steps", "episodes", "u
 _MOST_FIRST_STEPS, _MOST_MORE_STEPS = 2**45, 2**36
 
 
-def hello_fault(incarnation: str, hello: Hello) -> str | None:
-    """Why a hello is rejected, as text for its sender; None if it is valid."""
+def hello_fault(incarnation: str, hello: Hello, fixed: Mapping[str, int]) -> str | None:
+    """Why a hello is rejected, as text for its sender; None if it is valid.
+
+    Args:
+        fixed: role → number of its processes, where that is exact.
+    """
     if (fault := role_fault(hello.role)) is not None:
         return fault
     if hello.number > MOST_NUMBER:
         return f"its number is above {MOST_NUMBER}; give it a lower one with --name"
-    if ROLES[hello.role].single and hello.number != 0:
-        return f"a run has one {hello.role}, {hello.role}-0; start it without --name"
+    if (most := fixed.get(hello.role)) is not None and hello.number >= most:
+        if most == 1:
+            return f"a run has one {hello.role}, {hello.role}-0; start it without --name"
+        return (
+            f"this run has {most} processes of role {hello.role}, {hello.role}-0 to "
+            f"{hello.role}-{most - 1}; start it under one of these names"
+        )
     if len(incarnation.encode()) > MOST_LABEL_BYTES:
         return f"its incarnation has more than {MOST_LABEL_BYTES} bytes"
     endpoints = hello.endpoints
@@ -63,9 +72,9 @@ def role_fault(role: str) -> str | None:
     return f"its role is unknown; expected one of {', '.join(ROLES)}"
 
 
-def number_fault(role: str) -> str | None:
+def number_fault(role: str, fixed: Mapping[str, int]) -> str | None:
     """Why this role gets no number, as text for its log; None if it does."""
-    if role in ROLES and ROLES[role].single:
+    if fixed.get(role) == 1:
         return f"a run has one {role}, {role}-0, which asks for no number"
     return role_fault(role)
 

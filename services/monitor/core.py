@@ -44,13 +44,16 @@ from services.monitor.plugins import Plugins
 from services.monitor.registry import Member, OutgoingMessage, Registry
 from services.monitor.status_report import MOST_EVENT, StatusReport, status_text
 from services.role.agreement import differing, spaces_in
-from services.roles import EVALUATOR, ROLES, TRAINER
+from services.roles import EVALUATOR, MONITOR, ROLES, TRAINER
 
 #: A longer time without a step is a suspended monitor, not silent members. It is a share of
 #: `silent_after_s`; a slow disk may cause shorter ones.
 _AWAY_SHARE = 0.25
 #: Least seconds between two calls of the plug-ins.
 _OBSERVE_EVERY_S = 0.1
+#: The rank that saves.
+_FIRST_TRAINER = f"{TRAINER.name}-0"
+_ONE_EACH: Mapping[str, int] = {MONITOR.name: 1, TRAINER.name: 1}
 
 
 class _Sender(NamedTuple):
@@ -72,6 +75,7 @@ class MonitorState:
 
     Args:
         expected: role → configured number of processes.
+        fixed: of these the roles that have exactly so many.
         wall_clock: the run's time in seconds, for metrics; without it, the time argument is used.
         directives: of the monitor before, as of `DirectiveChannel.state`.
         numbers_from: time of the first number that is handed out: a restarted monitor must first
@@ -93,6 +97,7 @@ class MonitorState:
         *,
         indicators: IndicatorSet | None = None,
         expected: Mapping[str, int] | None = None,
+        fixed: Mapping[str, int] | None = None,
         numbers_from: float = float("-inf"),
         wall_clock: Callable[[], float] | None = None,
         figures: Callable[[], Mapping[str, Any]] = dict,
@@ -104,7 +109,7 @@ class MonitorState:
     ) -> None:
         self._judge, self._offers_best = judge, offers_best
         self._wall_clock, self._own_figures = wall_clock, figures
-        self._digests = dict(digests or {})
+        self._digests, self._fixed = dict(digests or {}), {**_ONE_EACH, **(fixed or {})}
         self._registry, self._metrics, self._goal = registry, metrics, goal
         self._plugins, self._numbers_from = plugins, numbers_from
         self._channel, self._ending = DirectiveChannel(), Ending()
@@ -214,12 +219,17 @@ class MonitorState:
         return now if self._wall_clock is None else self._wall_clock()
 
     def _number(self, request: NumberRequest, sender: _Sender) -> list[Message]:
-        if (fault := number_fault(request.role)) is not None:
+        if (fault := number_fault(request.role, self._fixed)) is not None:
             return [MembershipReply("leave", fault)]
         if sender.now < self._numbers_from:
             return []  # the process asks again
         now = self._active_clock.seconds
-        return [Number(self._registry.hand_out(sender.incarnation, request.role, now))]
+        most = self._fixed.get(request.role)
+        number = self._registry.hand_out(sender.incarnation, request.role, now, most=most)
+        if number is None:
+            words = f"all {most} processes of role {request.role} are there; this one waits"
+            return [MembershipReply("wait", words)]
+        return [Number(number)]
 
     def _hello(self, hello: Hello, sender: _Sender) -> list[Message]:
         incarnation = sender.incarnation
@@ -236,7 +246,7 @@ class MonitorState:
             spaces={} if hello.forced else spaces_in(hello.digests),
         )
         refusal = (
-            hello_fault(incarnation, hello)
+            hello_fault(incarnation, hello, self._fixed)
             or self._registry.refusal(member)
             or self._difference(member, hello)
         )
@@ -378,7 +388,7 @@ class MonitorState:
         mean, best = self._metrics.mean_of_100, self._metrics.best_return
         if mean is not None and (best is None or mean > best):
             cause = {"return_mean_100": mean, "best_return": best}
-            offer = Directive(TRAINER.name, SaveBest(mean), cause, once=True)
+            offer = Directive(_FIRST_TRAINER, SaveBest(mean), cause, once=True)
             self._channel.issue(offer, by="monitor")
 
     def _end(self, now: float) -> None:

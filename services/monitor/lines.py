@@ -108,7 +108,9 @@ class Lines:
     def take(self, member: Member, heartbeat: Heartbeat, now: float, wall: float) -> None:
         """Add a plausible heartbeat; `now` is on the roles' clock, `wall` on the run's own."""
         incarnation = member.incarnation
-        self._metrics.observe_heartbeat(member.role, incarnation, heartbeat, wall, clock_s=now)
+        self._metrics.observe_heartbeat(
+            member.role, incarnation, heartbeat, wall, clock_s=now, number=member.number
+        )
         policies = heartbeat.episode_policies or repeat("")
         self._episodes += (
             Episode(float(return_), policy)

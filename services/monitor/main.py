@@ -83,6 +83,11 @@ class MonitorRole:
             self._plugins,
             indicators=IndicatorSet(config.monitor.return_window_s, own),
             expected={spec.name: spec.processes(config) for spec in ROLES.values()},
+            fixed={
+                spec.name: most
+                for spec in ROLES.values()
+                if (most := spec.fixed(config)) is not None
+            },
             numbers_from=numbers_from,
             wall_clock=context.clocks.wall,
             figures=self._figures,
@@ -209,7 +214,7 @@ def _open_registry(context: RoleContext) -> Registry:
         first_numbers={
             spec.name: spec.most_processes(config)
             for spec in ROLES.values()
-            if not context.start.by_hand
+            if not context.start.by_hand and spec.fixed(config) is None
         },
     )
 

@@ -95,13 +95,28 @@ class Registry:
         """The member of that incarnation; None if it is unknown."""
         return self._members.get(incarnation)
 
-    def hand_out(self, incarnation: str, role: str, now: float) -> int:
-        """A number for a process without a name; a process that asks again gets the same one."""
+    def hand_out(
+        self, incarnation: str, role: str, now: float, *, most: int | None = None
+    ) -> int | None:
+        """A number for a process without a name; a process that asks again gets the same one.
+
+        Args:
+            most: exact number of the role's processes, of which the next one gets the place of one
+                that is not there, or has been silent for a while; None: any number may join.
+
+        Returns:
+            None if all places are taken.
+        """
         known = self._members.get(incarnation)
         if known is not None and known.role == role:
             return known.number
-        taken = {m.number for m in self._members.values() if m.role == role}
-        return self._numbers.give(incarnation, role, taken, now)
+        longest_s = float("inf") if most is None else self._replaced_after_s
+        taken = {
+            m.number
+            for m in self._members.values()
+            if m.role == role and now - m.heard_at <= longest_s
+        }
+        return self._numbers.give(incarnation, role, taken, now, most=most)
 
     def spaces_for(self, newcomer: Member) -> Mapping[str, str]:
         """The spaces that a newcomer must have: the trainer's, without one those of any member.

@@ -11,6 +11,8 @@ from aclearn.config import MAX_PROCESSES
 #: Seconds in which a handed-out number goes to no other process: its process may be making
 #: environments.
 _KEPT_S = 3600.0
+#: The same for a role with an exact number of processes, whose others would wait for the number.
+_KEPT_OF_FEW_S = 30.0
 #: Seconds in which --name cannot take it either. Later its process may be dead; if it lives, it
 #: asks for another number.
 _HELD_S = 5.0
@@ -32,19 +34,35 @@ class HandedOutNumbers:
         self._first = dict(first)
         self._given: dict[str, _Given] = {}
 
-    def give(self, incarnation: str, role: str, taken: Collection[int], now: float) -> int:
-        """The lowest number of `role` that is not taken; the same one if a process asks again."""
+    def give(
+        self,
+        incarnation: str,
+        role: str,
+        taken: Collection[int],
+        now: float,
+        *,
+        most: int | None = None,
+    ) -> int | None:
+        """The lowest number of `role` that is not taken; the same one if a process asks again.
+
+        Args:
+            most: how many numbers there are, from 0; None of them is left: None.
+        """
         known = self._given.pop(incarnation, None)
         if known is not None and known.role == role:
             number = known.number
         else:
+            kept_s = _KEPT_S if most is None else _KEPT_OF_FEW_S
             given = {
                 each.number
                 for each in self._given.values()
-                if each.role == role and now - each.at <= _KEPT_S
+                if each.role == role and now - each.at <= kept_s
             }
-            numbers = itertools.count(self._first.get(role, 0))
-            number = next(n for n in numbers if n not in given and n not in taken)
+            numbers = itertools.count(self._first.get(role, 0)) if most is None else range(most)
+            free = (n for n in numbers if n not in given and n not in taken)
+            if (found := next(free, None)) is None:
+                return None
+            number = found
         self._given[incarnation] = _Given(role, number, now)
         if len(self._given) > MAX_PROCESSES:
             del self._given[next(iter(self._given))]  # the oldest request

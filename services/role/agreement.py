@@ -6,7 +6,11 @@ An unroll does not tell what it means: an environment with other rewards may hav
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
+import importlib.util
 from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -26,6 +30,21 @@ _EQUAL = (
     "compressor.ladder",
     "loss.kind",
     "loss.normalise_returns",
+    "trainer.processes",
+)
+#: Groups and keys that may differ between ranks: files, addresses and devices of their machines.
+_OF_ONE_PLACE = (
+    "run.dir",
+    "run.experiment",
+    "run.pythonpath",
+    "run.init_from",
+    "trainer.device",
+    "resident.device",
+    "resident.threads",
+    "metrics",
+    "monitor",
+    "network",
+    "supervisor",
 )
 #: Prefix of the entries about the environment's own spaces, which no key sets.
 _SPACES = "the environment's "
@@ -41,6 +60,32 @@ def config_digests(config: Config) -> dict[str, str]:
         for key, value in _leaves(config, config.model_dump(by_alias=True))
         if any(f"{key}.".startswith(f"{equal}.") for equal in _EQUAL)
     }
+
+
+def rank_digests(config: Config) -> dict[str, str]:
+    """Digests of what ranks must have in common: the code, and what decides about an update."""
+    values = _leaves(config, config.model_dump(by_alias=True))
+    apart = tuple(f"{key}." for key in _OF_ONE_PLACE)
+    digests = {key: _digest(value) for key, value in values if not f"{key}.".startswith(apart)}
+    return digests | {"the code of aclearn": code_digest(), "the version of torch": _torch()}
+
+
+@cache
+def code_digest() -> str:
+    """A digest of the source files of our four packages."""
+    digest = hashlib.sha256()
+    for name in ("aclearn", "compress", "correctors", "services"):
+        spec = importlib.util.find_spec(name)
+        assert spec is not None and spec.submodule_search_locations
+        for folder in spec.submodule_search_locations:
+            for path in sorted(Path(folder).rglob("*.py")):
+                digest.update(f"{name}/{path.relative_to(folder)}\0".encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _torch() -> str:
+    return importlib.metadata.version("torch")
 
 
 def space_digests(spec: EnvSpec | None) -> dict[str, str]:

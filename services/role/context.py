@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import zmq
 
@@ -41,6 +42,9 @@ from services.role.monitor_client import MonitorClient
 from services.role.seeds import Seeds
 from services.wiring import ENDPOINTS
 
+if TYPE_CHECKING:  # most roles have no torch
+    from aclearn.learning.ranks import LockstepRanks
+
 
 def cluster_keys(config: Config) -> ClusterKeys | None:
     """The keys in `network.keys_dir`; None if it is not set.
@@ -60,12 +64,14 @@ class RunEnv:
         folder: of the run; None for roles that write nothing.
         env_spec: of the environments; None for roles that do not need it.
         network: carries the messages of roles in one process; None for ZeroMQ.
+        ranks: of the trainers in one process; None where each has its own.
     """
 
     monitor: str
     folder: RunFolder | None = None
     env_spec: EnvSpec | None = None
     network: InProcessNetwork | None = None
+    ranks: LockstepRanks | None = None
 
 
 @dataclass(frozen=True)
@@ -241,15 +247,17 @@ class RoleContext:
         *,
         on: Obeyed | None = None,
         generation: int = 0,
+        suffix: str = "",
     ) -> MonitorClient:
         """This role's client of the monitor.
 
         Args:
             endpoints: name → endpoint of this role's servers.
+            suffix: tells the connection from an earlier one of this process.
             on: directives that this role obeys → what it does; `ValueError` is a refusal.
         """
         return MonitorClient(
-            self.connect(self.run.monitor),
+            self.connect(self.run.monitor, suffix),
             hello=self.hello(dict(endpoints or {}), generation=generation),
             heartbeat=heartbeat,
             heartbeat_every_s=self.config.monitor.heartbeat_every_s,

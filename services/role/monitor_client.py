@@ -28,6 +28,7 @@ from aclearn.wire import (
 from services.role.health import WAITS_FOR_MONITOR, HealthFile, missing_role
 from services.role.requests import Requests, RetryPolicy, say_refusal
 from services.roles import MONITOR, TRAINER
+from services.wiring import GROUP
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -163,9 +164,10 @@ class MonitorClient:
 
     @property
     def generation(self) -> int | None:
-        """The generation of the newest trainer; None before the first one."""
-        serving = (peer.generation for peer in self.peers if peer.role == TRAINER.name)
-        return next(serving, None)
+        """The generation of the newest trainer; None before the first one that takes unrolls."""
+        trainers = (peer for peer in self.peers if peer.role == TRAINER.name)
+        # one whose group is not formed yet has none
+        return max((p.generation for p in trainers if GROUP not in p.endpoints), default=None)
 
     @property
     def channel(self) -> Client:

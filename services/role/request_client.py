@@ -20,6 +20,7 @@ class PeerLink:
 
     Args:
         index: which of several peers that serve it, modulo their number.
+        only: name of the one peer to connect to; None: any that serves the endpoint.
         suffix: tells the connection from others of this process to the endpoint.
 
     Attributes:
@@ -28,9 +29,16 @@ class PeerLink:
     """
 
     def __init__(
-        self, context: RoleContext, endpoint: str, index: int = 0, suffix: str = ""
+        self,
+        context: RoleContext,
+        endpoint: str,
+        index: int = 0,
+        suffix: str = "",
+        *,
+        only: str | None = None,
     ) -> None:
         self._context, self._endpoint, self._index = context, endpoint, index
+        self._only = only
         self._suffix = suffix
         self._incarnation: str | None = None
         self._told: tuple[Peer, ...] | None = None
@@ -50,7 +58,11 @@ class PeerLink:
         if monitor.peers is self._told:
             return False
         self._told = monitor.peers
-        serving = (peer for peer in monitor.peers if self._endpoint in peer.endpoints)
+        serving = (
+            peer
+            for peer in monitor.peers
+            if self._endpoint in peer.endpoints and self._only in (None, peer.name)
+        )
         peers = sorted(serving, key=lambda peer: peer.name)
         if not peers:
             return False  # keep the connection: the monitor may be new and the peer alive

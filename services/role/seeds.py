@@ -25,6 +25,7 @@ class Use(IntEnum):
     NOISE = 7
     REPLAY = 8
     EVALUATION = 9
+    LEARNING = 10
 
 
 @dataclass(frozen=True)

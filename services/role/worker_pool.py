@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from aclearn.errors import RankLost
 from aclearn.telemetry import ThreadMeters, WaitMeter, measure_here
 
 _LOGGER = logging.getLogger(__name__)
@@ -103,6 +104,8 @@ class WorkerPool:
 
     def check(self) -> None:
         """Raise the error that ended the pool, if any."""
+        if isinstance(self._fatal, RankLost):
+            raise self._fatal
         if self._fatal is not None:
             raise RuntimeError(
                 f"{MOST_FAILURES} steps of {self._name} workers in a row failed"
@@ -162,5 +165,6 @@ class WorkerPool:
             worker.failures += 1
             self.failures += 1
             self._in_a_row += 1
-            if max(self._in_a_row, worker.failures) >= MOST_FAILURES:
+            often = max(self._in_a_row, worker.failures) >= MOST_FAILURES
+            if often or isinstance(error, RankLost):  # no other worker would find the ranks
                 self._fatal = error

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from aclearn.config.policy import memory_contradictions
 from aclearn.control.strategies.load import check_strategies
 from aclearn.errors import ConfigError, EndpointError
 from aclearn.launch import StopFlag
+from aclearn.launch.resources import usable_cores
 from aclearn.metrics.indicators import load_indicators
 from aclearn.metrics.sinks import load_sinks
 from aclearn.policies import Architecture
@@ -82,6 +83,7 @@ def check_run(
     if not config.run.deterministic:
         check_address(config, monitor)
     _tell(doubts(config))
+    _tell(_doubt_ranks(config))
     check_resident_extra(config)
     load_indicators(config.monitor.indicators)
     load_sinks(config.metrics.sinks)
@@ -149,10 +151,27 @@ def check_monitor(context: RoleContext) -> None:
 def check_trainer(context: RoleContext) -> None:
     """Check a trainer's settings, and its addresses and GPU on this machine."""
     _tell(doubts(context.config))
+    _tell(_doubt_ranks(context.config))
     if parse_endpoint(context.run.monitor).transport == "tcp":
         server, _ = context.serve("unrolls")
         server.close()
     check_learning(context.config)
+
+
+def _doubt_ranks(config: Config) -> Iterator[str]:
+    """A sentence, where more trainers than cores learn on this machine's CPU."""
+    resident, cores = config.resident, usable_cores()
+    threads = 1 if resident.envs is None else resident.threads or cores
+    wanted, key, device = config.ranks * threads, "trainer.processes", config.trainer.device
+    if resident.envs is not None:
+        key, device = "resident.devices", resident.device
+    if config.ranks > 1 and wanted > cores and not device.startswith("cuda"):
+        each = "" if threads == 1 else f" of {threads} threads each"
+        yield (
+            f"{key}: {config.ranks} trainers{each} share the {cores} cores of this machine and "
+            "wait for each other; fewer learn as fast, unless they have a GPU each or run on other "
+            "machines"
+        )
 
 
 def _tell(sentences: Iterable[str]) -> None:

@@ -72,8 +72,8 @@ def run_role(
     Raises:
         ConfigError: the name is not the role and a number.
     """
-    number = None if name is None else number_in(spec, name)
-    if spec.single:
+    number = None if name is None else number_in(spec, name, config)
+    if spec.fixed(config) == 1:
         number = 0
     config = config.named_by_seed()
     search_modules_in(config.run.pythonpath)
@@ -106,13 +106,14 @@ def _run(context: RoleContext, spec: RoleSpec) -> int:
     context.run.env_spec = check_role(context)
     if context.stop and spec.needs_environment:  # the monitor's answer has the reason
         return exit_status(context.stop, run_is_over=False)
-    # a role that writes nothing may be on a machine without the folder
-    context.run.folder = role_folder(context.config, spec.name) if spec.needs_folder else None
     if context.start.number_given:
         number = ask_number(context)
         if number is None:
             return exit_status(context.stop, run_is_over=False)
         context.index = number
+    # a process that writes nothing may be on a machine without the folder
+    if spec.needs_folder and context.index == 0:
+        context.run.folder = role_folder(context.config, spec.name)
     if context.start.health is not None:
         context.start.health.name = context.name
     if spec is not MONITOR:  # the monitor needs little memory
@@ -122,12 +123,12 @@ def _run(context: RoleContext, spec: RoleSpec) -> int:
     return run_to_end(make(context))
 
 
-def number_in(spec: RoleSpec, name: str) -> int:
+def number_in(spec: RoleSpec, name: str, config: Config) -> int:
     """The number in a name from --name.
 
     Raises:
         ConfigError: the name is not the role, a hyphen and a number of at most six digits, or the
-            number is not 0 for a role with one process.
+            number is that of no process of a role with an exact number of them.
     """
     role = spec.name
     prefix, _, number = name.rpartition("-")
@@ -136,10 +137,15 @@ def number_in(spec: RoleSpec, name: str) -> int:
             f"--name: {name!r} is no name of role {role}; expected {role}- and a number from "
             f"0 to {MOST_NUMBER}, e.g. {role}-3. Without --name the monitor gives a number"
         )
-    if spec.single and number != "0":
+    if (most := spec.fixed(config)) is not None and int(number) >= most:
+        if most == 1:
+            raise ConfigError(
+                f"--name: {name!r}: a run has one {role}; expected {role}-0, which it "
+                "gets without --name too"
+            )
         raise ConfigError(
-            f"--name: {name!r}: a run has one {role}; expected {role}-0, which it "
-            "gets without --name too"
+            f"--name: {name!r}: this run has {most} processes of role {role} "
+            f"({spec.processes_key}); expected {role}-0 to {role}-{most - 1}, or no --name"
         )
     return int(number)
 
@@ -169,9 +175,14 @@ def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monoto
             if isinstance(message, Number):
                 _LOGGER.info("event=number_given name=%s-%d", context.role, message.number)
                 return message.number
-            if isinstance(message, MembershipReply) and message.action == "leave":
-                _LOGGER.info("event=told_to_stop reason=%r", message.reason)
-                return None
+            if isinstance(message, MembershipReply):
+                if message.action == "leave":
+                    _LOGGER.info("event=told_to_stop reason=%r", message.reason)
+                    return None
+                unanswered.answered()
+                if message.reason not in refusals:
+                    refusals.add(message.reason)
+                    _LOGGER.warning("event=no_number_is_free reason=%r", message.reason)
             if isinstance(message, ErrorReply):
                 say_refusal(refusals, MONITOR.name, message)
         return None

@@ -21,6 +21,7 @@ from aclearn.learning import (
     TrainingQueue,
     make_objective,
 )
+from aclearn.learning.ranks import ALONE, Group
 from aclearn.policies import Architecture, halves_pay
 from aclearn.policies.devices import choose_amp, choose_device
 from aclearn.types import EnvSpec, Unroll
@@ -51,6 +52,7 @@ def make_trainer(
     generation: int = 0,
     incarnation: str = "trainer",
     threads: int | None = None,
+    group: Group = ALONE,
 ) -> Trainer:
     """A new trainer, with environments of its own where `resident.envs` says so.
 
@@ -58,13 +60,22 @@ def make_trainer(
         queue: of actors' unrolls; None: a new one.
         incarnation: of this process, for the account of its own steps.
         threads: of the CPU for its own environments; None: as configured.
+        group: the ranks of which it is one.
     """
+    ranks, rank = group.size, group.rank
     account = StepAccount(
         max_env_steps=math.inf if config.run.max_env_steps is None else config.run.max_env_steps,
-        ahead=config.actors.max_in_flight_unrolls + config.actors.groups,
+        ahead=ranks * (config.actors.max_in_flight_unrolls + config.actors.groups),
     )
-    learner = _make_learner(config, architecture_of(config, spec))
+    # ranks that average make updates of their own
+    learner = _make_learner(
+        config,
+        architecture_of(config, spec),
+        device_of(config, rank),
+        group if config.trainer.average_every is None else ALONE,
+    )
     published, acting = _published(config, learner)
+    seeds = Seeds(config.run.seed, generation, rank)
     source: BatchSource
     if config.resident.envs is None:
         source = QueueSource(
@@ -77,7 +88,7 @@ def make_trainer(
     else:
         from aclearn.resident.source import ResidentSource  # needs Warp
 
-        seeds, copy = Seeds(config.run.seed, generation), None
+        copy = None
         if config.resident.chain:
             chain = acting_chain(config.resident.chain, learner.architecture.acting())
             copy = ActingCopy(chain, learner.architecture, seeds.number(Use.COMPRESSION))
@@ -96,7 +107,7 @@ def make_trainer(
     if loss.source == "fifo":
         source = Fifo(source, account, unrolls=loss.buffer_unrolls)
     elif loss.source == "replay":
-        memory = _make_memory(config, spec, learner.device, generation)
+        memory = _make_memory(config, spec, learner.device, seeds)
         source = Replay(source, memory, account, config.replay)
     return Trainer(
         learner,
@@ -106,6 +117,7 @@ def make_trainer(
         spec=spec,
         published=published,
         generation=generation,
+        group=group,
         acting=acting,
     )
 
@@ -126,9 +138,22 @@ def _published(config: Config, learner: Learner) -> tuple[PublishedWeights, Acti
     )
 
 
-def _make_memory(
-    config: Config, spec: EnvSpec, device: torch.device, generation: int
-) -> ReplayMemory:
+def device_of(config: Config, rank: int) -> torch.device:
+    """The device on which a rank learns: of several GPUs each has the next one.
+
+    Raises:
+        ConfigError: the GPU does not exist.
+    """
+    resident = config.resident.envs is not None
+    wanted = config.resident.device if resident else config.trainer.device
+    # bit-reproducible only on the CPU
+    device = choose_device("cpu" if config.run.deterministic else wanted)
+    if device.type == "cuda" and device.index is None and config.ranks > 1:
+        return torch.device("cuda", rank % torch.cuda.device_count())
+    return device
+
+
+def _make_memory(config: Config, spec: EnvSpec, device: torch.device, seeds: Seeds) -> ReplayMemory:
     unroll = unroll_spec_of(config, spec)
     return ReplayMemory(
         unroll,
@@ -136,15 +161,14 @@ def _make_memory(
         config.replay,
         discount=config.loss.discount,
         at_once=config.resident.envs or config.trainer.unrolls_per_batch * unroll.most_rows,
-        seed=Seeds(config.run.seed, generation).number(Use.REPLAY),
+        seed=seeds.number(Use.REPLAY),
     )
 
 
-def _make_learner(config: Config, architecture: Architecture) -> Learner:
+def _make_learner(
+    config: Config, architecture: Architecture, device: torch.device, group: Group
+) -> Learner:
     resident, trainer = config.resident.envs is not None, config.trainer
-    wanted = config.resident.device if resident else trainer.device
-    # bit-reproducible only on the CPU
-    device = choose_device("cpu" if config.run.deterministic else wanted)
     # each worker is a thread; torch's pool would compete with them
     torch.set_num_threads(1)
     torch.manual_seed(config.run.seed)
@@ -158,6 +182,7 @@ def _make_learner(config: Config, architecture: Architecture) -> Learner:
         ),
         optimiser=config.optimiser,
         device=device,
+        group=group,
         amp_dtype=_amp(config, architecture, device),
         channels_last=trainer.channels_last,
         compiled=trainer.compile,

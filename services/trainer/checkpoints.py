@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aclearn.config import Judge, RunConfig
+from aclearn.control.directives import SaveBest
 from aclearn.errors import CheckpointError
 from aclearn.metrics.formatting import printable
 from aclearn.runs import RunFolder, load_best, load_newest, save_checkpoint, why_not_written
@@ -54,7 +55,9 @@ class TrainerCheckpoints:
         self._saved_updates, self._saved_steps = -1, 0  # in the newest checkpoint
         self._failures, self._error = 0, ""
         self.best_return: float | None = None
+        #: Copies that are not written yet.
         self._best: Snapshot | None = None
+        self._newest: Snapshot | None = None
         self._offered: deque[tuple[float, Snapshot | None]] = deque(maxlen=_MOST_OFFERED)
 
     def restore_or_start(self) -> bool:
@@ -95,6 +98,10 @@ class TrainerCheckpoints:
         """Propose the present policy as the best, by the mean return of the newest 100 episodes."""
         self._offered.append((return_mean, None))
 
+    def obey(self, directive: SaveBest) -> None:
+        """`offer_best`, as the monitor tells it."""
+        self.offer_best(directive.return_mean)
+
     def offer_judged(self, return_mean: float, of: Snapshot) -> None:
         """Propose the policy that an evaluator has judged; no effect where another one judges."""
         if self._judge == "evaluator":
@@ -103,8 +110,12 @@ class TrainerCheckpoints:
     def copy_best(self) -> None:
         """Copy the policy as the best if an offered mean is the highest so far.
 
-        It is written with the next checkpoint.
+        With other ranks at their next meeting. It is written with the next checkpoint.
         """
+        if self._offered:
+            self._trainer.rounds.when_whole(self._copy_best)
+
+    def _copy_best(self) -> None:
         while self._offered:
             return_mean, of = self._offered.popleft()
             if self.best_return is not None and return_mean <= self.best_return:
@@ -120,22 +131,36 @@ class TrainerCheckpoints:
     def write_if_due(self) -> None:
         """Write if `run.checkpoint_every_s` have passed; a full disk is reported, not fatal.
 
-        An offered best is copied at once.
+        An offered best is copied at once. With other ranks the copy is made in their next meeting.
         """
         self.copy_best()
         every_s = min(self._every_s, _RETRY_AFTER_S) if self._error else self._every_s
         if self._clock() - self._tried_at >= every_s:
-            self.write()
+            self._tried_at = self._clock()
+            self._trainer.rounds.when_whole(self._copy_newest)
+        if self._newest is not None:
+            self._write()
 
     def write(self) -> None:
         """Write now; an error is reported in heartbeats and the previous checkpoint stays."""
         self._tried_at = self._clock()
+        self._copy_newest()
+        self._write()
+
+    def _copy_newest(self) -> None:
+        try:
+            self._newest = self._trainer.snapshot()
+        except CheckpointError as error:
+            self._note_failure(error)
+
+    def _write(self) -> None:
         try:
             if self._best is not None:  # first: a run resumes from the last one written
                 self._save(self._best)
                 self._best = None
-            if self._saved_updates != self._trainer.counters.updates:
-                self._save(self._trainer.snapshot())
+            newest, self._newest = self._newest, None
+            if newest is not None and self._saved_updates != newest.state["counters"]["updates"]:
+                self._save(newest)
         except CheckpointError as error:
             self._note_failure(error)
 
@@ -146,7 +171,7 @@ class TrainerCheckpoints:
         counters |= {
             "checkpoint_failures": self._failures,
             "unsaved_updates": max(0, counters["updates"] - self._saved_updates),
-            "unsaved_steps": max(0, counters["learned_steps"] - self._saved_steps),
+            "unsaved_steps": max(0, self._trainer.learned_steps - self._saved_steps),
         }
         fields["gauges"]["checkpoint_age_s"] = self._clock() - self._saved_at
         if self.best_return is not None:

@@ -58,9 +58,16 @@ class Judging:
 
     def _look(self) -> None:
         """Set the version aside that is being published, if one is wanted and due."""
-        steps = self._trainer.account.env_steps
+        account = self._trainer.account
+        steps = account.env_steps + account.elsewhere
         with self._lock:
             if not self._wanted or steps < self._due_steps:
                 return
             self._wanted, self._due_steps = False, steps + (self._every_steps or 0)
-            self._aside = self._trainer.snapshot(whole=False)
+        # with other ranks before the next update, when every account is known
+        self._trainer.rounds.when_whole(self._set_aside)
+
+    def _set_aside(self) -> None:
+        aside = self._trainer.snapshot(whole=False)
+        with self._lock:
+            self._aside = aside

@@ -6,17 +6,25 @@ import logging
 import time
 from typing import Any
 
+from typing_extensions import override
+
 from aclearn.control.directives import SaveBest
+from aclearn.errors import RankLost
+from aclearn.launch import StopFlag
 from aclearn.learning import RecentObservations, StopCheck
+from aclearn.learning.ranks import Group, gather_bytes
 from aclearn.runs import claim_generation
 from aclearn.telemetry import WaitMeter, measure_here
 from services.ending.run_ending import refuse_lost_learning
 from services.role.automatic import amp_is_open, settle_folder, settled
 from services.role.context import RoleContext
+from services.role.loop import Role
 from services.role.metrics import RoleMetrics
+from services.role.monitor_client import exit_status
 from services.role.torch_checks import amp_here
-from services.trainer.build import make_queue, make_trainer
+from services.trainer.build import device_of, make_queue, make_trainer
 from services.trainer.checkpoints import TrainerCheckpoints
+from services.trainer.forming import join_group
 from services.trainer.server import QueueLoop
 from services.trainer.trainer import Trainer
 from services.trainer.warm_start import warm_start
@@ -29,41 +37,88 @@ _ASK_EVERY_S = 0.05
 #: Seconds for the rest of a batch when the run was stopped: a run that learns a whole last batch
 #: is continued with the same bits.
 _END_BATCH_WITHIN_S = 1.0
+#: Seconds from the leave of another rank to the stop of this one, where the run ends.
+_STOPPED_WITHIN_S = 4.0
+
+
+def make_trainer_role(context: RoleContext) -> Role:
+    """The role of a trainer, once all of a run's trainers are there.
+
+    Raises:
+        GroupError: one is missing, or this one differs from the others.
+    """
+    _settle(context)
+    device = device_of(context.config, context.index)
+    group = join_group(context, device)
+    if group is None:
+        return NeverBegun(context.stop)
+    return TrainerRole(context, group)
+
+
+class NeverBegun(Role):
+    """A role that was stopped before it could begin."""
+
+    def __init__(self, stop: StopFlag) -> None:
+        self._stop = stop
+
+    @override
+    def step(self, timeout_s: float) -> bool:
+        return False
+
+    @override
+    def close(self) -> None:
+        return
+
+    @property
+    def exit_status(self) -> int:
+        """0 if the monitor ended the run, else the signal's."""
+        return exit_status(self._stop, run_is_over=not self._stop)
 
 
 class TrainerRole:
-    """Runs the trainer until it is stopped; at the end it writes a checkpoint."""
+    """Runs the trainer until it is stopped; at the end rank 0 writes a checkpoint.
 
-    def __init__(self, context: RoleContext) -> None:
-        _settle(context)
+    Args:
+        group: the ranks of the run, which have all come here.
+    """
+
+    def __init__(self, context: RoleContext, group: Group) -> None:
         config, folder, spec = context.config, context.run.folder, context.run.env_spec
-        if folder is None or spec is None:
+        if spec is None or (folder is None and group.rank == 0):
             raise ValueError("the trainer needs a run folder and the spec of the environments")
-        self._context, self._folder = context, folder
+        self._context, self._folder, self._group = context, folder, group
         queue = make_queue(config)
+        claimed = b"" if folder is None else b"%d" % claim_generation(folder)
+        generation = int(gather_bytes(group, claimed, device_of(config, group.rank))[0])
         self._trainer = trainer = make_trainer(
             config,
             spec,
             queue=queue,
-            generation=claim_generation(folder),
+            generation=generation,
             incarnation=context.incarnation,
             threads=1 if context.inline else None,
+            group=group,
         )
-        self._checkpoints = TrainerCheckpoints(
-            trainer,
-            folder,
-            config.run,
-            judge=config.judge,
-            start=lambda: warm_start(config, trainer.learner.architecture),
-            clock=context.clocks.wall,
-        )
-        self._checkpoints.restore_or_start()
+        self._checkpoints: TrainerCheckpoints | None = None
+        if folder is not None:
+            self._checkpoints = TrainerCheckpoints(
+                trainer,
+                folder,
+                config.run,
+                judge=config.judge,
+                start=lambda: warm_start(config, trainer.learner.architecture),
+                clock=context.clocks.wall,
+            )
+            self._checkpoints.restore_or_start()
+        trainer.share()
         self._loop: QueueLoop | OwnLoop
         if trainer.source.plays:
             self._loop = OwnLoop(context, trainer, self._checkpoints)
         else:
             self._loop = QueueLoop(context, trainer, self._checkpoints, queue)
         self._stopped = self._told = False
+        self._ended: bool | None = None
+        self._alone_since: float | None = None
 
     @property
     def exit_status(self) -> int:
@@ -76,12 +131,18 @@ class TrainerRole:
         Raises:
             RuntimeError: workers failed three times in a row, or the socket thread died.
             EnvironmentFailure: an environment of its own failed.
+            RankLost: another rank has died, or has left although the run goes on.
         """
         self._loop.step(timeout_s)
         self._stopped = self._loop.stopped
         if self._stopped:
+            self._end()
+            if self._ended:
+                self._trainer.leave()
             return False
-        self._checkpoints.write_if_due()
+        self._look_at_others()
+        if self._checkpoints is not None:
+            self._checkpoints.write_if_due()
         # started by hand: no parent tells the user
         reached = self._trainer.account.reached
         if self._context.start.by_hand and not self._told and reached is not None:
@@ -99,49 +160,75 @@ class TrainerRole:
         Raises:
             LearningLost: the checkpoint could not be written, and no parent reports that.
         """
-        self._trainer.source.close()
-        ended = self._loop.end()
-        if ended:  # a hanging worker may hold the weights
-            self._checkpoints.copy_best()
-        if self._stopped or not self._trainer.source.plays:  # its environments may be broken
-            self._checkpoints.write()
-        last = self._checkpoints.heartbeat_fields()
-        if not ended:
-            unsaved = last["counters"]["unsaved_updates"]
-            _LOGGER.error("event=worker_hangs unsaved_updates=%d", unsaved)
+        ended = self._end()
+        if (checkpoints := self._checkpoints) is not None:
+            if ended:  # a hanging worker may hold the weights
+                checkpoints.copy_best()
+            # its environments may be broken, or another rank may have died within an update
+            if self._stopped or (self._trainer.rounds.whole and not self._trainer.source.plays):
+                checkpoints.write()
+            last = checkpoints.heartbeat_fields()
+            if not ended:
+                unsaved = last["counters"]["unsaved_updates"]
+                _LOGGER.error("event=worker_hangs unsaved_updates=%d", unsaved)
         self._loop.close()
-        if self._context.start.by_hand and self._stopped:
+        self._group.close()
+        if self._context.start.by_hand and self._stopped and self._folder is not None:
             refuse_lost_learning(self._folder, last)
+
+    def _end(self) -> bool:
+        """End the workers; whether they ended in time."""
+        if self._ended is None:
+            self._trainer.close()
+            self._ended = self._loop.end()
+        return self._ended
+
+    def _look_at_others(self) -> None:
+        if not self._trainer.rounds.over or self._group.size == 1:
+            return
+        now = self._context.clocks.decisions()
+        self._alone_since = self._alone_since or now
+        if now - self._alone_since > _STOPPED_WITHIN_S:
+            raise RankLost(
+                "another trainer of this run has left, and the run goes on: all start again"
+            )
 
 
 class OwnLoop:
     """One thread plays, learns, and sends heartbeats in between.
 
     Args:
-        checkpoints: theirs are the heartbeat's fields, and they save the best policy.
+        checkpoints: theirs are the heartbeat's fields, and they save the best policy; None: another
+            rank saves.
 
     Attributes:
         stopped: whether the monitor or a signal stops the trainer.
     """
 
     def __init__(
-        self, context: RoleContext, trainer: Trainer, checkpoints: TrainerCheckpoints
+        self, context: RoleContext, trainer: Trainer, checkpoints: TrainerCheckpoints | None
     ) -> None:
-        self._trainer, self._checkpoints, self._inline = trainer, checkpoints, context.inline
+        self._trainer, self._inline = trainer, context.inline
+        self._fields = (checkpoints or trainer).heartbeat_fields
         self._meter = WaitMeter()
         # nobody else asks: the policy of its environments is its own
-        self._weights = self._serve(context) if context.config.evaluator.enabled else None
+        self._weights: WeightsServer | None = None
+        if context.config.evaluator.enabled and checkpoints is not None:
+            assert context.run.env_spec is not None
+            never = RecentObservations(context.run.env_spec.observation)
+            self._weights = WeightsServer(context, trainer, never, checkpoints)
         servers = [self._weights.server] if self._weights else []
         self._metrics = RoleMetrics(None if context.inline else self._meter, servers)
         self.monitor = context.join(
             self._heartbeat,
             {"weights": self._weights.endpoint} if self._weights else {},
             generation=trainer.generation,
-            on={SaveBest: lambda best: checkpoints.offer_best(best.return_mean)},
+            on={} if checkpoints is None else {SaveBest: checkpoints.obey},
         )
         self._worker = trainer.make_worker()
         if not context.inline:  # a batch must not depend on a real clock
             self._worker.watch(StopCheck(self._batch_goes_on))
+            trainer.rounds.group.watch(self._batch_goes_on)
         trainer.publish()
         self.stopped = False
         self._ask_at, self._end_batch_at = 0.0, float("inf")
@@ -157,6 +244,7 @@ class OwnLoop:
             self._trainer.step(0.0, self._worker)
             if self._inline or time.monotonic() >= until:
                 return
+        self._trainer.step(0.0, self._worker)  # for ranks that are not at the bound yet
         time.sleep(timeout_s)
 
     def end(self) -> bool:
@@ -170,11 +258,6 @@ class OwnLoop:
             self.monitor.leave()
         if self._weights is not None:
             self._weights.close()
-
-    def _serve(self, context: RoleContext) -> WeightsServer:
-        assert context.run.env_spec is not None
-        never = RecentObservations(context.run.env_spec.observation)
-        return WeightsServer(context, self._trainer, never, self._checkpoints)
 
     def _goes_on(self) -> bool:
         """Exchange due messages; False once the run was stopped."""
@@ -192,7 +275,7 @@ class OwnLoop:
         return now < self._end_batch_at
 
     def _heartbeat(self) -> Any:
-        fields = self._checkpoints.heartbeat_fields()
+        fields = self._fields()
         counters = fields.pop("counters")
         counters["predictions"] = counters["env_steps"]
         return self._metrics.heartbeat(counters=counters, **self._trainer.take_episodes(), **fields)
@@ -201,11 +284,11 @@ class OwnLoop:
 def _settle(context: RoleContext) -> None:
     """Settle what is `auto`, in the run's folder too; `aclearn train` has settled it before."""
     config, spec = context.config, context.run.env_spec
-    if context.run.folder is None or spec is None:
+    if spec is None:
         return
     amp = amp_here(config) if amp_is_open(config, spec) else None
     context.config, chosen = settled(config, spec, amp)
-    if chosen:
+    if chosen and context.run.folder is not None:
         settle_folder(context.run.folder, context.config)
     for text in chosen:
         _LOGGER.info("event=chosen detail=%r", text)

@@ -53,19 +53,21 @@ class QueueLoop:
 
     Args:
         trainer: learns from the queue; it has not published yet.
-        checkpoints: theirs are the heartbeat's fields, and they save the best policy.
+        checkpoints: theirs are the heartbeat's fields, and they save the best policy; None: another
+            rank saves, and has the weights.
     """
 
     def __init__(
         self,
         context: RoleContext,
         trainer: Trainer,
-        checkpoints: TrainerCheckpoints,
+        checkpoints: TrainerCheckpoints | None,
         queue: TrainingQueue[Unroll],
     ) -> None:
         config, env_spec = context.config, context.run.env_spec
         assert env_spec is not None
-        self._context, self._checkpoints, self._queue = context, checkpoints, queue
+        self._context, self._queue = context, queue
+        self._fields = (checkpoints or trainer).heartbeat_fields
         self._account, self._published = trainer.account, trainer.published
         self._spec = unroll_spec_of(config, env_spec)
         self._max_lag = config.trainer.max_lag_versions
@@ -77,9 +79,12 @@ class QueueLoop:
         self._unrolls, unrolls = context.serve(
             "unrolls", array_bytes=largest_unroll_bytes(self._spec)
         )
-        self._weights = WeightsServer(context, trainer, recent, checkpoints)
-        endpoints = {"unrolls": unrolls, "weights": self._weights.endpoint}
-        if not context.inline:
+        endpoints = {"unrolls": unrolls}
+        self._weights: WeightsServer | None = None
+        if checkpoints is not None:  # of rank 0: its weights are those of every rank
+            self._weights = WeightsServer(context, trainer, recent, checkpoints)
+            endpoints["weights"] = self._weights.endpoint
+        if self._weights is not None and not context.inline:
             allocate = allocator_for(config, trainer.learner.device)
             acting = trainer.learner.architecture.acting()
             shared = share_weights(trainer.published, allocate, acting, context.run.monitor)
@@ -91,20 +96,20 @@ class QueueLoop:
             lambda: make_step(trainer, timeout_s=timeout_s), name="trainer", inline=context.inline
         )
         self._meter = WaitMeter()
-        self._metrics = RoleMetrics(self._meter, [self._unrolls, self._weights.server], self._pool)
+        servers = [self._unrolls, *([self._weights.server] if self._weights else [])]
+        self._metrics = RoleMetrics(self._meter, servers, self._pool)
         self.monitor = context.join(
             self.heartbeat,
             endpoints,
             on={
-                SaveBest: lambda best: checkpoints.offer_best(best.return_mean),
+                **({} if checkpoints is None else {SaveBest: checkpoints.obey}),
                 # here, where no checkpoint delays it
                 SetWorkers: lambda wanted: self._pool.resize(wanted.count),
             },
             generation=trainer.generation,
         )
-        answering = self._weights.server, self.monitor.channel
-        self._while_full = wire.ChannelPoller(*answering)
-        self._reading = wire.ChannelPoller(*answering, self._unrolls)
+        self._while_full = wire.ChannelPoller(*servers[1:], self.monitor.channel)
+        self._reading = wire.ChannelPoller(*servers[1:], self.monitor.channel, self._unrolls)
         self._closing, self._ended = threading.Event(), True
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -149,7 +154,7 @@ class QueueLoop:
 
     def heartbeat(self) -> Heartbeat:
         """The trainer's heartbeat; for the socket thread."""
-        fields = self._checkpoints.heartbeat_fields()
+        fields = self._fields()
         fields["gauges"]["queue_fill"] = self._queue.fill
         return self._metrics.heartbeat(**fields)
 
@@ -161,7 +166,8 @@ class QueueLoop:
             else:
                 self._reading.wait(timeout_s)
         with self._meter.part("wire"):
-            self._weights.answer()
+            if self._weights is not None:
+                self._weights.answer()
         while not self._queue.full:
             with self._meter.part("decode"):
                 received = self._unrolls.receive(0.0, limit=1)
@@ -184,7 +190,8 @@ class QueueLoop:
     def _leave(self) -> None:
         self.monitor.leave()
         self._unrolls.close()
-        self._weights.close()
+        if self._weights is not None:
+            self._weights.close()
 
     def _take_unroll(self, routing_id: bytes, envelope: Envelope) -> None:
         unroll = envelope.message

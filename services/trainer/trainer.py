@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from aclearn.config import Config
-from aclearn.errors import CheckpointError
+from aclearn.errors import CheckpointError, RankLost, words_of
 from aclearn.learning import (
     ActingPolicies,
     Batch,
@@ -25,9 +25,13 @@ from aclearn.learning import (
     UpdateReport,
 )
 from aclearn.learning.account import OpenBatch
+from aclearn.learning.ranks import ALONE, Group, gather_bytes
 from aclearn.telemetry import part
 from aclearn.types import EnvSpec, PolicyVersion
+from services.role.seeds import Seeds, Use
 from services.trainer.gauges import ChainSteps, TrainerCounters, compressed_share, mean_gauges
+from services.trainer.packed import pack, unpack
+from services.trainer.rounds import Rounds
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -68,9 +72,11 @@ class Trainer:
 
     Args:
         generation: claimed for this trainer; see `claim_generation`.
+        group: the ranks with which it learns as one; its batches wait for theirs.
         acting: splits the importance ratios of each batch; None: nothing asks for it.
 
     Attributes:
+        rounds: its meetings with the other ranks.
         on_publish: called after each publication, while `learner.lock` is held.
     """
 
@@ -84,10 +90,13 @@ class Trainer:
         spec: EnvSpec,
         published: PublishedWeights,
         generation: int = 0,
+        group: Group = ALONE,
         acting: ActingPolicies | None = None,
     ) -> None:
         self._acting = acting
         self.learner, self.account, self.source = learner, account, source
+        self.rounds = Rounds(group, account, learner.device)
+        self._waiting: Batch | None = None  # until every rank has one
         self.published, self.generation = published, generation
         self.counters = TrainerCounters()
         self.on_publish: Callable[[], None] = lambda: None
@@ -105,11 +114,35 @@ class Trainer:
             CheckpointError: it does not fit this trainer.
         """
         tensors, state = snapshot.tensors, snapshot.state
-        self.counters = TrainerCounters(**state["counters"])
         torch.set_rng_state(torch.from_numpy(tensors["random/torch"].copy()))
-        self.learner.load_state_tensors(dict(tensors))
-        self.account.restore(state["account"])
+        self._take(tensors, state)
         self.source.restore(tensors)
+
+    def share(self) -> None:
+        """Give the state of rank 0 to every rank, so that all begin with the same weights.
+
+        Random numbers of the other ranks are their own: each has other steps to draw for.
+        """
+        group = self.rounds.group
+        if group.size == 1:
+            return
+        mine = b""
+        if group.rank == 0:
+            mine = pack(self.learner.state_tensors(), self._state())
+        tensors, state = unpack(gather_bytes(group, mine, self.learner.device)[0])
+        if group.rank > 0:
+            self._take(tensors, state)
+            seed = Seeds(self._config.run.seed, self.generation, group.rank).number(Use.LEARNING)
+            for generator in self.learner.state.generators.values():
+                generator.manual_seed(seed)
+        self.rounds.ledgers = _ledgers(state, group.size)
+
+    def _take(self, tensors: Mapping[str, NDArray[Any]], state: Mapping[str, Any]) -> None:
+        self.counters = TrainerCounters(**state["counters"])
+        self.learner.load_state_tensors(tensors)
+        ledgers = _ledgers(state, self.rounds.group.size)
+        self.account.restore(ledgers[self.rounds.group.rank])
+        self.rounds.ledgers = ledgers
         self._look_at_bound()
 
     def snapshot(self, *, whole: bool = True) -> Snapshot:
@@ -145,16 +178,25 @@ class Trainer:
             self.on_publish()
 
     @property
+    def learned_steps(self) -> int:
+        """Agent steps that all ranks have learned."""
+        return self.account.learned_steps + self.rounds.learned_elsewhere
+
+    @property
     def over(self) -> bool:
         """Whether a bound is reached, so that nothing more is learned."""
         return self.account.reached is not None
 
     def make_worker(self) -> GradientWorker:
         """A worker for one thread that steps the trainer."""
-        return self.learner.make_worker(self.source.threads, captured=self.source.stream)
+        alone = self.rounds.group.size == 1  # a CUDA graph cannot wait for other ranks
+        captured = self.source.stream if alone else None
+        return self.learner.make_worker(self.source.threads, captured=captured)
 
     def step(self, timeout_s: float, worker: GradientWorker) -> bool:
         """Learn the source's next batch, then publish; False if there is none.
+
+        With other ranks each learns its own when all have one, and keeps it until then.
 
         Args:
             worker: of the calling thread. Once its check stops the batch, an unfinished rollout
@@ -163,17 +205,53 @@ class Trainer:
         Raises:
             EnvironmentFailure: a reward or an observation is out of range.
             FloatingPointError: too many updates in a row were refused.
+            RankLost: another rank has died.
         """
         if self.source.plays:
             self._fields_at_begin = self.heartbeat_fields()
         try:
             with self._in_stream():
-                batch = self.source.next(timeout_s, worker)
+                batch = self._next(timeout_s, worker)
                 if batch is not None:
-                    self.learn(batch, worker)
+                    with self._together():
+                        self.learn(batch, worker)
         finally:
             self._fields_at_begin = None
         return batch is not None
+
+    def _next(self, timeout_s: float, worker: GradientWorker) -> Batch | None:
+        batch, self._waiting = self._waiting, None
+        if batch is None and not (self.source.plays and self.over):
+            batch = self.source.next(timeout_s, worker)
+        if self.rounds.meet(0 if batch is None else max(1, int(batch.steps))):
+            return batch
+        self._waiting = batch
+        return None
+
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        """An error within a batch ends this rank, since the others wait for its part."""
+        try:
+            yield
+        except Exception as error:
+            if self.rounds.group.size == 1 or isinstance(error, RankLost):
+                raise
+            raise RankLost(f"this rank failed within a batch: {words_of(error)}") from error
+
+    def leave(self) -> None:
+        """Tell the other ranks that this one ends; its accounts are those of a checkpoint then."""
+        try:
+            self.rounds.meet(0, leaves=True)
+        except RankLost as error:
+            _LOGGER.warning("event=rank_lost reason=%r", str(error))
+
+    def close(self) -> None:
+        """Give up the source; steps of a batch that no update has had count as dropped."""
+        self.source.close()
+        if self._waiting is not None:
+            reason = self.account.reached or "shutdown"
+            self.account.dropped(reason, int(self._waiting.new_steps))
+            self._waiting = None
 
     @contextlib.contextmanager
     def _in_stream(self) -> Iterator[None]:
@@ -227,6 +305,9 @@ class Trainer:
             self.counters.batches += 1
             self.counters.ended_batches += any(report.ends for report in reports)
             self._chain_steps.add(chain_steps)
+            every = self._config.trainer.average_every
+            if every is not None and self.counters.batches % every == 0:
+                self.learner.average(self.rounds.group)
             if not applied:
                 return
             self.counters.policy_version += 1
@@ -284,6 +365,8 @@ class Trainer:
         counters, dropped = self.account.counters()
         counters |= vars(self.counters)
         counters |= {"generation": self.generation, **self._chain_steps.counters()}
+        if (ranks := self.rounds.group.size) > 1:
+            counters["ranks"] = ranks
         gauges = dict(self._gauges)
         fields: dict[str, Any] = {"counters": counters, "dropped": dropped, "gauges": gauges}
         for name, more in self.source.heartbeat_fields().items():
@@ -299,5 +382,26 @@ class Trainer:
             "policy": self.account.policy,
             "generation": self.generation,
             "counters": dict(vars(self.counters)),
-            "account": self.account.state(),
+            **self._accounts(),
         }
+
+    def _accounts(self) -> dict[str, Any]:
+        """The account of the run, and of several ranks each one's."""
+        mine, group = self.account.state(), self.rounds.group
+        if group.size == 1:
+            return {"account": mine}
+        ledgers = [*self.rounds.ledgers]
+        ledgers[group.rank] = mine
+        return {"account": StepAccount.joined(ledgers), "ledgers": ledgers}
+
+
+def _ledgers(state: Mapping[str, Any], ranks: int) -> list[dict[str, Any]]:
+    """The account of each rank; another number of ranks begins with the sum in rank 0.
+
+    Actors of a run with another number of ranks are new ones, so no account need know them.
+    """
+    ledgers: list[dict[str, Any]] = state.get("ledgers", [])
+    if len(ledgers) == ranks:
+        return ledgers
+    empty = StepAccount(policy=state["account"]["policy"]).state()
+    return [state["account"], *[empty] * (ranks - 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from torch import Tensor
@@ -29,6 +30,10 @@ class Group(Protocol):
             RankLost: another rank has ended, or has not answered in time.
         """
         ...
+
+    def watch(self, meanwhile: Callable[[], object]) -> None:
+        """Call `meanwhile` from time to time while other ranks are awaited."""
+        return
 
     def close(self) -> None:
         """Leave the group; the others lose this rank at their next exchange."""

@@ -19,7 +19,7 @@ from aclearn.learning.ranks.group import Group
 #: Longest wait for the other ranks in an exchange: a rank may play a whole batch meanwhile, and a
 #: killed one is noticed at once, since its connections close.
 _ANSWER_WITHIN_S = 60.0
-#: Seconds between two calls of `meanwhile` in an exchange.
+#: Seconds between two looks in an exchange.
 _LOOK_EVERY_S = 0.05
 
 
@@ -30,9 +30,6 @@ class TorchGroup(Group):
         store: where the ranks find each other, the same for all.
         host: the address of this process for the others; gloo's alone.
         within_s: seconds for all ranks to connect.
-
-    Attributes:
-        meanwhile: called between looks while other ranks are awaited.
 
     Raises:
         RankLost: the others did not connect.
@@ -51,7 +48,7 @@ class TorchGroup(Group):
     ) -> None:
         self.rank, self.size, self._device = rank, size, device
         self._answer_within_s = answer_within_s
-        self.meanwhile: Callable[[], None] = lambda: None
+        self._meanwhile: Callable[[], object] = lambda: None
         try:
             self._group = _process_group(store, rank, size, device, host, within_s)
         except RuntimeError as error:
@@ -70,6 +67,10 @@ class TorchGroup(Group):
         return gathered
 
     @override
+    def watch(self, meanwhile: Callable[[], object]) -> None:
+        self._meanwhile = meanwhile
+
+    @override
     def close(self) -> None:
         self._group.shutdown()
 
@@ -85,7 +86,7 @@ class TorchGroup(Group):
                     return
                 if time.monotonic() > until:
                     raise RuntimeError(f"no answer within {self._answer_within_s:g} s") from None
-                self.meanwhile()
+                self._meanwhile()
 
 
 def _process_group(

@@ -99,6 +99,20 @@ resident.envs: 8, env.info_metrics: [a]
   env.info_metrics => env.info_metrics: []
 resident.envs: 8, tuner.enabled: true
   tuner.enabled => tuner.enabled: false
+resident.devices: 2
+  resident.devices => resident.envs<: 8
+resident.envs: 8, trainer.processes: 2
+  trainer.processes => resident.devices: 2, trainer.processes: 1
+trainer.average_every: 4
+  trainer.average_every => trainer.processes: 2 | trainer.average_every: null
+trainer.processes: 2, trainer.workers: 4
+  trainer.workers => trainer.workers: 1
+trainer.processes: 2, tuner.enabled: true
+  tuner.counts => tuner.counts<: [predictors] | trainer.processes: 1
+trainer.processes: 3, actors.processes: 2
+  trainer.processes => actors.processes: 3
+trainer.processes: 2, monitor.port: 5555, network.ports.unrolls: 7000
+  network.ports.unrolls => network.ports.unrolls: null
 actors.inference: predictor, actors.envs_per_group: 17, predictor.max_batch: 16
   predictor.max_batch => predictor.max_batch: 17
 predictor.min_batch: 200

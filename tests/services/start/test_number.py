@@ -6,15 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from aclearn.config import config_from_yaml
 from aclearn.errors import ConfigError
 from aclearn.wire import Hello, MembershipReply, Number, NumberRequest
-from services.roles import ACTOR, ROLES
+from services.roles import ACTOR, ROLES, TRAINER
 from services.start.run_role import ask_number, number_in
+
+_CONFIG = config_from_yaml("env: {id: CartPole-v1}")
 
 
 @pytest.mark.parametrize(("name", "number"), [("actor-0", 0), ("actor-999999", 999_999)])
 def test_the_number_of_a_name(name, number) -> None:
-    assert number_in(ACTOR, name) == number
+    assert number_in(ACTOR, name, _CONFIG) == number
 
 
 @pytest.mark.parametrize(
@@ -24,14 +27,22 @@ def test_the_number_of_a_name(name, number) -> None:
 )  # fmt: skip
 def test_a_name_that_is_not_the_role_and_a_number_is_refused(name) -> None:
     with pytest.raises(ConfigError, match=r"is no name of role actor; expected actor- and a"):
-        number_in(ACTOR, name)
+        number_in(ACTOR, name, _CONFIG)
 
 
 @pytest.mark.parametrize("role", ["trainer", "monitor"])
 def test_a_run_has_one_of_some_roles_which_has_number_0(role) -> None:
-    assert number_in(ROLES[role], f"{role}-0") == 0
+    assert number_in(ROLES[role], f"{role}-0", _CONFIG) == 0
     with pytest.raises(ConfigError, match=f"'{role}-1': a run has one {role}"):
-        number_in(ROLES[role], f"{role}-1")
+        number_in(ROLES[role], f"{role}-1", _CONFIG)
+
+
+def test_a_run_of_two_ranks_has_two_trainers() -> None:
+    config = config_from_yaml("{env: {id: CartPole-v1}, trainer: {processes: 2}}")
+    assert number_in(TRAINER, "trainer-1", config) == 1
+    words = r"2 processes of role trainer \(trainer.processes\); expected trainer-0 to trainer-1"
+    with pytest.raises(ConfigError, match=words):
+        number_in(TRAINER, "trainer-2", config)
 
 
 def test_a_process_asks_until_the_monitor_that_comes_late_gives_it_a_number(

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import torch
 
-from aclearn.config import Config, config_of_keys, load_config
+from aclearn.config import Config, config_from_yaml, config_of_keys, load_config
 from aclearn.errors import AclearnError, ConfigError, EnvironmentFailure
 from aclearn.launch import StopFlag
 from aclearn.policies.devices import choose_amp
@@ -24,6 +24,7 @@ from services.launcher.role_commands import monitor_addresses
 from services.role import isolated
 from services.role.context import RoleContext, RunEnv
 from services.role.isolated import Answer, Call
+from services.start import preflight
 from services.start.preflight import Checked, check_policy, check_role, check_run
 from services.start.probe import check_environment, probe_environment
 from tests.support.calls_here import Here
@@ -343,3 +344,24 @@ def test_a_memory_of_a_network_of_ones_own_is_checked_too(network, keys, words) 
         return
     with pytest.raises(ConfigError, match=words):
         check_policy(config_of_keys(keys), spec)
+
+
+@pytest.mark.parametrize(
+    ("keys", "cores", "words"),
+    [
+        ("trainer: {processes: 2}", 1, "trainer.processes: 2 trainers share the 1 cores"),
+        ("trainer: {processes: 2}", 2, ""),
+        ("trainer: {processes: 2, device: cuda}", 1, ""),
+        (
+            "resident: {envs: 8, devices: 2}",
+            4,
+            "resident.devices: 2 trainers of 4 threads each share the 4 cores",
+        ),
+        ("resident: {envs: 8, devices: 2, threads: 2}", 4, ""),
+    ],
+)
+def test_more_trainers_than_cores_are_doubted(monkeypatch, keys, cores, words) -> None:
+    monkeypatch.setattr(preflight, "usable_cores", lambda: cores)
+    config = config_from_yaml(f"env: {{id: CartPole-v1}}\n{keys}\n")
+    found = list(preflight._doubt_ranks(config))
+    assert len(found) == bool(words) and all(words in sentence for sentence in found)

@@ -48,7 +48,8 @@ class Front:
         trainer = make_trainer(context.config, context.run.env_spec, queue=self.queue)
         self.account, self.store = trainer.account, trainer.published
         checkpoints = SimpleNamespace(
-            heartbeat_fields=lambda: {"counters": {}, "gauges": {}}, offer_best=self.means.append
+            heartbeat_fields=lambda: {"counters": {}, "gauges": {}},
+            obey=lambda best: self.means.append(best.return_mean),
         )
         # its worker waits for more unrolls than the queue has room for
         self.front = QueueLoop(context, trainer, checkpoints, self.queue)

@@ -1,0 +1,81 @@
+"""The meetings of a rank with the others: one before each batch, and one at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from aclearn.learning import StepAccount
+from aclearn.learning.ranks import Group, gather_bytes
+from aclearn.telemetry import waiting
+
+#: Bounds of a run by their numbers in a meeting.
+_BOUNDS = (None, "max_env_steps", "max_updates")
+
+
+class Rounds:
+    """What ranks tell each other between batches; a rank alone goes on at once.
+
+    All ranks learn a batch at the same time, or none does. So each is at the same update in a
+    meeting, which is the moment for a checkpoint: weights and every rank's account agree.
+
+    Attributes:
+        over: whether a rank has left, so that there are no meetings any more.
+        ledgers: the state of every rank's account at the newest moment for a checkpoint.
+        learned_elsewhere: agent steps that the other ranks had learned by the newest meeting.
+    """
+
+    def __init__(self, group: Group, account: StepAccount, device: torch.device) -> None:
+        self.group, self._account, self._device = group, account, device
+        self.over = False
+        self.ledgers: Sequence[dict[str, Any]] = [account.state()]
+        self.learned_elsewhere = 0
+        self._wanted: list[Callable[[], None]] = []
+
+    @property
+    def whole(self) -> bool:
+        """Whether the ledgers are those of the present weights."""
+        return self.over or self.group.size == 1
+
+    def when_whole(self, copy: Callable[[], None]) -> None:
+        """Call `copy` once, now or in the next meeting, when a checkpoint may be copied."""
+        if self.whole:
+            copy()
+        elif copy not in self._wanted:
+            self._wanted.append(copy)
+
+    def meet(self, steps: int, *, leaves: bool = False) -> bool:
+        """Whether every rank has a batch, and learns it now; waits for the others.
+
+        Args:
+            steps: valid ones of this rank's batch; 0 without a batch.
+            leaves: this rank comes no more.
+
+        Raises:
+            RankLost: another rank has ended without this.
+        """
+        if self.group.size == 1:
+            return steps > 0
+        if self.over:
+            return False
+        account, rank = self._account, self.group.rank
+        bound = _BOUNDS.index(account.reached)
+        mine = (steps, account.env_steps, account.learned_steps, bound, leaves, bool(self._wanted))
+        with waiting("other trainers"):
+            told = torch.stack(self.group.gather(torch.tensor(mine, device=self._device))).tolist()
+        others = [row for number, row in enumerate(told) if number != rank]
+        account.hear(sum(row[1] for row in others))
+        self.learned_elsewhere = sum(row[2] for row in others)
+        account.end(_BOUNDS[max(row[3] for row in told)])
+        leave, want = any(row[4] for row in told), any(row[5] for row in told)
+        if leave or want:
+            texts = gather_bytes(self.group, json.dumps(account.state()).encode(), self._device)
+            self.ledgers = [json.loads(text) for text in texts]
+            self.over = leave
+            copies, self._wanted = self._wanted, []
+            for copy in copies:
+                copy()
+        return not leave and all(row[0] > 0 for row in told)

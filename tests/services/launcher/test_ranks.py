@@ -1,0 +1,138 @@
+"""Whole runs of several ranks in lock-step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aclearn.errors import RankLost
+from aclearn.learning import TrainingQueue
+from aclearn.learning.update_report import Sums
+from aclearn.runs import load_best
+from aclearn.types import Unroll
+from services.trainer.build import make_trainer
+from tests.support.whole_run import WholeRun
+
+_TWO = {"trainer": {"processes": 2}, "run": {"max_updates": 8}}
+
+
+def _assert_account(run: WholeRun) -> dict[str, Any]:
+    summary, state = run.summary(), run.checkpoint().state
+    known = summary["learned_steps"] + summary["in_flight_steps"]
+    assert summary["env_steps"] == known + sum(summary["dropped_steps"].values())
+    assert state["account"]["learned_steps"] == summary["learned_steps"] > 0
+    return summary
+
+
+def test_two_ranks_learn_the_bits_of_a_process_that_adds_their_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: dict[int, list[list[Unroll]]] = {}
+    take = TrainingQueue.take
+
+    def recording(queue, count, *, timeout_s):
+        if unrolls := take(queue, count, timeout_s=timeout_s):
+            taken.setdefault(id(queue), []).append(unrolls)
+        return unrolls
+
+    monkeypatch.setattr(TrainingQueue, "take", recording)
+    run = WholeRun(tmp_path, **_TWO)
+    spec, config = run._spec, run._config
+    run.run()
+    _assert_account(run)
+    alone = config.model_copy(
+        update={"trainer": config.trainer.model_copy(update={"processes": 1})}
+    )
+    learner = make_trainer(alone, spec).learner
+    workers = [learner.make_worker() for _ in taken]
+    for unrolls, _ in zip(zip(*taken.values(), strict=False), range(8), strict=False):
+        batches = [w.assemble(u, spec.observation) for w, u in zip(workers, unrolls, strict=True)]
+        steps = batches[0].steps + batches[1].steps
+        one, other = (
+            learner.differentiate(batch, worker, steps)
+            for batch, worker in zip(batches, workers, strict=True)
+        )
+        for mine, its in zip(*(worker.gradients() for worker in workers), strict=True):
+            mine.add_(its)
+        sums = Sums(one.names, one.values + other.values)
+        _, applied = learner.apply(workers[0], sums, steps, steps)
+        assert applied
+    saved = run.checkpoint()
+    assert saved.state["counters"]["updates"] == 8 == int(learner.state.updates)
+    for name, values in learner.state_tensors().items():
+        if not name.startswith("random/"):
+            np.testing.assert_array_equal(saved.tensors[name], values, err_msg=name)
+
+
+@pytest.mark.parametrize("average_every", [None, 3])
+def test_ranks_in_lockstep_are_reproducible_and_go_on_with_another_number(
+    tmp_path: Path, average_every: int | None
+) -> None:
+    settings = {"trainer": {"processes": 2, "average_every": average_every}}
+    runs = [WholeRun(tmp_path / name, **settings, run={"max_updates": 7}) for name in "ab"]
+    torch.manual_seed(0)  # no rank may draw from torch's own numbers
+    ended = [run.run() for run in runs]
+    runs[0].assert_same_checkpoint(runs[1])
+    for summary, run in zip(ended, runs, strict=True):
+        assert summary["updates"] == 7 and _assert_account(run) == summary
+        ledgers = run.checkpoint().state["ledgers"]
+        assert sum(each["learned_steps"] for each in ledgers) == summary["learned_steps"]
+        assert min(each["learned_steps"] for each in ledgers) > 0
+    learned = ended[0]["learned_steps"]
+    for ranks in (1, 3, 2):
+        bound = runs[0].summary()["updates"] + 3
+        more = {"processes": ranks, "average_every": average_every if ranks > 1 else None}
+        run = WholeRun(
+            tmp_path / "a",
+            resume=True,
+            trainer=more,
+            actors={"processes": 3},
+            run={"max_updates": bound},
+        )
+        summary = run.run()
+        assert summary["updates"] == bound and summary["learned_steps"] > learned
+        learned = summary["learned_steps"]
+        _assert_account(run)
+
+
+def test_a_bound_of_steps_is_that_of_all_ranks(start) -> None:
+    run = start(run={"max_env_steps": 400}, trainer={"processes": 2})
+    summary = run.run()
+    assert 400 <= summary["accounted_env_steps"] < 400 + 2 * 2 * 4 * 8
+    parts = [ledger["env_steps"] for ledger in run.checkpoint().state["ledgers"]]
+    assert len(parts) == 2 and max(parts) < 300
+    _assert_account(run)
+
+
+def test_rank_0_saves_the_best_policy_with_the_accounts_of_all(start) -> None:
+    run = start(
+        run={"max_updates": 100, "checkpoint_every_s": 1.0},
+        trainer={"processes": 2},
+        monitor={"heartbeat_every_s": 1 / 16},
+    )
+    run.run()
+    best = load_best(run.path / "checkpoints")
+    assert best is not None and len(best.state["ledgers"]) == 2
+    total = sum(ledger["learned_steps"] for ledger in best.state["ledgers"])
+    # every learned step is in the account of its rank at that update
+    assert total == best.tensors["totals"][2] > 0
+
+
+def test_a_rank_that_fails_within_a_batch_takes_the_others_along(start, monkeypatch) -> None:
+    run = start(run={"max_updates": 50}, trainer={"processes": 2})
+    run.run_until(lambda: run.checkpoint() is not None, "a checkpoint")
+    role = run.roles["trainer-1"]
+    learner = role._trainer.learner
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise ValueError("on purpose")
+
+    monkeypatch.setattr(learner, "differentiate", fail)
+    with pytest.raises(RankLost, match=r"failed within a batch: ValueError: on purpose"):
+        for _ in range(200):
+            run.round()
+    assert {"trainer-0", "trainer-1"}.isdisjoint(run.roles)
