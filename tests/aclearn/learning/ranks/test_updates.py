@@ -138,7 +138,7 @@ def test_two_ranks_are_one_trainer_with_both_batches(named: str) -> None:
     assert torch.equal(gradients[0], gradients[1])
 
 
-@pytest.mark.parametrize("corrector", [None, "scale_by_ess"])
+@pytest.mark.parametrize("corrector", [None, "second_moment"])
 @pytest.mark.parametrize("named", _LOSSES)
 def test_the_gradient_of_two_ranks_is_that_of_the_whole_batch(
     named: str, corrector: str | None
