@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aclearn.policies.cuda_stream import CudaStream, captured
-from compress.graphs.graph_network import GraphNetwork
+from aclearn.types import State
+from compress.graphs.graph_network import GraphNetwork, OneStep
 from compress.graphs.policy_graph import PolicyGraph
 from compress.runtimes.torch_runtime import channels_last
 
@@ -49,12 +50,16 @@ def padded_size(count: int, sizes: tuple[int, ...]) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """Memory of one batch size, leaf → `[size, *shape]` in, `[size, P]` out; its computation."""
+    """Memory of one batch size, and its computation.
 
-    host_in: Mapping[str, Tensor]
-    device_in: Mapping[str, Tensor]
-    device_out: Tensor
-    host_out: Tensor
+    In are each leaf and part of the state, `[size, *shape]`; out are the parameters `[size, P]` and
+    each part of the next state.
+    """
+
+    host_in: Sequence[Tensor]
+    device_in: Sequence[Tensor]
+    device_out: Sequence[Tensor]
+    host_out: Sequence[Tensor]
     run: Callable[[], object]
 
 
@@ -77,21 +82,25 @@ class CudaGraphRunner:
         uncapturable: threading.Event,
         amp_dtype: torch.dtype | None,
     ) -> None:
-        self._architecture, self._stream = graph.architecture, stream
+        self._architecture, self._state, self._stream = graph.architecture, graph.state, stream
         self._sizes, self._uncapturable, self._amp_dtype = sizes, uncapturable, amp_dtype
         self._steps: dict[int, _Step] = {}
         with stream.scope():
-            self._network = GraphNetwork(graph, with_value=False).eval().to(stream.device)
+            network = GraphNetwork(graph, with_value=False).eval().to(stream.device)
             if self._architecture.convolves:
-                self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        named = dict(self._network.named_parameters())
+                network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._network = OneStep(network)
+        named = dict(network.named_parameters())
         self._parameters: list[Tensor] = [named[name] for name in graph.tensors()]
         self._loaded: DeviceWeights | None = None
 
-    def parameters(
-        self, weights: DeviceWeights, observations: Mapping[str, NDArray[Any]]
-    ) -> NDArray[np.float32]:
-        """Parameters `[N, P]` float32 of observations, leaf → `[N, *shape]`, under `weights`.
+    def step(
+        self, weights: DeviceWeights, observations: Mapping[str, NDArray[Any]], state: State = ()
+    ) -> tuple[NDArray[np.float32], ...]:
+        """Parameters `[N, P]` and next states float32 of observations, leaf → `[N, *shape]`.
+
+        Args:
+            state: each part `[N, n]`; `()` stands for zeros.
 
         Raises:
             ValueError: observations of another shape than the architecture's.
@@ -110,16 +119,19 @@ class CudaGraphRunner:
             try:
                 self._load(weights)
                 step = self._make_step(count) if size is None else self._captured_step(size)
-                for name, host in step.host_in.items():
-                    np.copyto(host.numpy()[:count], observations[name], casting="equiv")
+                given: list[Any] = [observations[name] for name in leaves]
+                given += state or [np.float32(0.0)] * len(self._state)
+                for array, host, device in zip(given, step.host_in, step.device_in, strict=True):
+                    np.copyto(host.numpy()[:count], array, casting="equiv")
                     # the remaining rows keep old numbers; their outputs are discarded
-                    step.device_in[name][:count].copy_(host[:count], non_blocking=True)
+                    device[:count].copy_(host[:count], non_blocking=True)
                 step.run()
-                step.host_out[:count].copy_(step.device_out[:count], non_blocking=True)
+                for host, device in zip(step.host_out, step.device_out, strict=True):
+                    host[:count].copy_(device[:count], non_blocking=True)
             finally:
                 # also after an error: the next batch writes into memory that copies may still read
                 self._stream.wait()
-        return step.host_out[:count].numpy().copy()
+        return tuple(host[:count].numpy().copy() for host in step.host_out)
 
     def _load(self, weights: DeviceWeights) -> None:
         """Copy a version into the parameters, in place: captured steps read this memory only."""
@@ -134,25 +146,25 @@ class CudaGraphRunner:
         return self._steps[size]
 
     def _make_step(self, size: int, *, replayed: bool = False) -> _Step:
-        device, count = self._stream.device, self._architecture.parameter_count
-        leaves = {
-            name: ((size, *leaf.shape), getattr(torch, leaf.dtype))
-            for name, leaf in self._architecture.observation.items()
-        }
-        device_in = {
-            name: torch.zeros(shape, dtype=dtype, device=device)
-            for name, (shape, dtype) in leaves.items()
-        }
-        device_out = torch.zeros((size, count), device=device)
+        device, host = self._stream.device, self._stream.host_memory
+        given = [
+            ((size, *leaf.shape), getattr(torch, leaf.dtype))
+            for leaf in self._architecture.observation.values()
+        ]
+        given += [((size, units), torch.float32) for units in self._state]
+        made = [(size, units) for units in (self._architecture.parameter_count, *self._state)]
+        device_in = [torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in given]
+        device_out = [torch.zeros(shape, device=device) for shape in made]
 
         def run() -> None:
-            device_out.copy_(self._forward(*device_in.values()))
+            for out, found in zip(device_out, self._forward(*device_in), strict=True):
+                out.copy_(found)
 
         return _Step(
-            {name: self._stream.host_memory(*size_of) for name, size_of in leaves.items()},
+            [host(*size_of) for size_of in given],
             device_in,
             device_out,
-            self._stream.host_memory((size, count), torch.float32),
+            [host(shape, torch.float32) for shape in made],
             self._captured(run, size) if replayed else run,
         )
 
@@ -164,9 +176,9 @@ class CudaGraphRunner:
             self._uncapturable.set()
         return step
 
-    def _forward(self, *observations: Tensor) -> Tensor:
+    def _forward(self, *given: Tensor) -> tuple[Tensor, ...]:
         if self._architecture.convolves:
-            observations = tuple(map(channels_last, observations))
+            given = tuple(map(channels_last, given))
         # without the cache, whose tensors would outlive their capture
         with torch.autocast(
             self._stream.device.type,
@@ -174,8 +186,8 @@ class CudaGraphRunner:
             enabled=self._amp_dtype is not None,
             cache_enabled=False,
         ):
-            output: Tensor = self._network(*observations)[0]
-        return output
+            made: tuple[Tensor, ...] = self._network(*given)
+        return made
 
 
 class CudaGraphRunnerPool:

@@ -35,9 +35,10 @@ class CudaGraphExecutable:
     def step(
         self, observations: Mapping[str, NDArray[Any]], state: State = ()
     ) -> PolicyOutput[NDArray[np.float32]]:
-        """The policy's output for observations, leaf → `[B, *shape]`; it has no state."""
+        """The policy's output for observations, leaf → `[B, *shape]`, and state `[B, n]` each."""
         with self.runners.borrow() as runner:
-            return PolicyOutput(runner.parameters(self.weights, observations))
+            parameters, *after = runner.step(self.weights, observations, state)
+        return PolicyOutput(parameters, state=tuple(after))
 
 
 class CudaGraphRuntime:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from aclearn.policies import Convolution, build_architecture
 from aclearn.policies.cuda_stream import CudaStream
@@ -51,8 +51,9 @@ class Recording(TorchDispatchMode):
         """Replay as a CUDA graph: the same operations on the same memory, without Python code."""
         for function, args, kwargs, result in self.operations:
             again = function(*args, **kwargs)
-            if again.data_ptr() != result.data_ptr():
-                result.copy_(again)
+            for new, old in zip(tree_leaves(again), tree_leaves(result), strict=True):
+                if new.data_ptr() != old.data_ptr():
+                    old.copy_(new)
 
 
 class CpuStream:
