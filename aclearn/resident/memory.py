@@ -32,6 +32,8 @@ def learning_bytes(
     parameters = 4 * architecture.parameter_count
     step = Buffers.bytes_per_step(env, action)
     terms = {"parameters of the policy": parameters}
+    if architecture.state:
+        terms["states of the policy"] = 2 * 4 * sum(architecture.state)  # and the first ones
     if config.loss.source == "fifo":
         steps = config.loss.learned_together(config)
         # twice: the older steps are moved by way of a copy, and a checkpoint is one

@@ -39,6 +39,10 @@ class PolicyRollout:
         epsilon: `[N]`, of ε-greedy exploration by a policy of action values, which the caller
             writes; None: actions are sampled.
         stream: the current one, on a GPU: torch's steps become one CUDA graph.
+
+    Attributes:
+        state: `[N, n]` of each part of the policy's state, before the next step; a kernel has none.
+        first_state: the same before the first recorded step.
     """
 
     def __init__(
@@ -54,6 +58,10 @@ class PolicyRollout:
     ) -> None:
         self._envs, self._dtype, self._stream, self._noise = envs, dtype, stream, noise
         self._replay: Callable[[], object] | None = None
+        self.state, self.first_state = (
+            [torch.zeros(envs.num_envs, n, device=envs.device) for n in architecture.state]
+            for _ in range(2)
+        )
         self._epsilon = epsilon
         if noise is not None or epsilon is not None:
             in_kernel = False
@@ -101,7 +109,7 @@ class PolicyRollout:
 
         Args:
             check: called before each step on the CPU, in every thread. Where it raises,
-                environments and noise are as before the call.
+                environments, noise and state are as before the call.
         """
         steps = len(self._envs.buffers.rewards)
         if self._flat is not None:
@@ -128,31 +136,39 @@ class PolicyRollout:
         return replay
 
     def _way_back(self) -> Callable[[], None]:
-        """Restores environments and noise as they are now, and discards the sums since."""
-        envs, noise = self._envs, self._noise
-        saved = envs.snapshot()
-        kept = None if noise is None else noise.noise.clone()
+        """Restores environments, noise and state as they are now, and discards the sums since."""
+        envs, saved = self._envs, self._envs.snapshot()
+        tensors = [*self.state, *([] if self._noise is None else [self._noise.noise])]
+        kept = [tensor.clone() for tensor in tensors]
 
         def back() -> None:
             envs.restore(saved)
             envs.discard_sums()
-            if noise is not None and kept is not None:
-                noise.noise.copy_(kept)
+            for tensor, before in zip(tensors, kept, strict=True):
+                tensor.copy_(before)
 
         return back
 
     def _run_in_torch(self, check: Callable[[], None] = lambda: None) -> None:
         self._envs.carry_over()
+        for first, part in zip(self.first_state, self.state, strict=True):
+            first.copy_(part)
         self._envs.slices.run(partial(self._run_slice, check))
 
     @torch.inference_mode()
     def _run_slice(self, check: Callable[[], None], part: Slice) -> None:
-        seen, parameters = self._envs.buffers.observations, self._parameters
+        buffers, network = self._envs.buffers, self._network
+        seen, parameters = buffers.observations, self._parameters
         rows = slice(part.first, part.first + part.size)
+        state = [each[rows] for each in self.state]
         for t in range(len(seen) - 1):
             check()
-            given = self._network.outputs(seen[t, rows])[POLICY]
+            outputs = network.outputs(seen[t, rows], state=tuple(state))
+            given = outputs[POLICY]
             if self._epsilon is not None:
                 given = epsilon_greedy(given, self._epsilon[rows])
             parameters[rows] = given
             self._rollout.run_slice(part, 1, row=t, ahead=t)
+            for now, each in zip(state, network.states, strict=True):
+                begins = ~buffers.valid[t, rows].unsqueeze(1)
+                now.copy_(outputs[each.next].masked_fill(begins, 0.0))

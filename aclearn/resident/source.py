@@ -37,7 +37,7 @@ from aclearn.rollout import final_epsilons
 from aclearn.telemetry import part
 from aclearn.types import OBSERVATION, EnvSpec, EpisodeCohort, bounded_cohorts
 
-_ENVS, _NOISE = "resident/", "noise"
+_ENVS, _NOISE, _MEMORY = "resident/", "noise", "memory/"
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -173,6 +173,7 @@ class ResidentSource(BatchSource):
             truncated=b.truncated,
             valid=b.valid,
             versions=np.broadcast_to(np.int64(self._published.at.version), tuple(b.valid.shape)),
+            state=tuple(self._rollout.first_state),
             chain_steps={self._chain_id: steps},
         )
 
@@ -197,7 +198,14 @@ class ResidentSource(BatchSource):
         saved = {f"{_ENVS}{name}": array for name, array in self.envs.snapshot().items()}
         if self._noise is not None:
             saved[_NOISE] = self._noise.noise.cpu().numpy().copy()
+        for name, state in self._memory.items():
+            saved[name] = state.cpu().numpy().copy()
         return saved
+
+    @property
+    def _memory(self) -> dict[str, Tensor]:
+        """The parts of the policy's state by their names in a checkpoint."""
+        return {f"{_MEMORY}{i}": part for i, part in enumerate(self._rollout.state)}
 
     @override
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
@@ -213,6 +221,8 @@ class ResidentSource(BatchSource):
         self.envs.restore(envs)
         if self._noise is not None and _NOISE in saved:
             self._noise.noise.copy_(torch.from_numpy(np.array(saved[_NOISE])))
+        for name, state in self._memory.items():
+            state.copy_(torch.from_numpy(np.array(saved[name])))
 
     @override
     def close(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -9,6 +11,8 @@ from aclearn.distributions import torch_distribution_of
 from aclearn.learning import BatchStopped, StopCheck
 from aclearn.policies import build_architecture
 from aclearn.policies.network import PolicyNetwork
+from aclearn.policies.policy_module import zeroed_state
+from aclearn.types import OBSERVATION, Memory
 
 resident = pytest.importorskip("aclearn.resident")
 from aclearn.resident.network import fits_in_kernel  # noqa: E402
@@ -56,6 +60,55 @@ class Game:
 def assert_same(found: list[tuple]) -> None:
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("captured", [True, False])
+def test_a_state_goes_on_from_rollout_to_rollout_and_is_zero_where_an_episode_begins(
+    kind: str, captured: bool
+) -> None:
+    game = Game(memory=Memory(kind, 6, 1))
+    assert not fits_in_kernel(game.architecture)
+    for parameter in game.network.parameters():  # a policy that is far from uniform
+        parameter.data.mul_(3.0)
+    envs = game.envs(40)
+    rollout = PolicyRollout(envs, game.architecture, stream=WarmUps() if captured else None)
+    rollout.refresh(game.weights)
+    state = tuple(torch.zeros(40, units) for units in game.architecture.state)
+    ends = 0
+    for run in range(3):
+        if run == 2 and not captured:  # a stop within a rollout leaves no trace
+            with pytest.raises(BatchStopped):
+                rollout.run(_stopping_at(5))
+        rollout.run()
+        b = envs.buffers
+        starts = torch.cat([torch.zeros_like(b.valid[:1]), ~b.valid])
+        for found, expected in zip(rollout.first_state, state, strict=True):
+            torch.testing.assert_close(found, expected)
+        with torch.no_grad():
+            output = game.network.unroll(
+                {OBSERVATION: b.observations[:-1]}, tuple(rollout.first_state), starts[:-1]
+            )
+        policy = torch_distribution_of(game.spec.action)(output.parameters)
+        torch.testing.assert_close(
+            policy.log_prob(b.actions)[b.valid], b.log_probs[b.valid], atol=1e-5, rtol=0
+        )
+        state = zeroed_state(output.state, starts[-1])
+        for found, expected in zip(rollout.state, state, strict=True):
+            torch.testing.assert_close(found, expected)
+        ends += int((~b.valid).sum())
+    assert ends > 40
+    envs.close()
+
+
+def _stopping_at(step: int) -> Callable[[], None]:
+    calls = iter(range(step))
+
+    def check() -> None:
+        if next(calls, None) is None:
+            raise BatchStopped
+
+    return check
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,15 @@ _RESIDENT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("loss", ["actor_critic", "ppo"])
-def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one(loss: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("loss", "memory"), [("actor_critic", None), ("ppo", None), ("actor_critic", "lstm")]
+)
+def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one(
+    loss: str, memory: str | None, tmp_path: Path
+) -> None:
     groups = _RESIDENT | {"loss": {"kind": loss, "normalise_advantages": True}}
+    if memory:
+        groups |= {"policy": {"memory": {"kind": memory, "size": 8}}}
     whole = WholeRun(tmp_path / "whole", **groups, run={"max_updates": 48})
     assert set(whole.roles) == {"monitor-0", "trainer-0"}
     summary = whole.run()
