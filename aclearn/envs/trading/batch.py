@@ -109,7 +109,7 @@ class TradingBatch:
         drawn = uniforms(self._seeds[b], self._episodes[b], 2 + n)
         self._episodes[b] += np.uint64(1)
         bars = (drawn[:, 0] * self._first_bars).astype(np.int64)
-        shares, worth = np.zeros((len(b), n)), np.full(len(b), self.rules.initial_cash)
+        shares, worth = np.zeros((len(b), n)), np.full(len(b), 1.0) * self.rules.initial_cash
         if self._random_accounts:
             shares = np.floor(drawn[:, 2:] * (_MOST_SHARES + 1))
             worth *= 1.0 + _SPREAD * (2.0 * drawn[:, 1] - 1.0)

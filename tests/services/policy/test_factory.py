@@ -246,6 +246,7 @@ def test_the_chain_of_a_shipped_configuration_can_be_made(path) -> None:
         "pong_distilled": "distill=accerl-net1>onnx",
         "pong_chain": f"prune=0.5>distill>{int8}>onnx",
         "int8": f"{int8}>onnx",
+        "stocks_int8": f"{int8}>onnx",
         "pruned": "prune=0.5>distill>onnx",
         "distilled": "distill=accerl-net1>onnx",
         "distilled_int8": f"distill=accerl-net1>{int8}>onnx",

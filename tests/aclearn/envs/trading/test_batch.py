@@ -161,6 +161,11 @@ def test_random_accounts_are_worth_the_initial_cash_within_five_percent() -> Non
     )
 
 
+def test_cash_of_a_whole_number_is_no_integer() -> None:
+    batch = _batch(initial_cash=1_000_000, random_accounts=True)
+    assert batch.values[0] != round(batch.values[0])
+
+
 def test_the_figures_of_an_episode() -> None:
     batch = _alone(_prepared([10.0, 20.0, 25.0]), initial_cash=4000.0, cost=0.01)
     _step(batch, 1.0)
