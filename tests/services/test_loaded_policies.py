@@ -62,15 +62,18 @@ _KINDS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("memory", [None, "lstm"])
+@pytest.mark.parametrize("memory", [None, "lstm", "own"])
 @pytest.mark.parametrize("kind", _KINDS)
 def test_a_model_plays_without_ours_as_the_policy_does(
     kind: str, memory: str | None, tmp_path: Path
 ) -> None:
     make, env_config = _KINDS[kind]
     network = {"architecture": "minigrid"} if kind == "stack of pictures" else {}
-    if memory:
-        network |= {"memory": {"kind": memory, "size": 6}, "normalise_observations": kind == "Box"}
+    if memory == "own":
+        network = {"architecture": "tests.support.own_networks:Remembers", "hidden": None}
+    elif memory:
+        network |= {"memory": {"kind": memory, "size": 6}}
+    network["normalise_observations"] = kind == "Box"
     run = save_run(tmp_path, env_config, policy=network)
     model = tmp_path / "policy.onnx"
     aclearn.export(run, model)

@@ -89,6 +89,17 @@ def test_an_unroll_is_its_steps_with_their_gradients(name: str, normalised: bool
     torch.testing.assert_close(*gradients)
 
 
+@pytest.mark.parametrize("name", ["Remembers", "Unrolls", "Layered"])
+def test_half_precision_inside_stays_inside(name: str) -> None:
+    network = _network(name)
+    observations, starts = _observations(6, 4), torch.rand(6, 4) < 0.3
+    exact = network.unroll(observations, (), starts)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = network.unroll(observations, (), starts)
+    for mine, its in zip((*exact[:2], *exact.state), (*found[:2], *found.state), strict=True):
+        torch.testing.assert_close(its, mine, rtol=0.0, atol=0.05)  # dtypes are equal too
+
+
 def test_a_state_that_changes_its_shape_later_is_named() -> None:
     network = _network("Remembers")
     observations = {name: leaf[0] for name, leaf in _observations(1, 4).items()}
