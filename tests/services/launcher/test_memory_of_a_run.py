@@ -21,6 +21,7 @@ from services.policy.factory import architecture_of
 from services.roles import ACTOR
 from tests.support.whole_run import WholeRun
 
+_OWN = "tests.support.own_networks:Remembers"
 #: So small that no weight changes, while versions do.
 _NOTHING = 1e-30
 _LEARNS = {
@@ -45,10 +46,11 @@ class Fragile(gymnasium.Wrapper):
 
 
 class Listener:
-    """The unrolls of a run by incarnation, in order, and the newest weights."""
+    """The unrolls of a run by incarnation, in order, and the weights by version."""
 
     def __init__(self, run: WholeRun) -> None:
         self.unrolls: dict[str, list[Unroll]] = defaultdict(list)
+        self.weights: dict[int, dict[str, np.ndarray]] = {}
         observe = run.faults.observe
 
         def listen(sender: str, receiver: str, frames: list[bytes]) -> None:
@@ -57,7 +59,7 @@ class Listener:
             if isinstance(envelope.message, Unroll):
                 self.unrolls[envelope.incarnation].append(envelope.message)
             elif isinstance(envelope.message, Weights):
-                self.weights = envelope.message.tensors
+                self.weights[envelope.message.version] = envelope.message.tensors
 
         run.faults.observe = listen
 
@@ -65,11 +67,12 @@ class Listener:
         """Assert that each unroll goes on where the one before ended; the number of steps."""
         architecture = architecture_of(run._config, run._spec)
         networks = Networks(architecture, device=torch.device("cpu"))
-        load_tensors(networks.network, self.weights)
         steps = 0
         for unrolls in self.unrolls.values():
             state: Any = None
             for unroll in unrolls:
+                # those of its first step: where weights learn, it has one version
+                load_tensors(networks.network, self.weights[int(unroll.versions.flat[0])])
                 batch = assemble_batch([unroll], observation=run._spec.observation)
                 if state is None:
                     assert not any(part.any() for part in batch.state), "it begins with zeros"
@@ -142,3 +145,39 @@ def test_steps_of_the_burn_in_are_dropped_by_that_name(start) -> None:
     # unrolls have 4 steps, and few steps of CartPole are resets
     share = summary["dropped_steps"]["burn_in"] / summary["learned_steps"]
     assert share == pytest.approx(1 / 3, abs=0.05)
+
+
+_ENVS = "tests.support.space_envs"
+
+
+@pytest.mark.parametrize(
+    ("env", "policy"),
+    [
+        ({"id": f"{_ENVS}:Gates", "action_mask": "info"}, {}),
+        ({"id": f"{_ENVS}:Locks", "action_mask": "info"}, {"separate_value": False}),
+        ({"id": f"{_ENVS}:Senses", "ignore": ["note"]}, {}),
+        ({"id": f"{_ENVS}:Match"}, {}),
+        ({"id": f"{_ENVS}:Reach"}, {}),
+        ({"id": "Pendulum-v1"}, {"normalise_observations": True}),
+        ({"id": f"{_ENVS}:Senses", "ignore": ["note"]}, {"architecture": _OWN, "hidden": None}),
+    ],
+    ids=["masks", "masks of choices", "leaves", "choices", "mixed", "normalised", "own"],
+)
+def test_states_go_on_whatever_is_seen_and_done(start, env, policy) -> None:
+    if "architecture" not in policy:
+        policy = policy | {"memory": {"kind": "lstm", "size": 8}}
+    normalises = {"normalise_returns": True} if "normalise_observations" in policy else {}
+    run = start(
+        env=env,
+        policy=policy,
+        loss=normalises,
+        actors={"processes": 1, "envs_per_group": 3, "wait_for_weights": True},
+        trainer={"unrolls_per_batch": 1},
+        run={"max_updates": 20},
+    )
+    listener = Listener(run)
+    assert run.run()["updates"] == 20 and run.refused == {}
+    versions = [u.versions for unrolls in listener.unrolls.values() for u in unrolls]
+    assert len({*map(int, np.concatenate(versions).flat)}) > 10
+    assert all((each == each.flat[0]).all() for each in versions)
+    assert listener.check(run) > 100
