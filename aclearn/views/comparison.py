@@ -6,18 +6,20 @@ import csv
 import io
 import json
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from aclearn.errors import ConfigError
 from aclearn.metrics.formatting import amount, score
 from aclearn.metrics.seed_statistics import estimate, quartiles
-from aclearn.views.curve import Curve
+from aclearn.views.curve import Curve, Points
 from aclearn.views.run_groups import Group
 
 #: Endings of the files that `write_comparison` knows.
@@ -33,17 +35,31 @@ class Spread(NamedTuple):
     three_quarters: float | None
 
 
+class Level(NamedTuple):
+    """The last returns of the runs; all are None where no run has one.
+
+    Attributes:
+        statistic: "interquartile mean", "mean", or "value" of a single run.
+        low: with `high` the 95 % interval of the statistic; None of a single run.
+    """
+
+    statistic: str | None
+    value: float | None
+    low: float | None
+    high: float | None
+    quarter: float | None
+    median: float | None
+    three_quarters: float | None
+
+
 @dataclass(frozen=True)
 class Comparison:
     """A row of the table: one group of runs.
 
     Attributes:
         without_return: number of runs that have ended no episode yet.
-        statistic: of `last_return`: "interquartile mean", "mean", or "value" of a single run; None
-            without a return.
-        last_return: over runs, of the newest 100 episodes of each. The interval is the 95 % one of
-            the statistic.
-        returns: the last returns of the runs.
+        last_return: of the newest 100 episodes of training.
+        evaluator: of the newest evaluation.
         reached: number of runs that have reached the target.
         steps_to_target: agent steps. A run that has not reached the target counts as later than all
             others; so in `seconds_to_target`.
@@ -53,10 +69,8 @@ class Comparison:
     runs: int
     seeds: str
     without_return: int
-    statistic: str | None
-    last_return: float | None
-    interval: tuple[float, float] | None
-    returns: Spread
+    last_return: Level
+    evaluator: Level
     target: float | None
     reached: int
     steps_to_target: Spread
@@ -66,22 +80,15 @@ class Comparison:
 def compare_group(group: Group) -> Comparison:
     """The row of a group."""
     curves = group.curves
-    last = [curve.returns[-1] for curve in curves if curve.returns]
-    found = estimate(last) if last else None
-    interval = None
-    if found is not None and found.low is not None and found.high is not None:
-        interval = (float(found.low), float(found.high))
     reached = [curve.reached for curve in curves if curve.reached is not None]
     never = [math.inf] * (len(curves) - len(reached))
     return Comparison(
         group=group.label,
         runs=len(curves),
         seeds=_seeds(curves),
-        without_return=len(curves) - len(last),
-        statistic=None if found is None else found.name,
-        last_return=None if found is None else float(found.value),
-        interval=interval,
-        returns=_spread(last),
+        without_return=sum(not curve.training.returns for curve in curves),
+        last_return=_level([curve.training for curve in curves]),
+        evaluator=_level([curve.evaluator for curve in curves]),
         target=curves[0].target,
         reached=len(reached),
         steps_to_target=_spread([each.env_steps for each in reached] + never),
@@ -89,33 +96,54 @@ def compare_group(group: Group) -> Comparison:
     )
 
 
+def _level(runs: Sequence[Points]) -> Level:
+    last = [points.returns[-1] for points in runs if points.returns]
+    if not last:
+        return Level(*[None] * 7)
+    found = estimate(last)
+    low, high = (None if end is None else float(end) for end in (found.low, found.high))
+    return Level(found.name, float(found.value), low, high, *quartiles(last))
+
+
 def _spread(values: Sequence[float]) -> Spread:
     found = quartiles(values) if values else [math.inf] * 3
     return Spread(*(value if math.isfinite(value) else None for value in found))
 
 
-def table_of(rows: Sequence[Comparison]) -> Table:
-    """The rows for a terminal."""
+def print_table(rows: Sequence[Comparison]) -> None:
+    """Print the rows on standard output."""
+    # a file has no width
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    console.print(_table(rows))
+
+
+def _table(rows: Sequence[Comparison]) -> Table:
+    evaluated = any(row.evaluator.value is not None for row in rows)
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("group", overflow="fold")
     table.add_column("seeds", overflow="fold")
     for column in (
         "last return [95 %]",
         "median (quartiles)",
+        *(["evaluator [95 %]"] if evaluated else []),
         "target",
         "steps to target",
         "seconds",
     ):
         table.add_column(column, justify="right")
     for row in rows:
+        last = _words_of(row.last_return, "no episode yet")
+        if row.last_return.value is not None and row.without_return:
+            last += f", {row.without_return} without an episode"
         table.add_row(
             Text(row.group),
             row.seeds,
-            _estimate(row),
-            _words(row.returns),
+            last,
+            _spread_words(row.last_return[-3:]),
+            *([_words_of(row.evaluator, "no evaluation yet")] if evaluated else []),
             "none" if row.target is None else f"{row.target:g}: {row.reached} of {row.runs}",
-            _words(row.steps_to_target, amount),
-            _words(row.seconds_to_target, amount),
+            _spread_words(row.steps_to_target, amount),
+            _spread_words(row.seconds_to_target, amount),
         )
     return table
 
@@ -144,10 +172,8 @@ def _flat(row: Comparison) -> dict[str, object]:
     made: dict[str, object] = {}
     for each in fields(row):
         value = getattr(row, each.name)
-        if isinstance(value, Spread):
+        if isinstance(value, Spread | Level):
             made |= {f"{each.name}_{part}": of for part, of in value._asdict().items()}
-        elif each.name == "interval":
-            made |= zip(("interval_low", "interval_high"), value or (None, None), strict=True)
         else:
             made[each.name] = value
     return made
@@ -166,19 +192,16 @@ def _seeds(curves: Sequence[Curve]) -> str:
     return ", ".join(parts) or "?"
 
 
-def _estimate(row: Comparison) -> str:
-    if row.last_return is None:
-        return f"{_NOT_KNOWN}, no episode yet"
-    words = score(row.last_return)
-    if row.interval is None:
-        words += " (1 run, no interval)"
-    else:
-        short = "IQM" if row.statistic == "interquartile mean" else row.statistic
-        words = f"{short} {words} [{', '.join(map(score, row.interval))}]"
-    return words + (f", {row.without_return} without an episode" if row.without_return else "")
+def _words_of(level: Level, missing: str) -> str:
+    if level.value is None:
+        return f"{_NOT_KNOWN}, {missing}"
+    if level.low is None or level.high is None:
+        return f"{score(level.value)} (1 run, no interval)"
+    short = "IQM" if level.statistic == "interquartile mean" else level.statistic
+    return f"{short} {score(level.value)} [{score(level.low)}, {score(level.high)}]"
 
 
-def _words(spread: Spread, shown: Callable[[float], str] = score) -> str:
+def _spread_words(spread: Sequence[float | None], shown: Callable[[float], str] = score) -> str:
     """The median and the quartiles: "12 (10 – 15)"."""
     low, middle, high = (_NOT_KNOWN if value is None else shown(value) for value in spread)
     return middle if low == middle == high else f"{middle} ({low} – {high})"

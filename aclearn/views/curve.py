@@ -7,11 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from aclearn.errors import RunFolderError
 from aclearn.views.decision_marks import Mark, read_marks
 from aclearn.views.line_files import unusable_line
 
+_PLACES: Final = ("time_s", "env_steps", "learned_steps")
 _RETURN: Final = "return_mean_100"
+_EVALUATED: Final = (
+    "evaluator_return_mean",
+    "evaluator_return_standard_error",
+    "evaluator_env_steps",
+    "evaluator_age_s",
+)
 #: Keys in which the runs of one configuration may differ.
 _NO_SETTINGS: Final = ("run.seed", "run.name", "run.dir", "run.experiment", "run.pythonpath")
 
@@ -23,14 +32,32 @@ class Reached(NamedTuple):
     time_s: float
 
 
+class Points(NamedTuple):
+    """The points of a line; empty before the first.
+
+    Attributes:
+        time_s: seconds since the run's start.
+        standard_errors: of the returns; empty if they are not known.
+    """
+
+    time_s: list[float]
+    env_steps: list[float]
+    learned_steps: list[float]
+    returns: list[float]
+    standard_errors: tuple[float, ...] = ()
+
+
+_NONE: Final = Points([], [], [], [])
+
+
 @dataclass(frozen=True)
 class Curve:
-    """One run's learning curve.
+    """One run's learning curves.
 
     Attributes:
         path: the run's folder.
-        time_s: seconds since the run's start, one for each point.
-        returns: mean return of the newest 100 episodes; empty before the first episode.
+        training: mean return of the newest 100 episodes of the actors.
+        evaluator: mean return of each evaluation, where its weights were published.
         target: the run's `target_return`; None without one.
         reached: when the run reached it; None if it has not.
         damaged: number of metrics lines that are left out since they cannot be read.
@@ -39,10 +66,8 @@ class Curve:
     """
 
     path: Path
-    time_s: list[float]
-    env_steps: list[float]
-    learned_steps: list[float]
-    returns: list[float]
+    training: Points
+    evaluator: Points = _NONE
     target: float | None = None
     seed: int | None = None
     reached: Reached | None = None
@@ -86,7 +111,7 @@ def _has_metrics(run: Path) -> bool:
 
 
 def read_curve(run_dir: Path) -> Curve:
-    """The curve of a run, running or over. Lines before the first episode are left out.
+    """The curves of a run, running or over. Lines before the first episode are left out.
 
     Raises:
         RunFolderError: it is no run folder, or has no metrics yet.
@@ -109,7 +134,7 @@ def read_curve(run_dir: Path) -> Curve:
     for line in read:
         try:
             if line is not None and is_metrics_line(line):
-                _ = [float(line[name]) for name in ("time_s", "env_steps", "learned_steps")]
+                _ = [float(line[name]) for name in _PLACES]
                 lines.append(line)
         except (KeyError, TypeError) as missing:
             error = missing if isinstance(missing, KeyError) else error
@@ -121,16 +146,38 @@ def read_curve(run_dir: Path) -> Curve:
     target = float(t) if isinstance(t := run.get("target_return"), int | float) else None
     return Curve(
         path=run_dir,
-        time_s=[float(line["time_s"]) for line in points],
-        env_steps=[float(line["env_steps"]) for line in points],
-        learned_steps=[float(line["learned_steps"]) for line in points],
-        returns=[float(line[_RETURN]) for line in points],
+        training=Points(
+            time_s=[float(line["time_s"]) for line in points],
+            env_steps=[float(line["env_steps"]) for line in points],
+            learned_steps=[float(line["learned_steps"]) for line in points],
+            returns=[float(line[_RETURN]) for line in points],
+        ),
+        evaluator=_evaluations(lines),
         target=target,
         seed=seed if isinstance(seed := run.get("seed"), int) else None,
         reached=_reached(lines, target),
         damaged=len(read) - len(lines),
         marks=read_marks(run_dir),
         settings=dict(_settings(config)) if "seed" in run else {},
+    )
+
+
+def _evaluations(lines: Sequence[Mapping[str, Any]]) -> Points:
+    """The evaluations, each from the first line that has it."""
+    counts = [line.get("evaluator_evaluations") for line in lines]
+    new = [
+        line
+        for line, count, before in zip(lines, counts, [0, *counts], strict=False)
+        if count != before and all(line.get(name) is not None for name in _EVALUATED)
+    ]
+    means, errors, env_steps, ages = ([float(line[name]) for line in new] for name in _EVALUATED)
+    known, learned = ([float(line[name]) for line in lines] for name in _PLACES[1:])
+    return Points(
+        time_s=[float(line["time_s"]) - age_s for line, age_s in zip(new, ages, strict=True)],
+        env_steps=env_steps,
+        learned_steps=[float(steps) for steps in np.interp(env_steps, known, learned)],
+        returns=means,
+        standard_errors=tuple(errors),
     )
 
 

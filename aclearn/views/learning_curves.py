@@ -6,15 +6,16 @@ import io
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from aclearn.errors import AclearnError, RunFolderError
 from aclearn.metrics.seed_statistics import estimate
-from aclearn.views.curve import Curve
+from aclearn.views.curve import Curve, Points
 from aclearn.views.decision_marks import Mark, draw_marks
-from aclearn.views.run_groups import group_runs
+from aclearn.views.run_groups import Group, group_runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,7 +71,8 @@ def figure_of_curves(
     """A figure with the curves of all runs, which a notebook shows, and a panel for each axis.
 
     Runs that differ by their seeds and names only are one line: their interquartile mean, of fewer
-    than five the mean, in its 95 % interval. It ends where the first of them ends.
+    than five the mean, in its 95 % interval. It ends where the first of them ends. An evaluator's
+    returns are a line of their own, in the same colour.
 
     Args:
         each: a line for each run instead.
@@ -78,7 +80,8 @@ def figure_of_curves(
     Raises:
         RunFolderError: no run has ended an episode yet.
     """
-    if not any(curve.returns for curve in curves):
+    lines = [points for curve in curves for points in (curve.training, curve.evaluator)]
+    if not any(points.returns for points in lines):
         names = ", ".join(curve.name for curve in curves)
         raise RunFolderError(f"no episode has ended yet in {names}: there is nothing to draw")
     # Imported here for its 0.3 s. pyplot would need a display and keep every figure.
@@ -86,22 +89,12 @@ def figure_of_curves(
 
     from aclearn.views.notebook_figure import NotebookFigure
 
-    unit, unit_s = time_unit(max(c.time_s[-1] for c in curves if c.time_s))
+    unit, unit_s = time_unit(max(points.time_s[-1] for points in lines if points.time_s))
     figure = NotebookFigure(figsize=(5.5 * len(axes), 4.5), layout="constrained")
     panels = figure.subplots(1, len(axes), sharey=True, squeeze=False)[0]
     for panel, axis in zip(panels, axes, strict=True):
         for group in group_runs(curves, each=each):
-            drawn = [curve for curve in group.curves if curve.returns] or group.curves
-            places = [_places(curve, axis, unit_s) for curve in drawn]
-            line, note = _draw_returns(panel, places, [curve.returns for curve in drawn])
-            if len(drawn) < len(group.curves):
-                note += f"; {len(group.curves) - len(drawn)} without an episode"
-            if len(drawn) == 1:
-                at = [_place_of(mark, drawn[0], axis, unit_s) for mark in drawn[0].marks]
-                draw_marks(panel, at, [mark.text for mark in drawn[0].marks], line.get_color())
-                if each and drawn[0].returns:
-                    note = ""
-            line.set_label(f"{group.label} ({note})" if note else group.label)
+            _draw_group(panel, group, axis, unit_s, each=each)
         for target in sorted({c.target for c in curves if c.target is not None}):
             panel.axhline(target, label=f"target {target:g}", zorder=1, **DASHED)
         panel.set_xlabel(_LABELS[axis].format(unit))
@@ -109,7 +102,9 @@ def figure_of_curves(
             panel.xaxis.set_major_formatter(EngFormatter(sep=" "))
         draw_grid(panel)
         panel.set_xlim(left=0.0)
-    panels[0].set_ylabel("mean return of the newest 100 episodes")
+    evaluated = any(curve.evaluator.returns for curve in curves)
+    label = "mean return of the newest 100 episodes"
+    panels[0].set_ylabel(f"{label};\nevaluator: of one evaluation" if evaluated else label)
     handles, texts = panels[0].get_legend_handles_labels()
     columns = min(len(texts), 2 * len(axes))
     figure.legend(handles, texts, loc="outside upper center", ncols=columns, frameon=False)
@@ -143,39 +138,74 @@ def time_unit(longest_s: float) -> tuple[str, float]:
     return next((n, s) for n, s, since_s in _TIME_UNITS if longest_s >= since_s)
 
 
-def _places(curve: Curve, axis: Axis, unit_s: float) -> Sequence[float]:
-    """The places of a curve's points along an axis, which never fall."""
+def _draw_group(panel: Any, group: Group, axis: Axis, unit_s: float, *, each: bool) -> None:
+    """Draw the returns of training, and in the same colour the evaluator's where there are any."""
+    training = [curve.training for curve in group.curves]
+    line, note = _draw_returns(panel, training, axis, unit_s, each=each)
+    line.set_label(group.label + note)
+    if len(group.curves) == 1:
+        [curve] = group.curves
+        at = [_place_of(mark, curve, axis, unit_s) for mark in curve.marks]
+        draw_marks(panel, at, [mark.text for mark in curve.marks], line.get_color())
+    evaluator = [curve.evaluator for curve in group.curves]
+    if any(points.returns for points in evaluator):
+        style = {"color": line.get_color(), "linestyle": "-.", "marker": "o", "markersize": 3}
+        line, note = _draw_returns(panel, evaluator, axis, unit_s, each=each, style=style)
+        line.set_label(f"{group.label}, evaluator{note}")
+
+
+def _draw_returns(
+    panel: Any,
+    runs: Sequence[Points],
+    axis: Axis,
+    unit_s: float,
+    *,
+    each: bool,
+    style: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[Any, str]:
+    """Draw a run's line, or the mean and interval of several; returns the line and what it is."""
+    drawn = [points for points in runs if points.returns] or runs[:1]
+    missing = len(runs) - len(drawn)
+    without = f"; {missing} without an episode" if missing and drawn[0].returns else ""
+    style = {"linewidth": 1.6, **style}
+    places = [_places(points, axis, unit_s) for points in drawn]
+    if len(drawn) == 1:
+        [points] = drawn
+        if len(points.returns) == 1:
+            style["marker"] = "o"  # a line of one point would be invisible
+        [line] = panel.plot(places[0], points.returns, **style)
+        if not points.returns:
+            return line, " (no episode yet)"
+        what = "1 run, no interval"
+        if points.standard_errors:
+            ends = [np.add(points.returns, np.multiply(s, points.standard_errors)) for s in (-1, 1)]
+            panel.fill_between(places[0], *ends, color=line.get_color(), alpha=0.2, lw=0)
+            what = "1 run, ± standard error"
+        return line, "" if each and not points.standard_errors else f" ({what}{without})"
+    first, last = max(x[0] for x in places), min(x[-1] for x in places)
+    grid = np.linspace(first, max(first, last), _BAND_POINTS)
+    rows = [np.interp(grid, x, of.returns) for x, of in zip(places, drawn, strict=True)]
+    found = estimate(rows, resamples=_BAND_RESAMPLES)
+    [line] = panel.plot(grid, found.value, **{**style, "marker": None})
+    assert found.low is not None and found.high is not None  # of several runs
+    panel.fill_between(grid, found.low, found.high, color=line.get_color(), alpha=0.2, lw=0)
+    return line, f" ({found.name} of {len(rows)} runs, 95 % interval{without})"
+
+
+def _places(points: Points, axis: Axis, unit_s: float) -> Sequence[float]:
+    """The places of a run's points along an axis, which never fall."""
     if axis == Axis.WALL:
-        return [time_s / unit_s for time_s in curve.time_s]
-    steps = curve.env_steps if axis == Axis.STEPS else curve.learned_steps
+        return [time_s / unit_s for time_s in points.time_s]
+    steps = points.env_steps if axis == Axis.STEPS else points.learned_steps
     # a trainer that goes back to its checkpoint has learned less
     return list(np.maximum.accumulate(steps)) if steps else []
 
 
 def _place_of(mark: Mark, curve: Curve, axis: Axis, unit_s: float) -> float:
     if axis == Axis.LEARNED:
-        return float(np.interp(mark.time_s, curve.time_s, _places(curve, axis, unit_s)))
+        places = _places(curve.training, axis, unit_s)
+        return float(np.interp(mark.time_s, curve.training.time_s, places))
     return mark.time_s / unit_s if axis == Axis.WALL else mark.env_steps
-
-
-def _draw_returns(
-    panel: Any, places: Sequence[Sequence[float]], returns: Sequence[Sequence[float]]
-) -> tuple[Any, str]:
-    """Draw a run's line, or the mean and interval of several; returns the line and what it is."""
-    style: dict[str, Any] = {"linewidth": 1.6}
-    if len(places) == 1:
-        if len(returns[0]) == 1:
-            style["marker"] = "o"  # a line of one point would be invisible
-        [line] = panel.plot(places[0], returns[0], **style)
-        return line, "1 run, no interval" if returns[0] else "no episode yet"
-    first, last = max(x[0] for x in places), min(x[-1] for x in places)
-    grid = np.linspace(first, max(first, last), _BAND_POINTS)
-    rows = np.array([np.interp(grid, x, y) for x, y in zip(places, returns, strict=True)])
-    found = estimate(rows, resamples=_BAND_RESAMPLES)
-    [line] = panel.plot(grid, found.value, **style)
-    assert found.low is not None and found.high is not None  # of several runs
-    panel.fill_between(grid, found.low, found.high, color=line.get_color(), alpha=0.2, lw=0)
-    return line, f"{found.name} of {len(rows)} runs, 95 % interval"
 
 
 def draw_grid(axes: Any) -> None:

@@ -80,9 +80,7 @@ def compare(
     that has not reached its target counts as later than all others.
     """
     # imported here for its 0.1 s
-    from rich.console import Console
-
-    from aclearn.views.comparison import check_format, compare_group, file_of, table_of
+    from aclearn.views.comparison import check_format, compare_group, file_of, print_table
 
     if to is not None:
         check_format(to, "--to")
@@ -90,7 +88,7 @@ def compare(
     curves = find_curves(runs)
     _tell_damaged(curves)
     rows = [compare_group(group) for group in group_runs(curves)]
-    Console().print(table_of(rows))
+    print_table(rows)
     if to is not None:
         write_file(to, file_of(rows, to), "--to")
         typer.echo(f"wrote {to}")

@@ -11,14 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console as RichConsole
-
 from aclearn.config import Config, config_from_yaml, inline_yaml, load_config, override_keys
 from aclearn.errors import AclearnError, ConfigError, RoleFailure, RunFolderError, RunFolderTaken
 from aclearn.launch import StopFlag
 from aclearn.runs import RunFolder, numbered_runs, write_atomically
 from aclearn.views import find_curves
-from aclearn.views.comparison import compare_group, table_of
+from aclearn.views.comparison import compare_group, print_table
 from aclearn.views.run_groups import group_runs
 from aclearn.views.seeds_console import SeedsConsole
 from services.commands.resumed_run import Overrides, tell_not_taken
@@ -226,9 +224,7 @@ def _tell(folder: Path, runs: Sequence[SeedRun], stop: StopFlag) -> None:
     with suppress(RunFolderError):  # none has written metrics
         curves = [] if stop else find_curves([folder])
         if curves:
-            rows = [compare_group(group) for group in group_runs(curves)]
-            # a file has no width
-            RichConsole(width=None if sys.stdout.isatty() else 120).print(table_of(rows))
+            print_table([compare_group(group) for group in group_runs(curves)])
             shown = shlex.quote(str(as_given(folder)))
             print(f"next: aclearn plot {shown}\n      aclearn compare {shown}", flush=True)
     if failed := [run for run in runs if run.failed is not None]:

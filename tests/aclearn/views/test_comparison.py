@@ -11,7 +11,7 @@ import pytest
 from aclearn.errors import AclearnError
 from aclearn.metrics.seed_statistics import estimate
 from aclearn.views import find_curves
-from aclearn.views.comparison import Spread, compare_group
+from aclearn.views.comparison import Level, Spread, compare_group
 from aclearn.views.run_groups import group_runs
 from tests.support.cli import aclearn
 from tests.support.seeded_runs import write_run
@@ -29,9 +29,9 @@ def test_a_row_has_the_last_return_and_the_way_to_the_target(tmp_path: Path) -> 
     [row] = _rows(tmp_path)
     expected = estimate([9.0, 8.0, 9.0, 2.0, 3.0])
     assert (row.runs, row.seeds, row.without_return) == (5, "3-7", 0)
-    assert (row.statistic, row.last_return) == ("interquartile mean", (3.0 + 8.0 + 9.0) / 3)
-    assert row.interval == (expected.low, expected.high)
-    assert row.returns == Spread(3.0, 8.0, 9.0)
+    ends = (expected.low, expected.high)
+    assert row.last_return == Level("interquartile mean", 20.0 / 3, *ends, 3.0, 8.0, 9.0)
+    assert row.evaluator == Level(*[None] * 7)
     # reached after 10, 20, 0, never and 10 seconds of 200 steps each
     assert (row.target, row.reached) == (7.0, 4)
     assert row.seconds_to_target == Spread(10.0, 10.0, 20.0)
@@ -53,16 +53,16 @@ def test_the_rows_of_other_environments_and_settings_are_apart(tmp_path: Path) -
     write_run(tmp_path / "b-1", [400.0], seed=9, env="Acrobot-v1")
     write_run(tmp_path / "b-2", [None], seed=2, env="Acrobot-v1")
     first, second = _rows(tmp_path)
-    assert (first.group, first.seeds, first.last_return) == ("env.id=CartPole-v1", "1 (2), 4", 3.0)
+    assert (first.group, first.seeds) == ("env.id=CartPole-v1", "1 (2), 4")
+    assert first.last_return[:2] == ("mean", 3.0)
     assert (second.group, second.seeds) == ("env.id=Acrobot-v1", "2, 9")
-    assert (second.statistic, second.interval, second.without_return) == ("value", None, 1)
+    assert second.last_return[:4] == ("value", 400.0, None, None) and second.without_return == 1
     assert second.target is None
 
 
 def test_the_table_says_what_is_missing_and_is_written_as_csv_and_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
     write_run(tmp_path / "runs/a-1", [1.0, 2.5], seed=1, target=9.0, rate=0.1)
     write_run(tmp_path / "runs/b-1", [1.0, 9.5], seed=1, target=9.0, rate=0.2)
     write_run(tmp_path / "runs/b-2", [1.0, 9.0], seed=2, target=9.0, rate=0.2)
@@ -79,11 +79,11 @@ def test_the_table_says_what_is_missing_and_is_written_as_csv_and_json(
     aclearn("compare", tmp_path / "runs", "--to", tmp_path / "t.json")
     rows = json.loads((tmp_path / "t.json").read_text())
     assert [row["group"].split()[0] for row in rows] == ["rate=0.1", "rate=0.2", "rate=0.3"]
-    assert rows[0]["interval_low"] is None and rows[1]["interval_low"] == 9.0
-    assert rows[1]["seconds_to_target_median"] == 60.0 and rows[2]["last_return"] is None
+    assert rows[0]["last_return_low"] is None and rows[1]["last_return_low"] == 9.0
+    assert rows[1]["seconds_to_target_median"] == 60.0 and rows[2]["last_return_value"] is None
     read = list(csv.DictReader((tmp_path / "t.csv").read_text().splitlines()))
     assert [list(row) for row in read] == [list(row) for row in rows]
-    assert (read[0]["interval_low"], read[1]["interval_low"]) == ("", "9.0")
+    assert (read[0]["last_return_low"], read[1]["last_return_low"]) == ("", "9.0")
 
     with pytest.raises(AclearnError, match=r"--to: .*t\.csv exists already; --force"):
         aclearn("compare", tmp_path / "runs", "--to", tmp_path / "t.csv")

@@ -9,7 +9,9 @@ from matplotlib import image
 from aclearn.errors import AclearnError, RunFolderError
 from aclearn.metrics.seed_statistics import estimate
 from aclearn.views import Axis, figure_of_curves, find_curves, plot_curves, read_curve
-from aclearn.views.curve import Curve, Reached
+from aclearn.views.comparison import compare_group
+from aclearn.views.curve import Curve, Points, Reached
+from aclearn.views.run_groups import group_runs
 from tests.support.cli import aclearn
 from tests.support.seeded_runs import write_run
 
@@ -24,10 +26,12 @@ def test_a_curve_has_the_points_with_a_return_the_target_and_when_it_was_reached
     run = write_run(tmp_path / "pong-1", [None, -20.0, 18.5, 19.0], target=18.0)
     assert read_curve(run) == Curve(
         path=run,
-        time_s=[60.0, 120.0, 180.0],
-        env_steps=[2000.0, 4000.0, 6000.0],
-        learned_steps=[1900.0, 3800.0, 5700.0],
-        returns=[-20.0, 18.5, 19.0],
+        training=Points(
+            time_s=[60.0, 120.0, 180.0],
+            env_steps=[2000.0, 4000.0, 6000.0],
+            learned_steps=[1900.0, 3800.0, 5700.0],
+            returns=[-20.0, 18.5, 19.0],
+        ),
         target=18.0,
         reached=Reached(4000.0, 120.0),
     )
@@ -47,7 +51,7 @@ def test_damaged_lines_are_left_out_and_counted_and_a_line_that_is_being_written
         metrics.write(b'{"time_s": 3.0, "return_mean_100": 9.0}\n')
         metrics.write(b'{"time_s": 120.0, "env_st')
     curve = read_curve(run)
-    assert (curve.returns, curve.damaged) == ([1.0, 2.0], 3)
+    assert (curve.training.returns, curve.damaged) == ([1.0, 2.0], 3)
     for command in ("plot", "compare"):
         said = aclearn(command, run, *(["--out", tmp_path / "a.png"] if command == "plot" else []))
         assert f"{run / 'metrics.jsonl'}: 3 damaged lines are left out" in said
@@ -194,6 +198,41 @@ def test_five_seeds_are_an_interquartile_mean_and_one_without_an_episode_is_name
     (band,) = figure.axes[1].collections
     expected = estimate([points[0] for points in returns], resamples=2000)
     assert (0.0, float(expected.high)) in {tuple(c) for c in band.get_paths()[0].vertices}
+
+
+def test_an_evaluator_has_a_line_of_its_own_where_its_weights_were_published(
+    tmp_path: Path,
+) -> None:
+    runs = [
+        write_run(tmp_path / "a-1", [1.0] * 5, seed=1, evaluations=[None, 8.0, None, 10.0]),
+        write_run(tmp_path / "a-2", [3.0] * 5, seed=2, evaluations=[None, 4.0, None, 6.0]),
+    ]
+    assert read_curve(runs[0]).evaluator == Points(
+        [30.0, 150.0], [1000.0, 5000.0], [950.0, 4750.0], [8.0, 10.0], (0.5, 0.5)
+    )
+    alone = figure_of_curves([read_curve(runs[0])])
+    assert _labels(alone) == [
+        "a-1 (1 run, no interval)",
+        "a-1, evaluator (1 run, ± standard error)",
+    ]
+    training, evaluator = alone.axes[1].lines
+    assert list(evaluator.get_xdata()) == [1000.0, 5000.0]
+    assert evaluator.get_color() == training.get_color()
+    (band,) = alone.axes[1].collections
+    assert {(1000.0, 7.5), (5000.0, 10.5)} <= {tuple(c) for c in band.get_paths()[0].vertices}
+    assert "evaluator: of one evaluation" in alone.axes[0].get_ylabel()
+
+    both = figure_of_curves(find_curves(runs))
+    what = "(mean of 2 runs, 95 % interval)"
+    assert _labels(both) == [f"a {what}", f"a, evaluator {what}"]
+    drawn = both.axes[1].lines[1].get_ydata()
+    assert (drawn[0], drawn[-1]) == (6.0, 8.0)
+    each = figure_of_curves(find_curves(runs), each=True)
+    assert _labels(each)[1] == "a-1, evaluator (1 run, ± standard error)"
+
+    [row] = [compare_group(group) for group in group_runs(find_curves(runs))]
+    assert row.evaluator[:2] == ("mean", 8.0) and row.last_return[:2] == ("mean", 2.0)
+    assert "mean 8.00 [6.00, 10.00]" in aclearn("compare", *runs)
 
 
 def test_the_default_picture_is_replaced_a_named_one_is_not(tmp_path: Path, monkeypatch) -> None:

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aclearn.views.curve import Curve
+from aclearn.views.curve import Curve, Points
 from aclearn.views.run_groups import group_runs
 
 
 def _curve(path: str, **settings: str) -> Curve:
     settings = {key.replace("__", "."): value for key, value in settings.items()}
-    return Curve(Path(path), [0.0], [0.0], [0.0], [1.0], settings=settings)
+    return Curve(Path(path), Points([0.0], [0.0], [0.0], [1.0]), settings=settings)
 
 
 def _labels(*curves: Curve) -> list[tuple[str, int]]:
