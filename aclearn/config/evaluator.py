@@ -58,6 +58,13 @@ class EvaluatorConfig(Group):
         description="evaluations without a better mean than the best so far that end the run; "
         "null: it does not end by them",
     )
+    keep: Whole = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        description="checkpoints of evaluated policies to keep for later, evenly over the run, "
+        "beside run.checkpoints_kept and the best one; --at names them",
+    )
 
     @property
     def enabled(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aclearn.runs.atomic_file import check_file, why_not_written, write_atomically, write_file
 from aclearn.runs.checkpoint import (
     Checkpoint,
+    Mark,
     list_checkpoints,
     load_best,
     load_checkpoint,
@@ -12,6 +13,7 @@ from aclearn.runs.checkpoint import (
     save_checkpoint,
     saved_labels,
 )
+from aclearn.runs.chosen_checkpoint import BEST, NEWEST, checkpoint_in, kept_in
 from aclearn.runs.found_runs import runs_in
 from aclearn.runs.generation import claim_generation
 from aclearn.runs.lock import FolderLock, is_locked, lock_all, lock_role, lock_run
@@ -29,19 +31,24 @@ from aclearn.runs.run_folder import STRATEGIES_FILE, TUNER_FILE, RunFolder
 from aclearn.runs.summary import read_summary, write_summary
 
 __all__ = [
+    "BEST",
+    "NEWEST",
     "NO_NUMBERS",
     "STRATEGIES_FILE",
     "TUNER_FILE",
     "Checkpoint",
     "FolderLock",
+    "Mark",
     "MetricsTail",
     "MetricsWriter",
     "RunFolder",
     "check_file",
+    "checkpoint_in",
     "claim_generation",
     "create_next",
     "is_locked",
     "is_metrics_line",
+    "kept_in",
     "list_checkpoints",
     "load_best",
     "load_checkpoint",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 import safetensors.numpy
@@ -23,11 +23,14 @@ from aclearn.runs.atomic_file import (
     write_aside,
     write_atomically,
 )
+from aclearn.runs.thinning import thinned
 
 _log = logging.getLogger(__name__)
 
-_FORMAT: Final = 2
-_NAME: Final = re.compile(r"(?P<number>\d{6,})-(?P<label>\d+)(?P<best>-best)?")
+#: What a checkpoint is for, beside resuming: the best policy so far, or one that is kept for later.
+Mark = Literal["", "best", "kept"]
+_FORMAT: Final = 3
+_NAME: Final = re.compile(r"(?P<number>\d{6,})-(?P<label>\d+)(-(?P<mark>best|kept))?")
 _DTYPES: Final = frozenset(
     {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
     | {"bool", "float16", "float32", "float64"}
@@ -55,14 +58,18 @@ def save_checkpoint(
     state: Mapping[str, Any],
     label: int,
     keep: int,
-    best: bool = False,
+    mark: Mark = "",
+    spread: int = 0,
 ) -> Path:
-    """Write a checkpoint durably and return its path. It is now the newest, whatever its label.
+    """Write a checkpoint durably and return its path.
+
+    Without a mark it is now the newest, whatever its label. Marked ones are beside it for later: a
+    "best" one, and "kept" ones, which stay evenly over their labels.
 
     `<number>-<label>.json`, with the digests, is written beside its place, then `.safetensors`; the
-    renaming of the JSON commits both. Then older ones are removed, except the last `keep` and the
-    last best one. Only one process may write to a folder. It removes nothing but whole checkpoints
-    and the rest of a killed save or removal: see `look_into`.
+    renaming of the JSON commits both. Then others are removed, except the last `keep` without a
+    mark, the last best one, and `spread` kept ones. Only one process may write to a folder. It
+    removes nothing but whole checkpoints and the rest of a killed save or removal: see `look_into`.
 
     Args:
         tensors: arrays of bool, integers or floats (no bfloat16), of any memory layout.
@@ -81,7 +88,7 @@ def save_checkpoint(
         dir.mkdir(parents=True, exist_ok=True)
         for torn in look_into(dir).torn:
             remove_checkpoint(torn)
-        name = f"{_next_number(dir):06d}-{label}{'-best' if best else ''}"
+        name = f"{_next_number(dir):06d}-{label}{f'-{mark}' if mark else ''}"
         document = _document_bytes(name, label, state, blob)
         path = dir / f"{name}.json"
         try:
@@ -98,7 +105,7 @@ def save_checkpoint(
             "the ones before it stay; free space or repair the folder"
         ) from exc
     try:
-        _prune(dir, keep)
+        _prune(dir, keep, spread)
     except OSError as exc:
         _log.warning("event=checkpoints_not_pruned dir=%s error=%s", dir, exc.strerror)
     return path
@@ -107,7 +114,7 @@ def save_checkpoint(
 def load_newest(dir: Path, *, expect_architecture: str | None = None) -> Checkpoint | None:
     """The newest undamaged checkpoint in `dir`; None if there is nothing of a checkpoint.
 
-    Damaged ones are skipped with a warning in the log.
+    Damaged ones are skipped with a warning in the log; marked ones come last.
 
     Args:
         expect_architecture: required value of `state["architecture"]`; None accepts any.
@@ -126,13 +133,23 @@ def load_best(dir: Path) -> Checkpoint | None:
     Raises:
         CheckpointError: all of them are damaged.
     """
-    best = [path for path in list_checkpoints(dir) if path.stem.endswith("-best")]
+    best = [path for path in list_checkpoints(dir) if mark_of(path) == "best"]
     return _load_first_whole(dir, best, None)
 
 
 def list_checkpoints(dir: Path) -> list[Path]:
-    """The JSON files of the checkpoints in `dir`, newest first, not verified."""
-    return [path for _, path in sorted(_committed(dir), reverse=True)]
+    """The JSON files of the checkpoints in `dir`, not verified.
+
+    The newest is first; those that are marked come last, since they are older than their numbers.
+    """
+    newest_first = [path for _, path in sorted(_committed(dir), reverse=True)]
+    return sorted(newest_first, key=lambda path: mark_of(path) != "")
+
+
+def mark_of(path: Path) -> Mark:
+    """The mark of the checkpoint of the JSON file `path`."""
+    match = _NAME.fullmatch(path.stem)
+    return cast("Mark", (match and match["mark"]) or "")
 
 
 class CheckpointFiles(NamedTuple):
@@ -213,6 +230,16 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
+def _number(path: Path) -> int:
+    match = _NAME.fullmatch(path.stem)
+    return int(match["number"]) if match else 0
+
+
+def _label(path: Path) -> int:
+    match = _NAME.fullmatch(path.stem)
+    return int(match["label"]) if match else 0
+
+
 def _next_number(dir: Path) -> int:
     """A number above those of all files, whole or not."""
     matches = (_NAME.fullmatch(path.name.partition(".")[0]) for path in dir.iterdir())
@@ -220,9 +247,8 @@ def _next_number(dir: Path) -> int:
 
 
 def saved_labels(dir: Path) -> list[int]:
-    """The labels of the checkpoints in `dir`, newest first, not verified."""
-    matches = (_NAME.fullmatch(path.stem) for path in list_checkpoints(dir))
-    return [int(match["label"]) for match in matches if match]
+    """The labels of the checkpoints in `dir`, as of `list_checkpoints`."""
+    return [_label(path) for path in list_checkpoints(dir)]
 
 
 def _load_first_whole(
@@ -247,6 +273,19 @@ def _load_first_whole(
     if reasons:
         raise CheckpointError(f"every checkpoint in {dir} is damaged: " + "; ".join(reasons))
     return None
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """The state of the checkpoint of the JSON file `path`, without its tensors.
+
+    Raises:
+        CheckpointError: it cannot be read, or is damaged.
+    """
+    try:
+        state: dict[str, Any] = _verified_body(path, path.read_bytes())["state"]
+    except OSError as exc:
+        raise CheckpointError(f"{path} cannot be read ({exc.strerror})") from exc
+    return state
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -335,10 +374,13 @@ def _committed(dir: Path) -> list[tuple[int, Path]]:
     return [(int(match["number"]), path) for match, path in found if match]
 
 
-def _prune(dir: Path, keep: int) -> None:
+def _prune(dir: Path, keep: int, spread: int) -> None:
     whole = look_into(dir).whole
-    kept = whole[:keep] + [path for path in whole if path.stem.endswith("-best")][:1]
-    removed = [path for path in whole if path not in kept]
+    marked = {mark: [path for path in whole if mark_of(path) == mark] for mark in get_args(Mark)}
+    kept = sorted(marked["kept"], key=_number)
+    places = thinned([_label(path) for path in kept], spread)
+    stays = {*marked[""][:keep], *marked["best"][:1], *(kept[place] for place in places)}
+    removed = [path for path in whole if path not in stays]
     for path in removed:
         remove_checkpoint(path)
     if removed:

@@ -160,14 +160,15 @@ def open_run(path: str | Path) -> Run:
 
 
 @plain_errors
-def load(run: Run | str | Path, *, best: bool = False, seed: int | None = None) -> Policy:
-    """The policy of a run's newest (or best) checkpoint, ready to act, without its environment.
+def load(run: Run | str | Path, *, at: str | int = "newest", seed: int | None = None) -> Policy:
+    """The policy of a run's checkpoint, ready to act, without its environment.
 
     Only the run's folder is needed: the spaces are in the checkpoint. Does not load torch.
 
     Args:
         run: a run, or the path of its folder.
-        best: the best checkpoint instead of the newest.
+        at: which checkpoint: "newest", "best", agent steps (120320) or a part of the run ("50%"),
+            of which the nearest one is taken.
         seed: of sampled actions; None: another one each time.
 
     Raises:
@@ -176,7 +177,7 @@ def load(run: Run | str | Path, *, best: bool = False, seed: int | None = None) 
     from services.evaluator.saved_policy import load_policy
 
     seed = None if seed is None else at_least("seed", seed, 0)
-    return Policy(load_policy(_folder(run), best=best), seed=seed)
+    return Policy(load_policy(_folder(run), at=at), seed=seed)
 
 
 @plain_errors
@@ -186,7 +187,7 @@ def export(
     *,
     chain: str = "",
     passes: int = 1,
-    best: bool = False,
+    at: str | int = "newest",
     force: bool = False,
 ) -> Artifact:
     """Write a run's policy as a self-contained ONNX model, as `aclearn export` does.
@@ -199,7 +200,7 @@ def export(
         to: the file, e.g. "policy.onnx".
         chain: compression links, e.g. "prune=0.5,int8"; "" for none.
         passes: number of compressions in a row; a student trains in each.
-        best: the best checkpoint instead of the newest.
+        at: which checkpoint, as of `load`.
         force: replace an existing file.
 
     Returns:
@@ -211,7 +212,7 @@ def export(
     from services.commands.export import export_run
 
     passes, to = at_least("passes", passes, 1), as_path("to", to)
-    return export_run(_folder(run), to, words=chain, passes=passes, best=best, force=force)
+    return export_run(_folder(run), to, words=chain, passes=passes, at=at, force=force)
 
 
 @plain_errors

@@ -103,15 +103,15 @@ class Run:
         episodes: int = 20,
         *,
         greedy: bool = False,
-        best: bool = False,
+        at: str | int = "newest",
         seed: int = 1_000_003,
     ) -> Evaluation:
-        """Play whole episodes with the newest (or best) checkpoint, as `aclearn evaluate` does.
+        """Play whole episodes with a checkpoint, as `aclearn evaluate` does.
 
         Args:
             episodes: number of episodes, at least 1.
             greedy: take the most probable action instead of sampling.
-            best: the best checkpoint instead of the newest.
+            at: which checkpoint, as of `load`.
             seed: of environments and sampling; must differ from training.
 
         Raises:
@@ -120,7 +120,7 @@ class Run:
         from services.evaluator.evaluate import evaluate
 
         episodes, seed = at_least("episodes", episodes, 1), at_least("seed", seed, 0)
-        return evaluate(self.path, episodes=episodes, greedy=greedy, best=best, seed=seed)
+        return evaluate(self.path, episodes=episodes, greedy=greedy, at=at, seed=seed)
 
     @plain_errors
     def record(
@@ -128,7 +128,7 @@ class Run:
         to: str | Path,
         *,
         greedy: bool = False,
-        best: bool = False,
+        at: str | int = "newest",
         seed: int = 1_000_003,
     ) -> None:
         """Record one episode as a video, as `aclearn evaluate --video` does.
@@ -139,7 +139,7 @@ class Run:
         Args:
             to: a .gif, or an .mp4 where the package imageio-ffmpeg is; an existing one is replaced.
             greedy: take the most probable action instead of sampling.
-            best: the best checkpoint instead of the newest.
+            at: which checkpoint, as of `load`.
             seed: of the environment and sampling; must differ from training.
 
         Raises:
@@ -150,7 +150,7 @@ class Run:
 
         seed = at_least("seed", seed, 0)
         check_video(Path(to), force=True)
-        write_video(self.path, Path(to), greedy=greedy, best=best, seed=seed)
+        write_video(self.path, Path(to), greedy=greedy, at=at, seed=seed)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"

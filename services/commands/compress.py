@@ -42,7 +42,7 @@ class WayToAct:
 
 
 def compress_run(
-    path: Path, words: str, *, episodes: int = 0, passes: int = 1, best: bool = False
+    path: Path, words: str, *, episodes: int = 0, passes: int = 1, at: str | int = "newest"
 ) -> list[WayToAct]:
     """The run's policy in eager torch, in ONNX fp32, and through a chain.
 
@@ -52,7 +52,7 @@ def compress_run(
     Raises:
         AclearnError: the run or the chain cannot be used.
     """
-    saved = load_policy(path, best=best)
+    saved = load_policy(path, at=at)
     chain = chain_of_words(with_runtime(words))
     chain.plan(saved.architecture)
     warn_of_idle_links(chain)

@@ -45,7 +45,7 @@ def export_run(
     *,
     words: str = "",
     passes: int = 1,
-    best: bool = False,
+    at: str | int = "newest",
     force: bool = False,
 ) -> Artifact:
     """Write the run's policy, through a chain if given, as a self-contained ONNX model.
@@ -62,7 +62,7 @@ def export_run(
     """
     check_file(to, "--to", force=force)
     to = to.absolute()  # an environment may change the working directory
-    saved = load_policy(path, best=best)
+    saved = load_policy(path, at=at)
     items = with_runtime(words) or ["onnx"]
     chain = chain_of_words(items, any_cpu=True)
     if chain.plan(saved.architecture).runtime != "onnx":

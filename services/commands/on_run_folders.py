@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 _SAY_EVERY_S = 5.0
 
 RunArgument = Annotated[Path, typer.Argument(help="run folder, e.g. runs/pong-1")]
-BestOption = Annotated[bool, typer.Option("--best", help="use the best checkpoint, not the newest")]
+AtOption = Annotated[
+    str,
+    typer.Option(
+        metavar="STEP|PERCENT|best|newest",
+        help="checkpoint: after so many agent steps, nearest to 50% of the run, best or newest",
+    ),
+]
 PassesOption = Annotated[
     int, typer.Option(min=1, help="compressions in a row; a student trains in each")
 ]
@@ -32,7 +38,7 @@ def evaluate(
     run: RunArgument,
     episodes: Annotated[int, typer.Option(min=1, help="episodes to play")] = 20,
     greedy: Annotated[bool, typer.Option("--greedy", help="take the most probable action")] = False,
-    best: BestOption = False,
+    at: AtOption = "newest",
     seed: Annotated[
         int,
         typer.Option(min=0, max=2**31 - 1, help="seed of environments and sampling"),
@@ -56,7 +62,7 @@ def evaluate(
         run,
         episodes=episodes,
         greedy=greedy,
-        best=best,
+        at=at,
         seed=seed,
         most_steps=max_steps,
         progress=_progress(episodes),
@@ -67,7 +73,8 @@ def evaluate(
         f"return {result.mean:.2f} ± {result.standard_error:.2f} (standard error; standard "
         f"deviation {result.deviation:.2f}, least {min(result.returns):.0f}, most "
         f"{max(result.returns):.0f}), "
-        f"{'greedy' if result.greedy else 'sampled'}, after {result.updates} updates"
+        f"{'greedy' if result.greedy else 'sampled'}, after {result.updates} updates "
+        f"and {result.env_steps} agent steps"
         + "".join(f", {name} {mean:.4g}" for name, mean in result.info.items())
         + ("" if saved is None else f"; saved as the best, with a mean of {saved:.2f}")
     )
@@ -78,7 +85,7 @@ def evaluate(
             err=True,
         )
     if video is not None:
-        pictures, seconds = write_video(run, video, greedy=greedy, best=best, seed=seed)
+        pictures, seconds = write_video(run, video, greedy=greedy, at=at, seed=seed)
         typer.echo(f"wrote {video}: {pictures} pictures, {seconds:.0f} s")
 
 
@@ -107,13 +114,13 @@ def export(
         str, typer.Option(help="links, e.g. prune=0.5,int8; empty: no compression")
     ] = "",
     passes: PassesOption = 1,
-    best: BestOption = False,
+    at: AtOption = "newest",
     force: ForceOption = False,
 ) -> None:
     """Write a run's policy as a self-contained ONNX model, and check its output."""
     from services.commands.export import export_run
 
-    artifact = export_run(run, to, words=chain, passes=passes, best=best, force=force)
+    artifact = export_run(run, to, words=chain, passes=passes, at=at, force=force)
     typer.echo(
         f"wrote {to}: {artifact.chain}, version {artifact.at.version}, {artifact.bytes:,} bytes of "
         f"weights, KL {artifact.fidelity.kl_mean:.3g} nats, same action on "
@@ -130,14 +137,14 @@ def compress(
         typer.Option(min=0, help="greedy episodes to play with each policy"),
     ] = 5,
     passes: PassesOption = 1,
-    best: BestOption = False,
+    at: AtOption = "newest",
 ) -> None:
     """Compare a compressed policy with the original: size, speed, distance, score."""
     from rich.console import Console
 
     from services.commands.compress import compress_run, table_of
 
-    ways = compress_run(run, chain, episodes=episodes, passes=passes, best=best)
+    ways = compress_run(run, chain, episodes=episodes, passes=passes, at=at)
     Console().print(table_of(ways))
 
 

@@ -56,7 +56,7 @@ def next_commands(config: Config, summary: Mapping[str, Any]) -> str:
     """The three commands that usually follow a run, one line each, or that which lets it learn."""
     path = as_given(Path(config.run.dir) / str(config.run.name))
     run = shlex.quote(str(path))
-    best = "" if summary.get("best_return") is None else " --best"
+    best = "" if summary.get("best_return") is None else " --at best"
     resume = f"aclearn train {run}/config.yaml --resume"
     if _learned_nothing_in_time(summary) and (bound := config.run.max_wall_s) is not None:
         return f"next: {resume} run.max_wall_s={_further(bound, summary['time_s'])}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from aclearn.runs import NEWEST
 from services.evaluator.play import MOST_STEPS, Played, play
 from services.evaluator.saved_policy import load_policy
 
@@ -22,14 +23,16 @@ class Evaluation:
         lengths: agent steps of each.
         cut: number of episodes that were cut at `most_steps`; they count with their returns so far.
         info: means of the figures of `env.info_metrics` over the episodes that have them.
+        env_steps: agent steps of the run until the checkpoint.
         greedy: whether the most probable action was taken, as of action values always.
-        saved_mean: for a best checkpoint, the mean return of 100 episodes that made it the best.
+        saved_mean: for a best checkpoint, the mean return that made it the best.
     """
 
     returns: list[float]
     lengths: list[int]
     checkpoint: Path
     updates: int
+    env_steps: int = 0
     greedy: bool = False
     saved_mean: float | None = None
     cut: int = 0
@@ -56,21 +59,22 @@ def evaluate(
     *,
     episodes: int,
     greedy: bool = False,
-    best: bool = False,
+    at: str | int = NEWEST,
     seed: int = 1_000_003,
     most_steps: int = MOST_STEPS,
     progress: Callable[[Played], None] = lambda played: None,
 ) -> Evaluation:
-    """Play `episodes` whole episodes with the run's newest (or best) checkpoint.
+    """Play `episodes` whole episodes with a checkpoint of the run.
 
     Args:
+        at: which one; see `checkpoint_in`.
         seed: of environments and sampling; must differ from training.
         most_steps: agent steps after which an episode is cut.
 
     Raises:
         AclearnError: the run, its checkpoint or its environment cannot be used.
     """
-    saved = load_policy(path, best=best)
+    saved = load_policy(path, at=at)
     played = play(
         saved,
         saved.executable(),
@@ -85,6 +89,7 @@ def evaluate(
         played.lengths,
         saved.checkpoint.path,
         saved.updates,
+        saved.env_steps,
         greedy or saved.config.loss.acting == "epsilon",
         saved.return_mean,
         played.cut,

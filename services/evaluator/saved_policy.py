@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from aclearn.config import Config, config_from_yaml
 from aclearn.errors import CheckpointError
 from aclearn.extensions import search_modules_in
-from aclearn.metrics import EPISODES_FOR_TARGET
 from aclearn.policies import Architecture
 from aclearn.rollout import Executable
-from aclearn.runs import Checkpoint, RunFolder, load_best, load_newest
+from aclearn.runs import NEWEST, Checkpoint, RunFolder, checkpoint_in
 from aclearn.types import EnvSpec, PolicyVersion
 from compress import OnnxRuntime
 from services.evaluator.chooser import Chooser
@@ -61,14 +60,22 @@ class SavedPolicy:
         return int(self.checkpoint.state["counters"]["updates"])
 
     @property
+    def env_steps(self) -> int:
+        """Agent steps of the run until then."""
+        return int(self.checkpoint.state["account"]["env_steps"])
+
+    @property
     def return_mean(self) -> float | None:
         """Mean return that made it the best, of training or of an evaluator; None for others."""
         judged = self.checkpoint.state["judged"]
         return None if judged is None else float(judged["return_mean"])
 
 
-def load_policy(path: Path, *, best: bool = False) -> SavedPolicy:
-    """The newest (or best) policy of a run folder; its environment is not needed.
+def load_policy(path: Path, *, at: str | int = NEWEST) -> SavedPolicy:
+    """A policy of a run folder; its environment is not needed.
+
+    Args:
+        at: which checkpoint; see `checkpoint_in`.
 
     Raises:
         AclearnError: the run or its checkpoint cannot be used.
@@ -76,14 +83,7 @@ def load_policy(path: Path, *, best: bool = False) -> SavedPolicy:
     folder = RunFolder.open(path)
     config: Config = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
     search_modules_in(config.run.pythonpath)
-    checkpoint = (load_best if best else load_newest)(folder.checkpoints_dir)
-    if checkpoint is None and best:
-        raise CheckpointError(
-            f"{folder.checkpoints_dir}: no checkpoint was saved as the best, which takes a mean of "
-            f"{EPISODES_FOR_TARGET} episodes; leave out --best for the newest (best=False)"
-        )
-    if checkpoint is None:
-        raise CheckpointError(f"{folder.checkpoints_dir}: no checkpoint yet; train first")
+    checkpoint = checkpoint_in(folder.checkpoints_dir, at)
     state = checkpoint.state
     try:
         architecture = Architecture.from_dict(state["architecture_spec"])

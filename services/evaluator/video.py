@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.errors import ConfigError
-from aclearn.runs import check_file, write_file
+from aclearn.runs import NEWEST, check_file, write_file
 from services.evaluator.play import watch
 from services.evaluator.saved_policy import load_policy
 
@@ -44,7 +44,7 @@ def check_video(to: Path, *, force: bool = False) -> None:
 
 
 def write_video(
-    run: Path, to: Path, *, greedy: bool = False, best: bool = False, seed: int
+    run: Path, to: Path, *, greedy: bool = False, at: str | int = NEWEST, seed: int
 ) -> tuple[int, float]:
     """Record one episode of at most `MOST_PICTURES` steps; returns its pictures and seconds.
 
@@ -55,7 +55,7 @@ def write_video(
         AclearnError: the checkpoint or the environment cannot be used or drawn.
     """
     to = to.absolute()  # an environment may change the working directory
-    saved = load_policy(run, best=best)
+    saved = load_policy(run, at=at)
     pictures, rate = watch(saved, saved.executable(), greedy=greedy, seed=seed)
     count = 0
 

@@ -12,7 +12,7 @@ from aclearn.config import Judge, RunConfig
 from aclearn.control.directives import SaveBest
 from aclearn.errors import CheckpointError
 from aclearn.metrics.formatting import printable
-from aclearn.runs import RunFolder, load_best, load_newest, save_checkpoint, why_not_written
+from aclearn.runs import Mark, RunFolder, load_best, load_newest, save_checkpoint, why_not_written
 from services.trainer.trainer import Snapshot, Trainer
 from services.trainer.warm_start import WarmStart
 
@@ -31,6 +31,7 @@ class TrainerCheckpoints:
 
     Args:
         judge: whose mean returns decide which policy is the best; see `Config.judge`.
+        spread: policies that are kept for later, evenly over the run; see `keep`.
         start: gives that with which a run without checkpoints begins.
 
     Attributes:
@@ -44,13 +45,14 @@ class TrainerCheckpoints:
         run: RunConfig,
         *,
         judge: Judge = "training",
+        spread: int = 0,
         start: Callable[[], WarmStart] = WarmStart,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._trainer, self._folder, self._clock = trainer, folder, clock
         self._dir = folder.checkpoints_dir
         self._kept, self._start = run.checkpoints_kept, start
-        self._every_s, self._judge = run.checkpoint_every_s, judge
+        self._every_s, self._judge, self._spread = run.checkpoint_every_s, judge, spread
         self._tried_at = self._saved_at = clock()
         self._saved_updates, self._saved_steps = -1, 0  # in the newest checkpoint
         self._failures, self._error = 0, ""
@@ -58,6 +60,7 @@ class TrainerCheckpoints:
         #: Copies that are not written yet.
         self._best: Snapshot | None = None
         self._newest: Snapshot | None = None
+        self._for_later: Snapshot | None = None
         self._offered: deque[tuple[float, Snapshot | None]] = deque(maxlen=_MOST_OFFERED)
 
     def restore_or_start(self) -> bool:
@@ -107,6 +110,11 @@ class TrainerCheckpoints:
         if self._judge == "evaluator":
             self._offered.append((return_mean, of))
 
+    def keep(self, snapshot: Snapshot) -> None:
+        """Write this policy soon, to be kept for later (`evaluator.keep`)."""
+        if self._spread:
+            self._for_later = snapshot
+
     def copy_best(self) -> None:
         """Copy the policy as the best if an offered mean is the highest so far.
 
@@ -138,7 +146,7 @@ class TrainerCheckpoints:
         if self._clock() - self._tried_at >= every_s:
             self._tried_at = self._clock()
             self._trainer.rounds.when_whole(self._copy_newest)
-        if self._newest is not None:
+        if self._newest is not None or self._for_later is not None:
             self._write()
 
     def write(self) -> None:
@@ -154,9 +162,12 @@ class TrainerCheckpoints:
             self._note_failure(error)
 
     def _write(self) -> None:
+        for_later, self._for_later = self._for_later, None
         try:
-            if self._best is not None:  # first: a run resumes from the last one written
-                self._save(self._best)
+            if for_later is not None:
+                self._save(for_later, "kept")
+            if self._best is not None:
+                self._save(self._best, "best")
                 self._best = None
             newest, self._newest = self._newest, None
             if newest is not None and self._saved_updates != newest.state["counters"]["updates"]:
@@ -184,16 +195,18 @@ class TrainerCheckpoints:
         self._failures += 1
         self._error = printable(why_not_written(error, self._dir))[:_MOST_REASON]
 
-    def _save(self, snapshot: Snapshot) -> None:
+    def _save(self, snapshot: Snapshot, mark: Mark = "") -> None:
         save_checkpoint(
             self._dir,
             tensors=snapshot.tensors,
             state=snapshot.state,
             label=snapshot.state["counters"]["updates"],
             keep=self._kept,
-            best=snapshot.state["judged"] is not None,
+            mark=mark,
+            spread=self._spread,
         )
-        self._note_saved(snapshot.state)
+        if not mark:  # a run resumes from one without
+            self._note_saved(snapshot.state)
 
     def _note_saved(self, state: Mapping[str, Any]) -> None:
         self._saved_at, self._error = self._clock(), ""

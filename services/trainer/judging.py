@@ -21,6 +21,7 @@ class Judging:
         every_steps: `evaluator.every_steps`; None: a version is set aside as soon as one is asked
             for.
         offer_best: takes a mean return and the state that it is of.
+        keep: takes each state that is set aside.
     """
 
     def __init__(
@@ -29,12 +30,14 @@ class Judging:
         *,
         every_steps: int | None,
         offer_best: Callable[[float, Snapshot], None],
+        keep: Callable[[Snapshot], None] = lambda _: None,
     ) -> None:
         self._trainer, self._every_steps = trainer, every_steps
-        self._offer_best = offer_best
+        self._offer_best, self._keep = offer_best, keep
         self._names = tuple(trainer.learner.architecture.acting().tensor_shapes())
         self._lock = threading.Lock()
         self._wanted, self._due_steps = True, 0  # the first version too: what it began with
+        self._coming = False
         self._aside: Snapshot | None = None
         trainer.on_publish = self._look
 
@@ -50,7 +53,8 @@ class Judging:
                     self._offer_best(request.return_mean, aside)
                 return JudgementReply(request.policy)
             if aside is None or aside.at <= at:
-                self._wanted = True
+                # a second copy would take the place of the first one while that is judged
+                self._wanted = not self._coming
                 return NoNewerWeights(request.policy)
         tensors = {name: aside.tensors[f"weights/{name}"] for name in self._names}
         at, steps = aside.at, aside.env_steps
@@ -64,10 +68,12 @@ class Judging:
             if not self._wanted or steps < self._due_steps:
                 return
             self._wanted, self._due_steps = False, steps + (self._every_steps or 0)
+            self._coming = True
         # with other ranks before the next update, when every account is known
         self._trainer.rounds.when_whole(self._set_aside)
 
     def _set_aside(self) -> None:
         aside = self._trainer.snapshot(whole=False)
         with self._lock:
-            self._aside = aside
+            self._aside, self._coming = aside, False
+        self._keep(aside)

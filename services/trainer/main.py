@@ -106,6 +106,7 @@ class TrainerRole:
                 folder,
                 config.run,
                 judge=config.judge,
+                spread=config.evaluator.keep,
                 start=lambda: warm_start(config, trainer.learner.architecture),
                 clock=context.clocks.wall,
             )

@@ -50,6 +50,7 @@ class WeightsServer:
                 trainer,
                 every_steps=config.evaluator.every_steps,
                 offer_best=checkpoints.offer_judged,
+                keep=checkpoints.keep,
             )
         self.server, self.endpoint = context.serve("weights")
 

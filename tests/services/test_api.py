@@ -37,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> aclearn.Run:
 @pytest.fixture(scope="module")
 def policy(run: aclearn.Run) -> aclearn.Policy:
     """Its best policy."""
-    return aclearn.load(run, best=True)
+    return aclearn.load(run, at="best")
 
 
 def test_a_run_is_trained_read_drawn_and_evaluated(run: aclearn.Run, tmp_path: Path) -> None:

@@ -82,9 +82,9 @@ def test_a_run_that_failed_at_its_start_makes_way_for_the_one_that_is_mended(
     assert [path.name for path in run.folder.parent.iterdir()] == [run.folder.name]
     # it is too short to have a best checkpoint
     assert summary["best_return"] is None
-    play = system.command("evaluate", run.folder, "--best")
+    play = system.command("evaluate", run.folder, "--at", "best")
     assert play.wait() == 64
-    assert "100 episodes; leave out --best for the newest" in play.output
+    assert "no checkpoint was saved as the best" in play.output
 
 
 def test_roles_of_two_versions_both_name_the_protocols_that_they_speak(system: System) -> None:

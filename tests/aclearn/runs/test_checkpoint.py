@@ -19,6 +19,7 @@ from aclearn.runs import (
     load_newest,
     save_checkpoint,
 )
+from aclearn.runs.thinning import thinned
 
 
 def _tensors(label: int) -> dict[str, np.ndarray[Any, Any]]:
@@ -33,9 +34,15 @@ def _state(label: int) -> dict[str, Any]:
     return {"architecture": "mlp:4:2", "updates": label, "rng": [1, 2**60], "rate": 0.1 + label}
 
 
-def _save(dir: Path, label: int, keep: int = 3, best: bool = False) -> Path:
+def _save(dir: Path, label: int, keep: int = 3, mark: str = "", spread: int = 0) -> Path:
     return save_checkpoint(
-        dir, tensors=_tensors(label), state=_state(label), label=label, keep=keep, best=best
+        dir,
+        tensors=_tensors(label),
+        state=_state(label),
+        label=label,
+        keep=keep,
+        mark=mark,
+        spread=spread,
     )
 
 
@@ -84,7 +91,7 @@ def test_an_empty_or_missing_folder_has_no_newest(tmp_path: Path) -> None:
 
 def test_the_last_k_and_the_last_best_stay(tmp_path: Path) -> None:
     for label in range(8):
-        _save(tmp_path, label, keep=2, best=label in (1, 3))
+        _save(tmp_path, label, keep=2, mark="best" if label in (1, 3) else "")
     assert [path.stem for path in list_checkpoints(tmp_path)] == [
         "000008-7",
         "000007-6",
@@ -93,6 +100,39 @@ def test_the_last_k_and_the_last_best_stay(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 6
     assert _is(load_best(tmp_path), 3)
     assert _is(load_newest(tmp_path), 7)
+
+
+def test_a_run_resumes_from_one_without_a_mark_whatever_was_written_last(tmp_path: Path) -> None:
+    _save(tmp_path, 5)
+    _save(tmp_path, 3, mark="best")
+    _save(tmp_path, 4, mark="kept", spread=2)
+    assert _is(load_newest(tmp_path), 5)
+    assert _is(load_best(tmp_path), 3)
+    for path in tmp_path.glob("*-5.*"):
+        path.unlink()
+    assert _is(load_newest(tmp_path), 4)  # better than nothing
+
+
+def test_kept_ones_lie_evenly_over_the_run_and_the_first_and_last_stay(tmp_path: Path) -> None:
+    for label in range(0, 1000, 10):
+        _save(tmp_path, label, mark="kept", spread=5)
+    labels = sorted(load_checkpoint(path).label for path in tmp_path.glob("*.json"))
+    assert (len(labels), labels[0], labels[-1]) == (5, 0, 990)
+    gaps = np.diff(labels)
+    assert gaps.max() < 3 * gaps.min()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 16])
+def test_however_many_are_kept_no_gap_is_much_longer_than_another(count: int) -> None:
+    labels: list[int] = []
+    for label in range(500):
+        labels.append(label)
+        labels = [labels[place] for place in thinned(labels, count)]
+        assert labels[-1] == label and len(labels) <= count
+        if len(labels) == count > 2:
+            gaps = np.diff(labels)
+            # the newest has just come
+            assert labels[0] == 0 and gaps[:-1].max() < 3 * gaps[:-1].min()
 
 
 def test_the_newest_is_the_one_saved_last_whatever_its_label(tmp_path: Path) -> None:
@@ -194,8 +234,8 @@ def test_another_format_and_another_name_are_refused(
         path.with_suffix(suffix).rename(tmp_path / f"000009-1{suffix}")
     with pytest.raises(CheckpointError, match="was saved as 000001-1; rename it back"):
         load_checkpoint(tmp_path / "000009-1.json")
-    monkeypatch.setattr("aclearn.runs.checkpoint._FORMAT", 3)
-    with pytest.raises(CheckpointError, match="has format 2, expected 3"):
+    monkeypatch.setattr("aclearn.runs.checkpoint._FORMAT", 4)
+    with pytest.raises(CheckpointError, match="has format 3, expected 4"):
         load_checkpoint(tmp_path / "000009-1.json")
 
 

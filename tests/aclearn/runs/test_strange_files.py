@@ -73,7 +73,7 @@ def test_what_is_no_whole_checkpoint_is_neither_pruned_nor_counted(
     if found == "cut":
         newest.write_bytes(text[:-3])
     elif found == "other format":
-        newest.write_bytes(text.replace(b'"format":2', b'"format":1'))
+        newest.write_bytes(text.replace(b'"format":3', b'"format":1'))
     elif found == "renamed":
         newest.rename(dir / "000009-9.json")
     elif found == "no weights":

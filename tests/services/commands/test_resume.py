@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from aclearn.errors import AclearnError
-from aclearn.runs import load_newest, read_metrics
+from aclearn.runs import list_checkpoints, load_newest, read_metrics
 from tests.support.cli import aclearn
 from tests.support.metrics_lines import check_lines
 
@@ -103,7 +103,9 @@ def test_a_damaged_checkpoint_is_skipped_and_with_none_left_the_run_ends(
     config: Path, caplog
 ) -> None:
     checkpoints = config.parent / "r" / "checkpoints"
-    newest, second, *_ = sorted(checkpoints.glob("*.safetensors"), reverse=True)
+    newest, second, *_ = (
+        path.with_suffix(".safetensors") for path in list_checkpoints(checkpoints)
+    )
     damage(newest, truncate=False)
     with caplog.at_level(logging.INFO):
         aclearn("train", config, "--resume", "run.max_env_steps=5000")

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aclearn.runs import load_best
+from aclearn.runs import kept_in, load_best
+from services.evaluator.evaluate import evaluate
+from services.evaluator.saved_policy import load_policy
 from services.roles import EVALUATOR
 from tests.support.evaluation_envs import FailingCartPole
 from tests.support.whole_run import WholeRun
@@ -94,6 +96,26 @@ def test_a_run_stops_early_and_with_a_higher_bound_goes_on_from_there(tmp_path) 
     assert summary["reason"] == "early_stop"
     assert [summary[name] for name in counts] == [5, 4, 5.0]
     assert load_best(again.path / "checkpoints").state["judged"]["return_mean"] == 5.0
+
+
+def test_policies_are_kept_evenly_over_the_run_and_each_can_be_played_later(tmp_path) -> None:
+    run = WholeRun(
+        tmp_path, run=_BOUND | {"checkpoints_kept": 1}, evaluator=_EVALUATOR | {"keep": 3}
+    )
+    run.run()
+    kept = kept_in(run.path / "checkpoints")
+    marks = [each.mark for each in kept]
+    assert marks.count("kept") == 3 and marks.count("best") == marks.count("") == 1
+    assert (kept[0].env_steps, kept[-1].percent) == (0, 100.0)
+    middle = next(each for each in kept[1:] if each.mark == "kept")
+    versions = [version for version, _, _ in _evaluated(run)]
+    for at in (middle.env_steps, f"{middle.percent}%"):
+        saved = load_policy(run.path, at=at)
+        assert saved.env_steps == middle.env_steps
+        assert saved.at.version in versions  # it is one that was judged
+        assert len(evaluate(run.path, episodes=2, at=at).returns) == 2
+    resumed = WholeRun(tmp_path, resume=True, run={"max_env_steps": 1000}, evaluator=_EVALUATOR)
+    assert resumed.run()["env_steps"] >= 1000  # from the newest, not from a kept one
 
 
 @pytest.mark.parametrize("how", ["raises", "hangs"])

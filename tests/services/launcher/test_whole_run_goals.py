@@ -97,7 +97,7 @@ def test_the_best_checkpoint_has_the_highest_mean_of_the_whole_run(start) -> Non
         # each step gives 1: the returns of a hundred episodes are no more than the steps so far
         assert 100 * highest < best.state["account"]["learned_steps"] + 1
     assert summary["return_mean_100"] < highest and best.label < updates
-    played = aclearn("evaluate", str(run.path), "--episodes", "3", "--best")
+    played = aclearn("evaluate", str(run.path), "--episodes", "3", "--at", "best")
     assert f"after {best.label} updates" in played and f"a mean of {highest:.2f}" in played
 
 
