@@ -6,7 +6,7 @@ import numpy as np
 
 from aclearn.config import Config, EnvConfig, RunConfig, TrainerConfig
 from aclearn.envs import read_spec
-from aclearn.runs import RunFolder, load_best, load_newest
+from aclearn.runs import RunFolder, kept_in, load_best, load_newest
 from aclearn.wire import Judgement, JudgementReply, JudgeRequest, NoNewerWeights, WeightsToJudge
 from services.trainer import build
 from services.trainer.checkpoints import TrainerCheckpoints
@@ -14,7 +14,7 @@ from services.trainer.judging import Judging
 from tests.services.trainer.test_trainer import admit, learn
 
 
-def _parts(tmp_path, *, judge="evaluator", every_steps=None):
+def _parts(tmp_path, *, judge="evaluator", every_steps=None, spread=0):
     config = Config(
         run=RunConfig(name="r", seed=3),
         env=EnvConfig(id="CartPole-v1"),
@@ -24,9 +24,14 @@ def _parts(tmp_path, *, judge="evaluator", every_steps=None):
     )
     trainer = build.make_trainer(config, read_spec(config.env))
     folder = RunFolder.create(tmp_path, "r", "")
-    checkpoints = TrainerCheckpoints(trainer, folder, RunConfig(), judge=judge)
+    checkpoints = TrainerCheckpoints(trainer, folder, RunConfig(), judge=judge, spread=spread)
     checkpoints.restore_or_start()
-    judging = Judging(trainer, every_steps=every_steps, offer_best=checkpoints.offer_judged)
+    judging = Judging(
+        trainer,
+        every_steps=every_steps,
+        offer_best=checkpoints.offer_judged,
+        keep=checkpoints.keep,
+    )
     trainer.publish()
     return trainer, checkpoints, judging, folder
 
@@ -110,3 +115,35 @@ def test_versions_are_set_aside_at_an_interval_of_steps(tmp_path) -> None:
             judging.answer(JudgeRequest(0, known))
         learn(trainer, admit(trainer, number))
     assert found == [0, 60, 120]
+
+
+def test_a_request_while_a_version_is_copied_sets_no_second_one_aside(tmp_path) -> None:
+    trainer, checkpoints, judging, _ = _parts(tmp_path)
+    judging.answer(JudgeRequest(0, 0))
+    later = []
+    trainer.rounds.when_whole = later.append  # as with other ranks, and while the copy is made
+    learn(trainer, admit(trainer, 0))
+    assert isinstance(judging.answer(JudgeRequest(0, 0)), NoNewerWeights)
+    (copy,) = later
+    copy()
+    given = judging.answer(JudgeRequest(0, 0))
+    learn(trainer, admit(trainer, 1))
+    assert len(later) == 1
+    judging.answer(Judgement(0, given.version, 9.0))
+    del trainer.rounds.when_whole
+    checkpoints.copy_best()
+    assert checkpoints.best_return == 9.0
+
+
+def test_kept_policies_are_written_at_once_and_a_run_resumes_from_the_newest(tmp_path) -> None:
+    trainer, checkpoints, judging, folder = _parts(tmp_path, spread=2)
+    checkpoints.write_if_due()
+    for number in range(4):
+        _next(judging, trainer, number, number)
+        checkpoints.write_if_due()
+    learn(trainer, admit(trainer, 4))
+    checkpoints.write()
+    kept = kept_in(folder.checkpoints_dir)
+    assert [each.mark for each in kept] == ["", "kept", "kept", ""]
+    assert [each.env_steps for each in kept] == [0, 0, 80, 100]
+    assert load_newest(folder.checkpoints_dir).label == 5
