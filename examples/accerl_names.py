@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import logging
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ from aclearn.config import Config, load_config
 from aclearn.errors import AclearnError, ConfigError
 from aclearn.runs import next_name
 
-_LOGGER = logging.getLogger(__name__)
 #: What the objects' settings come on top of.
 _BASE = "accerl/original"
 
@@ -168,7 +166,7 @@ class Learner:
         policyNet: the network that learns.
         memory: the training queue with its actors and correctors.
         alg: 'AC', the actor-critic loss.
-        dpp: data-parallel learners; there are none yet, so this is one trainer.
+        dpp: data-parallel learners, two of them (`trainer.processes`), with actors of their own.
         AMP: `trainer.amp: auto` instead of `off`.
 
     Attributes:
@@ -188,9 +186,7 @@ class Learner:
     ) -> None:
         if alg != "AC":
             raise ConfigError(f"alg: expected 'AC', AcceRL's actor-critic; got {alg!r}")
-        if dpp:
-            _LOGGER.warning("event=dpp detail='data-parallel learners do not exist yet: one runs'")
-        self._policy_net, self._memory, self._amp = policyNet, memory, AMP
+        self._policy_net, self._memory, self._amp, self._dpp = policyNet, memory, AMP, dpp
         self.overrides: list[str] = []
         self._folder = Path()
         self._run: subprocess.Popen[bytes] | None = None
@@ -207,6 +203,7 @@ class Learner:
             "policy.architecture": self._policy_net.architecture,
             "actors.processes": len(actors),
             "trainer.amp": "auto" if self._amp else "off",
+            "trainer.processes": 2 if self._dpp else 1,
             "loss.kind": "actor_critic",
             "correctors": self._memory.correctors,
         }

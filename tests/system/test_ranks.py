@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 
 from aclearn.runs import load_newest
-from tests.support.system import CARTPOLE, Run, System
+from tests.support.system import CARTPOLE, RESIDENT, Run, System
 
 _RANKS: dict[str, Any] = CARTPOLE | {
     "trainer": {**CARTPOLE["trainer"], "processes": 2},
@@ -84,3 +84,14 @@ def test_one_rank_that_is_told_to_end_takes_the_others_along_and_loses_nothing(
     run.wait_for(lambda: run.last()["generation"] == 1, "they learn again", within_s=20.0)
     assert run.last()["learned_steps"] >= learned["learned_steps"]  # rank 0 has saved
     run.finish()
+
+
+def test_resident_ranks_play_on_until_they_are_stopped_together(system: System) -> None:
+    resident = {"envs": 64, "device": "cpu", "devices": 2, "threads": 1}
+    run = system.train(system.config(RESIDENT, resident=resident, run={"max_updates": 10_000_000}))
+    run.wait_until_learning(beyond=2000)
+    ended = run.finish(signal.SIGINT)
+    saved = load_newest(run.folder / "checkpoints")
+    assert saved is not None and saved.label == ended["updates"]
+    parts = [ledger["learned_steps"] for ledger in saved.state["ledgers"]]
+    assert len(parts) == 2 and min(parts) > 0 and sum(parts) == ended["learned_steps"]

@@ -136,3 +136,25 @@ def test_a_rank_that_fails_within_a_batch_takes_the_others_along(start, monkeypa
         for _ in range(200):
             run.round()
     assert {"trainer-0", "trainer-1"}.isdisjoint(run.roles)
+
+
+@pytest.mark.parametrize("kind", ["ppo", "sac"])
+def test_resident_environments_of_two_devices_learn_together(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("warp")
+    settings: dict[str, Any] = {
+        "env": {"id": "Pendulum-v1" if kind == "sac" else "CartPole-v1"},
+        "resident": {"envs": 16, "device": "cpu", "devices": 2},
+        "actors": {"processes": 2, "envs_per_group": 16, "unroll_length": 8},
+        "trainer": {"device": "cpu", "amp": "off", "unrolls_per_batch": 2},
+        "loss": {"kind": kind},
+        "run": {"max_updates": 12},
+    }
+    if kind == "sac":
+        settings |= {"replay": {"start": 128, "batch": 32}, "env": {"id": "Pendulum-v1"}}
+    runs = [WholeRun(tmp_path / name, **settings) for name in "ab"]
+    for run in runs:
+        summary = run.run()
+        assert summary["updates"] == 12 and _assert_account(run) == summary
+        ledgers = run.checkpoint().state["ledgers"]
+        assert min(ledger["learned_steps"] for ledger in ledgers) > 0
+    runs[0].assert_same_checkpoint(runs[1])

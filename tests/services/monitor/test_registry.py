@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -230,3 +232,17 @@ def test_the_revision_grows_exactly_when_the_membership_changes(events) -> None:
         assert (registry.revision > revision) == (after != before)
         names = [name for name, _ in after]
         assert len(names) == len(set(names))
+
+
+def test_a_role_with_an_exact_number_of_processes_gets_the_place_of_one_that_is_gone() -> None:
+    registry = Registry(silent_after_s=60, replaced_after_s=2)
+    give = partial(registry.hand_out, role="trainer", most=2)
+    assert [give(each, now=0.0) for each in "abc"] == [0, 1, None]
+    for number, incarnation in enumerate("ab"):
+        registry.hello(Member("trainer", number, incarnation, b"", {}, heard_at=0.0))
+    registry.heard("a", 5.0)
+    assert give("c", now=1.9) is None
+    assert give("c", now=5.0) == 1  # b has been silent
+    # a process that dies before its hello keeps its number for a while only
+    assert give("d", now=6.0) is None
+    assert give("d", now=36.0) == 0
