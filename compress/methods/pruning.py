@@ -102,10 +102,10 @@ class PruningSettings(Group):
 class Pruning(ConfiguredLink[PruningSettings]):
     """Structured pruning by importance (AcceRL §2.2; Li et al. 2017 for filter norms).
 
-    A filter is removed with its feature map and with the weights that read it, a unit of a memory's
-    cell with its part of each gate and of the state. Versions keep the
-    same units, since other units change the policy abruptly. Units are selected again every
-    `reselect_every` versions and in a new generation. Filters that a residual sum reads stay.
+    A filter is removed with its feature map and with the weights that read it; a unit of a memory's
+    cell with its part of each gate and of the state. Versions keep the same units, since other
+    units change the policy abruptly. Units are selected again every `reselect_every` versions and
+    in a new generation. Filters that a residual sum reads stay.
 
     With the scope "global" each selection also decides the widths. Other widths make another graph,
     on which later links start again; so widths stay unless one changes by more than its rounding.
