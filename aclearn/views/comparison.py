@@ -20,6 +20,7 @@ from aclearn.errors import ConfigError
 from aclearn.metrics.formatting import amount, score
 from aclearn.metrics.seed_statistics import estimate, quartiles
 from aclearn.views.curve import Curve, Points
+from aclearn.views.live_console import console_of
 from aclearn.views.run_groups import Group
 
 #: Endings of the files that `write_comparison` knows.
@@ -113,7 +114,7 @@ def _spread(values: Sequence[float]) -> Spread:
 def print_table(rows: Sequence[Comparison]) -> None:
     """Print the rows on standard output."""
     # a file has no width
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = console_of(sys.stdout) if sys.stdout.isatty() else Console(width=140)
     console.print(_table(rows))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TextIO
 
@@ -16,10 +16,15 @@ from rich.text import Text
 
 from aclearn.metrics.formatting import amount, duration, printable, score
 from aclearn.views.console import PlainConsole, RunConsole
+from aclearn.views.live_console import console_of
 from aclearn.views.progress import Progress, ProgressEstimate
 
 #: Newest events below the table; the logs have all.
 _EVENTS: Final = 5
+#: Rows that are no runs, besides the events: the head, the rest of the runs, and a spare one.
+_OTHER_ROWS: Final = 3
+#: Of more runs than fit, those in other states are counted.
+_SHOWN_FIRST: Final = ("failed", "running")
 _STATE_COLOURS: Final = {"running": "green", "failed": "red", "waiting": "dim"}
 
 
@@ -39,7 +44,7 @@ class SeedsConsole:
     ) -> None:
         self._goal, self._stream = goal, sys.stdout if stream is None else stream
         live = self._stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "")
-        self._table = SeedsTable(goal, names, Console(file=self._stream)) if live else None
+        self._table = SeedsTable(goal, names, console_of(self._stream)) if live else None
 
     def __enter__(self) -> SeedsConsole:
         if self._table is not None:
@@ -74,6 +79,7 @@ class SeedsTable:
     ) -> None:
         self.rows = {name: _Row(self, name, goal) for name in names}
         self._events: deque[str] = deque(maxlen=_EVENTS)
+        self._console = console
         self._live = Live(
             get_renderable=self.view,
             console=console,
@@ -107,9 +113,17 @@ class SeedsTable:
             table.add_column(title, justify="right", no_wrap=True)
         table.add_column("", ratio=1)
         table.add_column("Progress", no_wrap=True)
-        for row in self.rows.values():
+        rows = list(self.rows.values())
+        most = max(1, self._console.height - _EVENTS - _OTHER_ROWS)
+        if len(rows) > most:
+            # sorted keeps the order of equal ones
+            rows = sorted(rows, key=lambda row: row.state not in _SHOWN_FIRST)[:most]
+        for row in rows:
             table.add_row(*row.cells())
-        return Group(table, *(Text(event, style="dim") for event in self._events))
+        left = Counter(row.state for row in self.rows.values() if row not in rows)
+        words = ", ".join(f"{count} {state}" for state, count in left.items())
+        more = [Text(f"and {words}", style="dim")] if left else []
+        return Group(table, *more, *(Text(event, style="dim") for event in self._events))
 
 
 class _Row:

@@ -227,6 +227,8 @@ def _tell(folder: Path, runs: Sequence[SeedRun], stop: StopFlag) -> None:
             print_table([compare_group(group) for group in group_runs(curves)])
             shown = shlex.quote(str(as_given(folder)))
             print(f"next: aclearn plot {shown}\n      aclearn compare {shown}", flush=True)
+    if stop:
+        print(f"the runs are in {as_given(folder)}; --resume continues them", flush=True)
     if failed := [run for run in runs if run.failed is not None]:
         lines = [f"  {run.name}: {run.failed}; its log is {run.log_path}" for run in failed]
         raise RoleFailure(

@@ -45,6 +45,7 @@ def test_ctrl_c_ends_every_seed_in_time_with_a_checkpoint_and_they_resume(system
         saved = load_newest(run / "checkpoints").state["account"]["learned_steps"]
         assert saved == summary["learned_steps"] > 0
         assert f"{run.name}: ended by SIGINT\n" in command.output
+    assert f"the runs are in {runs[0].parent}; --resume continues them" in command.output
     assert "Traceback" not in command.output
     system.wait_until_nothing_lives(within_s=5.0)
 

@@ -62,6 +62,19 @@ def test_a_terminal_has_a_row_for_each_run_and_the_newest_events() -> None:
     assert [event.strip() for event in events] == [f"seed-2  event {n}" for n in range(2, 7)]
 
 
+def test_of_more_runs_than_a_terminal_has_rows_those_that_run_or_failed_are_shown() -> None:
+    names = [f"seed-{n}" for n in range(1, 31)]
+    drawn = Console(file=io.StringIO(), width=100, height=12, force_terminal=True)
+    table = SeedsTable({}, names, drawn)
+    for n, state in enumerate(["ended"] * 9 + ["running"] * 2 + ["failed"]):
+        table.rows[names[n]].state = state
+    file = io.StringIO()
+    Console(file=file, width=100).print(table.view())
+    _, *rows, rest = file.getvalue().splitlines()
+    assert [row.split()[0] for row in rows] == ["seed-10", "seed-11", "seed-12", "seed-1"]
+    assert rest.strip() == "and 8 ended, 18 waiting"
+
+
 def test_the_table_is_drawn_on_a_capable_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     stream = _Terminal()
