@@ -93,8 +93,6 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str
 
 #: Extras of ours that install the module of that name, in whatever case.
 _EXTRAS = ("box2d", "mujoco", "minigrid", "pettingzoo", "wandb")
-#: Modules that an extra of another name installs.
-_EXTRA_OF = {"talib": "finance", "pyarrow": "finance", "empyrical": "finance"}
 
 
 def install_hint(error: BaseException) -> str:
@@ -106,9 +104,8 @@ def install_hint(error: BaseException) -> str:
     while cause is not None:
         if isinstance(cause, ModuleNotFoundError) and cause.name:
             module = cause.name.partition(".")[0]
-            extra = _EXTRA_OF.get(module, module.lower())
-            if extra in (*_EXTRAS, *_EXTRA_OF.values()):
-                return f"{module} is not installed; pip install 'aclearn[{extra}]'"
+            if module.lower() in _EXTRAS:
+                return f"{module} is not installed; pip install 'aclearn[{module.lower()}]'"
         cause = cause.__cause__ or cause.__context__
     return ""
 

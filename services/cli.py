@@ -12,6 +12,7 @@ import typer
 from aclearn.errors import AclearnError, LearningLost, RankLost, RoleFailure
 from aclearn.launch import EXIT_GIVE_UP, Interrupted, raise_on_ctrl_c
 from aclearn.launch.main_guard import mark_own_process
+from services.commands.backtest import backtest
 from services.commands.check_env import check_env
 from services.commands.compare import compare, plot
 from services.commands.files import configs, keys
@@ -34,6 +35,7 @@ for command in (
     profile,
     plot,
     compare,
+    backtest,
     runs,
     configs,
     new,

@@ -68,7 +68,7 @@ def play(
         seed: of environments and sampling; must differ from training.
     """
     config = saved.config
-    env = _make(saved, envs_for(episodes), seed)
+    env = make_envs(saved, envs_for(episodes), seed)
     played = Played()
     try:
         for played in episodes_of(
@@ -113,7 +113,7 @@ def episodes_of(
     tracker = EpisodeTracker(env.num_envs, info_metrics=info_metrics)
     finished = np.zeros(num_envs, np.bool_)
     played = Played()
-    for _, step in _steps(policy, env, chooser, seed):
+    for _, step in steps_of(policy, env, chooser, seed):
         ended = np.flatnonzero(step.terminated | step.truncated)
         for b, episode in zip(ended, tracker.update(step), strict=True):
             finished[b // agents] = True
@@ -144,13 +144,13 @@ def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> V
         policy: with the state of the saved one.
     """
     length, units = sequence_length(saved), saved.architecture.state
-    env = _make(saved, _MOST_ENVS, seed)
+    env = make_envs(saved, _MOST_ENVS, seed)
     every = 5  # neighbouring frames are nearly equal
     kept, steps = list[Visited](), list[Visited]()
     try:
         turns = range(every * length * -(-count // (_MOST_ENVS * length)))
         for turn, (seen, step) in zip(
-            turns, _steps(policy, env, saved.chooser(), seed), strict=False
+            turns, steps_of(policy, env, saved.chooser(), seed), strict=False
         ):
             if turn // length % every:
                 continue
@@ -198,12 +198,12 @@ def watch(
         ArgumentError, EnvironmentFailure: the environment cannot be drawn.
     """
     config = saved.config.model_copy(update={"env": drawn(saved.config.env)})
-    env = _make(replace(saved, config=config), 1, seed)
+    env = make_envs(replace(saved, config=config), 1, seed)
 
     def pictures() -> Generator[NDArray[np.uint8], None, None]:
         ended = np.zeros(env.num_envs, np.bool_)
         try:
-            for _, step in _steps(policy, env, saved.chooser(greedy=greedy), seed):
+            for _, step in steps_of(policy, env, saved.chooser(greedy=greedy), seed):
                 yield env.picture()
                 ended |= step.terminated | step.truncated
                 if ended.all():
@@ -214,7 +214,7 @@ def watch(
     return pictures(), env.picture_rate
 
 
-def _steps(
+def steps_of(
     policy: Executable, env: VectorEnv, chooser: Chooser, seed: int
 ) -> Iterator[tuple[Visited, EnvStep]]:
     """Observations and the environment's steps after them; without end."""
@@ -229,7 +229,12 @@ def _steps(
         observations, state = step.observations, zeroed(output.state, step.reset)
 
 
-def _make(saved: SavedPolicy, num_envs: int, seed: int) -> VectorEnv:
+def make_envs(saved: SavedPolicy, num_envs: int, seed: int) -> VectorEnv:
+    """The environments of a policy's run.
+
+    Raises:
+        EnvironmentFailure: they cannot be made, or have other spaces than the policy.
+    """
     config = saved.config
     env = make_vector_env(
         config.env,

@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.envs.trading import load_market
+from aclearn.envs.trading import Rules, TradingBatch, load_market
+from aclearn.envs.trading.mdp import Accounts
+from aclearn.envs.trading.prepared import PreparedMarket
 
 FILE = Path(__file__).parents[1] / "aclearn/envs/trading/finrl_golden.csv"
 STEPS, FIRST, TURBULENT = 1000, "2014-01-02", 500
@@ -47,6 +49,35 @@ def prices() -> NDArray[np.float64]:
     market = load_market("sp500_20")
     first = market.position(FIRST, key="")
     return market.close[first : first + STEPS + 1]
+
+
+def batch_of(name: str, *, finrl_faults: bool) -> TradingBatch:
+    """Our episode of this name, begun."""
+    _, settings, held = EPISODES[name]
+    market, close = load_market("sp500_20"), prices()
+    first = market.position(FIRST, key="")
+    turbulent = np.zeros(len(close), np.bool_)
+    turbulent[TURBULENT] = True
+    times = market.times[first : first + len(close)]
+    none = np.empty((len(close), 0), np.float32)
+    h_max = int(settings.get("max_stock", 100))
+    rules = Rules(
+        initial_cash=settings.get("initial_capital", 1e6),
+        h_max=h_max,
+        least_order=int(h_max * settings.get("min_stock_rate", 0.1)),
+        cost=settings.get("buy_cost_pct", 0.001),
+    )
+    prepared = PreparedMarket(market, times, close, close, none, turbulent)
+    batch = TradingBatch(prepared, rules, num_envs=1, finrl_faults=finrl_faults)
+    batch.begin(np.ones(1, np.bool_))
+    _give(batch, held)
+    return batch
+
+
+def _give(batch: TradingBatch, held: int) -> None:
+    """Shares of each stock, beside the initial cash, which these do not cost."""
+    batch.accounts = Accounts(batch.accounts.cash, np.full((1, 20), float(held)))
+    batch._values = batch.accounts.value(batch.prepared.prices[:1])
 
 
 def write(path: str) -> None:

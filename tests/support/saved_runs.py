@@ -13,7 +13,7 @@ from services.trainer.build import make_trainer
 
 def save_run(folder: Path, env: dict[str, Any], **groups: Any) -> Path:
     config = Config(
-        run={"name": "r", "seed": 3, "dir": str(folder)},
+        run={"name": "r", "seed": 3, "dir": str(folder), **groups.pop("run", {})},
         env=env,
         policy={"architecture": "mlp", "hidden": [8], **groups.pop("policy", {})},
         trainer={"device": "cpu", "amp": "off"},

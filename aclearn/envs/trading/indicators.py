@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from aclearn.envs.trading.extra import finance
 from aclearn.envs.trading.market import Market, Numbers
 from aclearn.errors import MarketError, did_you_mean
 
@@ -81,8 +82,8 @@ def indicator(market: Market, name: str) -> Numbers:
     from the mean of 20 bars; `beta_N` is the slope of a stock's returns over the index's.
 
     Raises:
-        MarketError: an unknown name, or one that needs what the market does not have.
-        ModuleNotFoundError: TA-Lib is missing (`aclearn[finance]`).
+        MarketError: an unknown name, one that needs what the market does not have, or TA-Lib is
+            not installed.
     """
     kind, bars = _kind(name)
     missing = [column for column in kind.columns if getattr(market, column) is None]
@@ -91,8 +92,7 @@ def indicator(market: Market, name: str) -> Numbers:
             f"indicator {name}: it needs {' and '.join(missing)}, which the market does not have "
             f"({market.notes.source}); leave it out or load bars with these columns"
         )
-    import talib  # an extra, and only those who trade need it
-
+    talib = finance("talib")
     columns = [np.asarray(getattr(market, column), np.float64) for column in kind.columns]
     series = [
         kind.compute(

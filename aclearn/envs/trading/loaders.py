@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aclearn.envs.trading.extra import finance
 from aclearn.envs.trading.market import Market, MarketNotes, Numbers, Times
 from aclearn.errors import MarketError, words_of
 
@@ -45,8 +46,8 @@ def load_file(
         calendar, splits, survivorship: see `MarketNotes`.
 
     Raises:
-        MarketError: the file cannot be read or its bars cannot be used; it names where.
-        ModuleNotFoundError: Parquet without pyarrow (`aclearn[finance]`).
+        MarketError: the file cannot be read or its bars cannot be used; it names where. Or it is
+            Parquet, and pyarrow is not installed.
     """
     path = Path(path)
     table = _read(path)
@@ -96,9 +97,7 @@ def _read(path: Path) -> dict[str, Any]:
     """Column name → its values."""
     try:
         if path.suffix == ".parquet":
-            import pyarrow.parquet  # an extra, and only Parquet needs it
-
-            read = pyarrow.parquet.read_table(path)
+            read = finance("pyarrow.parquet").read_table(path)
             return {name: read[name].to_numpy(zero_copy_only=False) for name in read.column_names}
         if path.suffix == ".csv" or path.name.endswith(".csv.gz"):
             packed = path.read_bytes()

@@ -6,42 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aclearn.envs.trading import Rules, TradingBatch, load_market
-from aclearn.envs.trading.mdp import Accounts
-from aclearn.envs.trading.prepared import PreparedMarket
-from tests.support.finrl_golden import EPISODES, FILE, FIRST, STEPS, TURBULENT, actions, prices
+from tests.support.finrl_golden import EPISODES, FILE, STEPS, actions, batch_of
 
 _ALL = np.ones(1, np.bool_)
 #: FinRL's unit of rewards: 2^-11 of the change of the value.
 _SCALE = 2.0**-11
-
-
-def _batch(name: str, *, finrl_faults: bool) -> TradingBatch:
-    _, settings, held = EPISODES[name]
-    market, close = load_market("sp500_20"), prices()
-    first = market.position(FIRST, key="")
-    turbulent = np.zeros(len(close), np.bool_)
-    turbulent[TURBULENT] = True
-    times = market.times[first : first + len(close)]
-    none = np.empty((len(close), 0), np.float32)
-    h_max = int(settings.get("max_stock", 100))
-    rules = Rules(
-        initial_cash=settings.get("initial_capital", 1e6),
-        h_max=h_max,
-        least_order=int(h_max * settings.get("min_stock_rate", 0.1)),
-        cost=settings.get("buy_cost_pct", 0.001),
-    )
-    prepared = PreparedMarket(market, times, close, close, none, turbulent)
-    batch = TradingBatch(prepared, rules, num_envs=1, finrl_faults=finrl_faults)
-    batch.begin(_ALL)
-    _give(batch, held)
-    return batch
-
-
-def _give(batch: TradingBatch, held: int) -> None:
-    """Shares of each stock, beside the initial cash, which these do not cost."""
-    batch.accounts = Accounts(batch.accounts.cash, np.full((1, 20), float(held)))
-    batch._values = batch.accounts.value(batch.prepared.prices[:1])
 
 
 def _golden(name: str) -> list[dict[str, Any]]:
@@ -51,7 +20,7 @@ def _golden(name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", EPISODES)
 def test_with_its_faults_episodes_are_those_of_finrl(name: str) -> None:
-    batch, golden = _batch(name, finrl_faults=True), {int(r["step"]): r for r in _golden(name)}
+    batch, golden = batch_of(name, finrl_faults=True), {int(r["step"]): r for r in _golden(name)}
     moves = actions(EPISODES[name][0], 20)
     for step, action in zip(range(STEPS), moves, strict=False):
         result = batch.step(action[None], _ALL)
@@ -67,7 +36,7 @@ def test_with_its_faults_episodes_are_those_of_finrl(name: str) -> None:
 
 def test_the_figures_of_finrl_as_it_is_come_out() -> None:
     # float32 there, and float64 here
-    batch, rewards, values = _batch("plain", finrl_faults=True), [], []
+    batch, rewards, values = batch_of("plain", finrl_faults=True), [], []
     for _, action in zip(range(STEPS), actions(2024, 20), strict=False):
         rewards.append(batch.step(action[None], _ALL).rewards[0] * 1e6 * _SCALE)
         values.append(batch.values[0])
@@ -79,7 +48,7 @@ def test_the_figures_of_finrl_as_it_is_come_out() -> None:
 
 
 def test_without_its_faults_the_cash_stays_and_the_last_reward_is_its_own() -> None:
-    with_faults, without = (_batch("poor", finrl_faults=faults) for faults in (True, False))
+    with_faults, without = (batch_of("poor", finrl_faults=faults) for faults in (True, False))
     least = {True: np.inf, False: np.inf}
     for _, action in zip(range(STEPS), actions(EPISODES["poor"][0], 20), strict=False):
         before = without.values[0]

@@ -1,0 +1,99 @@
+"""Plays a run's policy over a period of its market, bar by bar."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aclearn.envs.trading import Market, load_market
+from aclearn.envs.trading.performance import Track
+from aclearn.envs.trading.periods import bars_of_period
+from aclearn.errors import ArgumentError
+from services.evaluator.play import make_envs, steps_of
+from services.evaluator.saved_policy import SavedPolicy, load_policy
+
+#: Of the environment's arguments.
+_TEST, _NEEDED = "test", ("market", "periods")
+
+
+@dataclass(frozen=True, eq=False)
+class Tested:
+    """A run whose policy is played on a period.
+
+    Attributes:
+        arguments: of the environment in that period.
+        bars: of the market, the first one and the one after the last.
+    """
+
+    saved: SavedPolicy
+    market: Market
+    arguments: Mapping[str, Any]
+    bars: tuple[int, int]
+
+    @classmethod
+    def of(cls, run: Path, period: Sequence[str] | None, *, at: str | int) -> Tested:
+        """A run and the period, by default its own `test`.
+
+        Raises:
+            AclearnError: it is no run on a market, or the period overlaps what it was trained or
+                chosen on.
+        """
+        saved = load_policy(run, at=at)
+        arguments = saved.config.env.kwargs
+        if any(key not in arguments for key in _NEEDED):
+            raise ArgumentError(
+                f"{run}: its environment {saved.config.env.id} has no market and periods in "
+                "env.kwargs; aclearn backtest plays runs on aclearn.envs.trading"
+            )
+        periods = dict(arguments["periods"])
+        if period is not None:
+            periods[_TEST] = list(period)
+        elif _TEST not in periods:
+            raise ArgumentError(
+                f"{run}: its periods have no test; name the days with --from and --to"
+            )
+        market = load_market(arguments["market"])
+        changed = {
+            **arguments,
+            "periods": periods,
+            "period": _TEST,
+            "window": None,
+            "random_accounts": False,
+        }
+        return cls(saved, market, changed, bars_of_period(market, periods, _TEST))
+
+    def track(self, cost: float, *, greedy: bool, seed: int) -> Track:
+        """The account of the policy, which begins with cash alone.
+
+        Args:
+            cost: of each trade, as a share of its value.
+            greedy: take the most probable actions.
+            seed: of sampling.
+
+        Raises:
+            EnvironmentFailure: the environment cannot be made, or has other spaces than the run's.
+        """
+        saved, kwargs = self.saved, {**self.arguments, "cost": cost}
+        env_config = saved.config.env.model_copy(update={"kwargs": kwargs})
+        config = saved.config.model_copy(update={"env": env_config})
+        env = make_envs(replace(saved, config=config), 1, seed)
+        rewards: list[float] = []
+        info: Mapping[str, Any] = {}
+        try:
+            for _, step in steps_of(saved.executable(), env, saved.chooser(greedy=greedy), seed):
+                rewards.append(float(step.rewards[0]))
+                if step.terminated[0] or step.truncated[0]:
+                    info = step.infos[0]
+                    break
+        finally:
+            env.close()
+        begin, end = self.bars
+        # rewards are changes of the value over its beginning
+        values = np.cumsum([1.0, *rewards])
+        return Track(
+            self.market.times[begin:end], values, float(info["costs"]), float(info["turnover"])
+        )

@@ -1,0 +1,127 @@
+"""A backtest as a picture and as one HTML file that needs no other."""
+
+from __future__ import annotations
+
+import html
+import io
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from aclearn.envs.trading.performance import Performance
+from aclearn.metrics.seed_statistics import estimate
+from services.backtest.result import Backtest, Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_SHARES: Final = ("cumulative_return", "annual_return", "annual_volatility", "max_drawdown")
+_COLOURS: Final = ("#1f77b4", "#555555", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b")
+_STYLE: Final = (
+    "body{font:15px system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem}"
+    "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.3rem .7rem;text-align:right;"
+    "border-bottom:1px solid #ddd}td:first-child,th:first-child{text-align:left}"
+    "svg{max-width:100%;height:auto}"
+)
+TABLE_HEAD: Final = (
+    "",
+    *(name.replace("_", " ") for name in Performance.names()),
+    "costs",
+    "turnover",
+)
+
+
+def table_of(result: Result, test: Backtest) -> list[tuple[str, ...]]:
+    """Rows of texts, below `TABLE_HEAD`: the policies' mean ± standard deviation, the baselines."""
+    rows = []
+    for name, figures in result.figures(test).items():
+        tracks = test.runs if name == "policy" else [test.baselines[name]]
+        cells = [
+            _cell([getattr(each, figure) for each in figures], share=figure in _SHARES)
+            for figure in Performance.names()
+        ]
+        cells.append(_cell([track.costs for track in tracks], share=True))
+        cells.append(_cell([track.turnover for track in tracks], share=False))
+        rows.append((name, *cells))
+    return rows
+
+
+def png_of(result: Result) -> bytes:
+    """Curves and drawdowns, a column for each cost."""
+    return _drawn(result, "png")
+
+
+def html_of(result: Result) -> str:
+    """The same as one page, with tables and remarks."""
+    parts = [f"<h1>Backtest of {html.escape(', '.join(result.names))}</h1>"]
+    picture = _drawn(result, "svg").decode()
+    parts.append(picture[picture.index("<svg") :])
+    for test in result.tests:
+        parts.append(f"<h2>Costs of {test.cost:.2%} of each trade</h2>")
+        parts.append(_html_table(table_of(result, test)))
+    parts.append("<h2>What the figures say</h2>")
+    parts += [f"<p>{html.escape(said)}</p>" for said in result.remarks()]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Backtest</title>'
+        f"<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def _cell(numbers: Sequence[float], *, share: bool) -> str:
+    known = [number for number in numbers if not math.isnan(number)]
+    if not known:
+        return "-"
+    show: Callable[[float], str] = "{:.1%}".format if share else "{:.2f}".format
+    mean = show(float(np.mean(known)))
+    return mean if len(known) == 1 else f"{mean} ± {show(float(np.std(known, ddof=1)))}"
+
+
+def _html_table(rows: Sequence[tuple[str, ...]]) -> str:
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in TABLE_HEAD)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _drawn(result: Result, form: str) -> bytes:
+    from matplotlib import rc_context
+
+    out = io.BytesIO()
+    # neither a date nor random names in the file: one backtest is one picture
+    undated: dict[str, Any] = {"Date": None} if form == "svg" else {}
+    with rc_context({"svg.hashsalt": "aclearn"}):
+        figure_of(result).savefig(out, format=form, dpi=120, metadata=undated)
+    return out.getvalue()
+
+
+def figure_of(result: Result) -> Figure:
+    """Values and drawdowns over time, a column for each cost."""
+    from matplotlib.figure import Figure
+
+    columns = len(result.tests)
+    figure = Figure(figsize=(6.0 * columns, 6.5), layout="constrained")
+    axes = figure.subplots(
+        2, columns, sharex=True, sharey="row", squeeze=False, height_ratios=(2, 1)
+    )
+    for column, test in enumerate(result.tests):
+        above, below = axes[0][column], axes[1][column]
+        above.set_title(f"costs {test.cost:.2%}")
+        for what, plot in (("values", above), ("drawdown", below)):
+            tracks = np.stack([getattr(track, what) for track in test.runs])
+            times = test.runs[0].times
+            mean = estimate(tracks)
+            label = f"policy, {mean.name} of {len(tracks)}" if len(tracks) > 1 else "policy"
+            plot.plot(times, mean.value, color=_COLOURS[0], linewidth=1.8, label=label)
+            if mean.low is not None and mean.high is not None:
+                plot.fill_between(times, mean.low, mean.high, color=_COLOURS[0], alpha=0.2, lw=0)
+            for (name, track), colour in zip(test.baselines.items(), _COLOURS[1:], strict=False):
+                plot.plot(times, getattr(track, what), color=colour, linewidth=0.9, label=name)
+            plot.grid(alpha=0.3)
+    axes[0][0].set_ylabel("value of the account, 1 at the start")
+    axes[1][0].set_ylabel("drawdown")
+    axes[0][0].legend(fontsize="small")
+    figure.autofmt_xdate()
+    return figure
