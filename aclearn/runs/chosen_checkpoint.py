@@ -104,4 +104,11 @@ def _number(text: str) -> float | None:
 
 
 def _those(there: list[Kept]) -> str:
-    return ", ".join(dict.fromkeys(str(each) for each in there))
+    """One text for each number of steps; of equal ones the best is named."""
+    found: dict[int, Kept] = {}
+    for each in there:
+        if each.mark == BEST:
+            found[each.env_steps] = each
+        else:
+            found.setdefault(each.env_steps, each)
+    return ", ".join(map(str, found.values()))

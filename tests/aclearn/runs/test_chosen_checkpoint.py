@@ -11,7 +11,10 @@ from aclearn.errors import CheckpointError
 from aclearn.runs import checkpoint_in, save_checkpoint
 
 #: Steps and mark, in the order in which they are written.
-_SAVED = [(0, "kept"), (40, "kept"), (130, "best"), (90, "kept"), (160, ""), (200, "")]
+_SAVED = [
+    *((0, "kept"), (40, "kept"), (130, "kept"), (130, "best"), (90, "kept")),
+    *((160, ""), (200, "")),
+]
 
 
 @pytest.fixture
