@@ -15,7 +15,7 @@ from aclearn.learning.networks import Networks
 from aclearn.learning.surrogate import _unroll
 from aclearn.policies.network import load_tensors
 from aclearn.policies.policy_module import zeroed_state
-from aclearn.types import Unroll
+from aclearn.types import Unroll, is_compressed
 from aclearn.wire import Weights, decode
 from services.policy.factory import architecture_of
 from services.roles import ACTOR
@@ -181,3 +181,35 @@ def test_states_go_on_whatever_is_seen_and_done(start, env, policy) -> None:
     assert len({*map(int, np.concatenate(versions).flat)}) > 10
     assert all((each == each.flat[0]).all() for each in versions)
     assert listener.check(run) > 100
+
+
+def test_a_pruned_memory_and_the_full_one_keep_their_states_apart_in_one_group(start) -> None:
+    """Half of the episodes are the uncompressed policy's; the others have states of 4 units."""
+    settings = {**_LEARNS, "compressor": {"chain": [{"prune": 0.5}, "onnx"], "every_s": 0.125}}
+    settings["actors"] = {**_LEARNS["actors"], "original_share": 0.5}
+    run = start(run={"max_updates": 40}, **settings)
+    listener = Listener(run)
+    assert run.run()["updates"] == 40 and run.refused == {}
+    architecture = architecture_of(run._config, run._spec)
+    networks = Networks(architecture, device=torch.device("cpu"))
+    load_tensors(networks.network, next(iter(listener.weights.values())))
+    counts = [0, 0]
+    for unrolls in listener.unrolls.values():
+        before = None
+        for unroll in unrolls:
+            batch = assemble_batch([unroll], observation=run._spec.observation)
+            output = _unroll(batch, networks)
+            policy = networks.distribution(output.parameters, batch.step_masks)
+            found, expected = policy.log_prob(batch.actions), batch.behaviour_log_prob
+            index = np.zeros_like(unroll.actions)
+            index = index if unroll.chain_index is None else unroll.chain_index
+            of_full = np.array([not is_compressed(chain) for chain in unroll.chains])[index]
+            full = torch.from_numpy(of_full) & batch.valid
+            torch.testing.assert_close(found[full], expected[full], atol=1e-5, rtol=0)
+            pruned = ~torch.from_numpy(of_full) & batch.valid
+            counts[0] += int(full.sum())
+            counts[1] += int(((found - expected)[pruned].abs() > 1e-4).sum())
+            if before is not None:  # behind a step of the pruned policy
+                assert not any(part[~before].any() for part in unroll.state)
+            before = of_full[-1]
+    assert min(counts) > 50

@@ -20,7 +20,7 @@ from aclearn.learning import Batch, BatchStopped, Learner, UpdateReport, make_ob
 from aclearn.learning.ranks import Group
 from aclearn.learning.update_report import Sums
 from aclearn.policies import build_architecture
-from aclearn.types import OBSERVATION, ActionSpec, ObservationSpec
+from aclearn.types import OBSERVATION, ActionSpec, Memory, ObservationSpec
 from aclearn.types.action_spec import ActionPart
 from tests.support.ranks import run_ranks
 
@@ -36,6 +36,7 @@ _LOSSES: dict[str, LossConfig] = {
     "an early end": PPOConfig(target_kl=1e-8, entropy_cost=0.0),
     "a target network": IMPACTConfig(target_update_every=2),
     "a deterministic policy": DDPGConfig(target_update_rate=0.1),
+    "a memory": PPOConfig(discount=0.98),
 }
 
 
@@ -49,11 +50,13 @@ def _learner(loss: LossConfig, **options: Any) -> Learner:
         critic="action" if numbers else "v",
         normalise_observations=loss.normalise_returns,
         normalise_returns=loss.normalise_returns,
+        memory=Memory("lstm", 4, 1) if loss is _LOSSES["a memory"] else None,
     )
     return Learner(
         architecture,
         device=_CPU,
         seed=3,
+        burn_in_steps=int(bool(architecture.state)),
         **{
             "objective": make_objective(loss, default_correctors(loss)),
             "optimiser": _ADAM,
@@ -79,6 +82,7 @@ def _batch(learner: Learner, seed: int, width: int = _B) -> Batch:
         truncated=torch.zeros(_T, width, dtype=torch.bool),
         valid=torch.from_numpy(draw.random((_T, width)) < 0.3 + 0.1 * seed),
         versions=np.zeros((_T, width), np.int64),
+        state=tuple(floats(width, units) for units in learner.architecture.state),
     )
 
 
@@ -92,7 +96,8 @@ def _side_by_side(first: Batch, second: Batch) -> Batch:
         elif isinstance(mine, np.ndarray):
             joined[name] = np.concatenate([mine, its], axis=1)
     leaves = {k: torch.cat([v, second.observations[k]], 1) for k, v in first.observations.items()}
-    return replace(first, observations=leaves, **joined)
+    state = tuple(map(torch.cat, zip(first.state, second.state, strict=True)))
+    return replace(first, observations=leaves, state=state, **joined)
 
 
 def _state(learner: Learner) -> Mapping[str, np.ndarray]:
