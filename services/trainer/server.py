@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from aclearn import wire
-from aclearn.control.directives import SaveBest, SetWorkers
+from aclearn.control.directives import Obeyed, SaveBest, SetWorkers
 from aclearn.errors import WireError
 from aclearn.learning import (
     RecentObservations,
@@ -98,16 +98,11 @@ class QueueLoop:
         self._meter = WaitMeter()
         servers = [self._unrolls, *([self._weights.server] if self._weights else [])]
         self._metrics = RoleMetrics(self._meter, servers, self._pool)
-        self.monitor = context.join(
-            self.heartbeat,
-            endpoints,
-            on={
-                **({} if checkpoints is None else {SaveBest: checkpoints.obey}),
-                # here, where no checkpoint delays it
-                SetWorkers: lambda wanted: self._pool.resize(wanted.count),
-            },
-            generation=trainer.generation,
-        )
+        on: Obeyed = {} if checkpoints is None else {SaveBest: checkpoints.obey}
+        if trainer.rounds.group.size == 1:  # several workers of a rank would exchange in any order
+            # here, where no checkpoint delays it
+            on = {**on, SetWorkers: lambda wanted: self._pool.resize(wanted.count)}
+        self.monitor = context.join(self.heartbeat, endpoints, on=on, generation=trainer.generation)
         self._while_full = wire.ChannelPoller(*servers[1:], self.monitor.channel)
         self._reading = wire.ChannelPoller(*servers[1:], self.monitor.channel, self._unrolls)
         self._closing, self._ended = threading.Event(), True

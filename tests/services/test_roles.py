@@ -16,6 +16,7 @@ from aclearn.config import Config, config_from_yaml
 from services.roles import ROLES, WRITERS
 
 _PACKAGES = [Path(package.__path__[0]) for package in (aclearn, compress, services)]
+_RANKS = "trainer: {processes: 2}\nactors: {processes: 3}\n"
 _CHAIN = "compressor: {chain: [int8, onnx], processes: 2}\n"
 _JUDGES = "evaluator: {every_s: 60}\n"
 _ASKS = "actors: {inference: predictor, processes: 3}\npredictor: {processes: 2, threads: 4}\n"
@@ -29,6 +30,7 @@ _ASKS = "actors: {inference: predictor, processes: 3}\npredictor: {processes: 2,
         (_CHAIN, [1, 1, 0, 2, 8, 0], {"monitor", "predictor", "actor", "evaluator"}),
         ("actors: {runtime: torch}\n", [1, 1, 0, 0, 8, 0], {"monitor", "predictor", "evaluator"}),
         ("compressor: {chain: [int8, torchscript]}\n", [1, 1, 0, 1, 8, 0], {"monitor"}),
+        (_RANKS, [1, 2, 0, 0, 3, 0], {"monitor", "predictor", "actor", "evaluator"}),
         (_JUDGES, [1, 1, 0, 0, 8, 1], {"monitor", "predictor", "actor", "evaluator"}),
     ],
 )
@@ -43,6 +45,20 @@ def test_how_many_processes_a_configuration_needs_and_which_of_them_are_small(
         assert (spec.processes(config) == 0) == (spec.unused(config) is not None)
     small = {name for name, spec in ROLES.items() if not spec.imports_torch(config)}
     assert small == without_torch
+
+
+def test_trainers_have_fixed_numbers_and_clients_of_their_own() -> None:
+    config = config_from_yaml("env: {id: CartPole-v1}\n" + _RANKS)
+    trainer = ROLES["trainer"]
+    assert [trainer.rank_for(client, config) for client in range(4)] == [
+        *("trainer-0", "trainer-1", "trainer-0", "trainer-1")
+    ]
+    assert (trainer.fixed(config), ROLES["monitor"].fixed(config)) == (2, 1)
+    assert ROLES["actor"].fixed(config) is None
+    resident = config_from_yaml(
+        "env: {id: CartPole-v1}\nresident: {envs: 8, devices: 3}\nactors: {}\n"
+    )
+    assert trainer.processes(resident) == trainer.fixed(resident) == 3
 
 
 def test_names_of_a_tuned_role_are_free_for_others_beyond_the_most_that_the_tuner_may_start() -> (

@@ -102,7 +102,9 @@ class TunerPlugin(MonitorPlugin):
     @override
     def observe(self, indicators: Indicators) -> Sequence[Directive]:
         for heartbeat in indicators.heartbeats:
-            counts = heartbeat.role == "trainer" and not heartbeat.final
+            # ranks learn at the same time: the first one's counts are a share of all
+            first = (heartbeat.role, heartbeat.number) == ("trainer", 0)
+            counts = first and not heartbeat.final
             if counts and self._is_complete(indicators, heartbeat.heard_s):
                 self._sample(indicators, heartbeat)
         cause = self._last.cause() if self._last else {}

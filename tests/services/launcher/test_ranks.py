@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from aclearn.control import Directive, SetWorkers
 from aclearn.errors import RankLost
 from aclearn.learning import TrainingQueue
 from aclearn.learning.update_report import Sums
@@ -158,3 +159,27 @@ def test_resident_environments_of_two_devices_learn_together(tmp_path: Path, kin
         ledgers = run.checkpoint().state["ledgers"]
         assert min(ledger["learned_steps"] for ledger in ledgers) > 0
     runs[0].assert_same_checkpoint(runs[1])
+
+
+def test_ranks_keep_one_worker_each_whatever_a_plug_in_wants(start) -> None:
+    run = start(run={"max_updates": 50}, trainer={"processes": 2})
+    run.monitor.state._channel.issue(Directive("trainer", SetWorkers(3)), by="test")
+    run.run_until(
+        lambda: run.monitor.state._channel.gauges()["monitor_directives_refused"] == 2,
+        "both ranks refuse",
+    )
+    assert [run.roles[f"trainer-{rank}"]._loop._pool.size for rank in (0, 1)] == [1, 1]
+
+
+def test_an_evaluator_judges_a_version_with_the_accounts_of_all_ranks(start) -> None:
+    run = start(
+        run={"max_updates": 40, "judge": "evaluator"},
+        trainer={"processes": 2},
+        evaluator={"every_steps": 200, "episodes": 2},
+    )
+    summary = run.run()
+    assert summary["evaluator_evaluations"] >= 2
+    best = load_best(run.path / "checkpoints")
+    assert best is not None and best.state["judged"]["by"] == "evaluator"
+    total = sum(ledger["learned_steps"] for ledger in best.state["ledgers"])
+    assert total == best.tensors["totals"][2]

@@ -103,3 +103,14 @@ def test_the_only_peer_is_kept_however_silent(roles, tools) -> None:
     assert not link.follow(known)
     assert link.client is client
     assert _reaches(tools, link, server)
+
+
+def test_a_link_to_one_peer_alone_waits_for_it(roles, tools) -> None:
+    _, _, first = _serve(roles, "trainer-0")
+    _, server, second = _serve(roles, "trainer-1")
+    link, known = PeerLink(roles("actor-1"), "weights", only="trainer-1"), tools.KnownPeers()
+    known.learn(first)
+    assert not link.follow(known) and link.client is None
+    known.learn(first, second)
+    assert link.follow(known)
+    assert _reaches(tools, link, server)

@@ -82,6 +82,27 @@ def test_two_ranks_find_each_other_on_loopback_alone(rank) -> None:
     assert _join(rank(0), rank(1, **places)) == [[0, 1], [0, 1]]
 
 
+def test_ranks_use_another_address_than_loopback_only_where_plain_connections_are_accepted(
+    rank,
+) -> None:
+    # a loopback address too, in place of another machine's
+    network = {"bind_host": "127.0.0.2"}
+    first = rank(0, network=network)
+    assert forming._host(first) == "127.0.0.1"
+    plain = [rank(n, network={**network, "plain_group": True}) for n in (0, 1)]
+    assert [forming._host(each) for each in plain] == ["127.0.0.2"] * 2
+    assert _join(*plain) == [[0, 1], [0, 1]]
+    # a rank that cannot reach the other's loopback address says what that takes
+    other = rank(1, trainer={"join_within_s": 0.6})
+    gone = Peer("trainer", "trainer-0", "x", {"group": "tcp://127.0.0.1:1"}, 0)
+    waiting = forming._Other(other)
+    waiting.monitor.peers = (gone,)
+    assert waiting.look() is None
+    assert "cannot be reached at tcp://127.0.0.1:1" in waiting.missing()
+    assert "takes network.plain_group: true" in waiting.missing()
+    waiting.close()
+
+
 @pytest.mark.parametrize("there", [0, 1])
 def test_a_group_that_does_not_form_in_time_names_the_missing_rank(rank, there) -> None:
     [words] = _join(rank(there, trainer={"join_within_s": 0.6}))
