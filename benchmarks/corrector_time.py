@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ import torch
 import correctors
 from aclearn.launch.resources import keep_freed_memory
 from correctors import (
+    Adaptive,
+    Auto,
     CorrectionInput,
     Corrector,
     EpsilonCorrection,
@@ -30,8 +33,12 @@ from correctors import (
     NoCorrection,
     QImportanceSampling,
     QLambda,
+    RatioMask,
     Retrace,
+    SecondMoment,
     TreeBackup,
+    TVMask,
+    UnrollMask,
     VTrace,
 )
 
@@ -53,6 +60,9 @@ def batch_of(steps: int, environments: int, actions: int, device: str) -> Correc
         "log_rhos": 0.3 * torch.randn(shape),
         "log_pi": -torch.rand(shape),
         "kl": torch.rand(shape),
+        "behaviour_probs": torch.rand(shape),
+        "log_gaps": 0.1 * torch.randn(shape),
+        "valid": torch.ones(shape, dtype=torch.bool),
         "actions": torch.randint(actions, shape),
         "q_next": torch.randn(*shape, actions),
         "next_target_probs": torch.randn(*shape, actions).softmax(2),
@@ -111,10 +121,22 @@ def main() -> None:
         TreeBackup(),
         QLambda(),
         QImportanceSampling(),
+        RatioMask(),
+        TVMask(),
+        UnrollMask(),
+        SecondMoment(),
+        Adaptive(),
+        Auto(),
     ]
     calls: dict[str, Callable[[], object]] = {"vtrace()": lambda: vtrace(batch)}
     for link in links:
-        calls[type(link).__name__] = lambda link=link: link.correct(batch, given)  # type: ignore[misc]
+        chain = correctors.CorrectorChain((link,))
+        [measured] = chain.measure_whole(batch)
+        seen = replace(batch, measured=measured)
+        name = type(link).__name__
+        calls[name] = lambda link=link, seen=seen: link.correct(seen, given)  # type: ignore[misc]
+        if chain.measures:
+            calls[f"{name}.measure"] = lambda chain=chain: chain.measure_whole(batch)  # type: ignore[misc]
     for name, call in calls.items():
         times = milliseconds(call, options.device)
         figures = {"best_ms": round(min(times), 3), "median_ms": round(statistics.median(times), 3)}

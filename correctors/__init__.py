@@ -10,14 +10,15 @@ from __future__ import annotations
 from correctors.action_value_links import QImportanceSampling, QLambda, Retrace, TreeBackup
 from correctors.action_values import importance_sampling, q_lambda, retrace, tree_backup
 from correctors.adaptive import Adaptive
-from correctors.chain import Correction, CorrectionInput, Corrector, CorrectorChain
+from correctors.auto import Auto
+from correctors.chain import Correction, CorrectionInput, Corrector, CorrectorChain, Measuring
 from correctors.corrector_check import check_corrector
 from correctors.epsilon import EpsilonCorrection
 from correctors.importance import ImportanceSampling, importance_weights
 from correctors.kl_filter import KLFilter
 from correctors.n_step import NStep
 from correctors.no_correction import NoCorrection
-from correctors.parts import Part, all_log_ratios, log_ratios
+from correctors.parts import Part, log_ratios, part_of
 from correctors.ratio_mask import RatioMask
 from correctors.scale_by_ess import ScaleByESS
 from correctors.second_moment import SecondMoment
@@ -27,6 +28,7 @@ from correctors.vtrace import VTrace, VTraceReturns, vtrace
 
 __all__ = [
     "Adaptive",
+    "Auto",
     "Correction",
     "CorrectionInput",
     "Corrector",
@@ -34,6 +36,7 @@ __all__ = [
     "EpsilonCorrection",
     "ImportanceSampling",
     "KLFilter",
+    "Measuring",
     "NStep",
     "NoCorrection",
     "Part",
@@ -48,11 +51,11 @@ __all__ = [
     "UnrollMask",
     "VTrace",
     "VTraceReturns",
-    "all_log_ratios",
     "check_corrector",
     "importance_sampling",
     "importance_weights",
     "log_ratios",
+    "part_of",
     "q_lambda",
     "retrace",
     "tree_backup",

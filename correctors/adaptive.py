@@ -10,7 +10,7 @@ from torch import Tensor
 from correctors._checks import check_bar
 from correctors.chain import Correction, CorrectionInput
 from correctors.importance import MAX_LOG_RHO, importance_weights
-from correctors.parts import Part, all_log_ratios, check_part, log_ratios, needs_of
+from correctors.parts import Part, check_part, log_ratios, needs_of, part_of
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,17 @@ class Adaptive:
     @property
     def needs(self) -> frozenset[str]:
         """The fields that it reads."""
-        return needs_of(self.part) | needs_of(self.part, whole=True)
+        return needs_of(self.part) | {"log_rhos", "valid"}
+
+    def measure(self, log_rhos: Tensor, log_gaps: Tensor) -> Tensor:
+        """λ, `[]`."""
+        logs = part_of(log_rhos, log_gaps, self.part)
+        return ((-torch.expm1(-divergence(logs))).sqrt() * effective_share(logs)).float()
 
     def correct(self, batch: CorrectionInput, correction: Correction) -> Correction:
         """`correction` with other weights; metric `adaptive_strength`, λ."""
         with torch.no_grad():
-            all_logs = all_log_ratios(batch, self.part)
-            severity = (-torch.expm1(-divergence(all_logs))).sqrt()
-            strength = (severity * effective_share(all_logs)).float()
+            strength = batch.required("measured")
             full = importance_weights(log_ratios(batch, self.part), rho_bar=self.rho_bar)
             weights = correction.weights * (1.0 + strength * (full - 1.0))
         metrics = {**correction.metrics, "adaptive_strength": strength.expand_as(weights)}
@@ -60,8 +63,8 @@ def divergence(log_ratios: Tensor) -> Tensor:
     Args:
         log_ratios: [N], of actions of μ; NaN is left out. Without any it is 0.
     """
-    logs = log_ratios.clamp(-MAX_LOG_RHO, MAX_LOG_RHO).double()
-    return (logs.expm1() - logs).nanmean().nan_to_num(0.0)
+    logs = log_ratios.clamp(-MAX_LOG_RHO, MAX_LOG_RHO)
+    return (logs.expm1() - logs).nanmean(dtype=torch.float64).nan_to_num(0.0)
 
 
 def effective_share(log_ratios: Tensor) -> Tensor:
@@ -70,6 +73,6 @@ def effective_share(log_ratios: Tensor) -> Tensor:
     Args:
         log_ratios: [N]; NaN is left out. Without any it is 1.
     """
-    ratios = log_ratios.clamp(-MAX_LOG_RHO, MAX_LOG_RHO).double().exp()
-    share = ratios.nanmean().square() / ratios.square().nanmean()
-    return share.nan_to_num(1.0)
+    ratios = log_ratios.clamp(-MAX_LOG_RHO, MAX_LOG_RHO).exp()
+    mean, square = (each.nanmean(dtype=torch.float64) for each in (ratios, ratios.square()))
+    return (mean.square() / square).nan_to_num(1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Protocol, runtime_checkable
 
@@ -35,9 +35,8 @@ class CorrectionInput:
         log_gaps: log π_v(a|x) − log μ(a|x) of the actions taken, float32 and finite, where π_v is
             the uncompressed policy of the version that acted; 0 where it is not known.
         valid: the steps that count, bool; the others are resets, or of failed episodes.
-        all_log_rhos: [N] float32, `log_rhos` of all steps of the update, of which these columns may
-            be a part; NaN of steps that do not count.
-        all_log_gaps: [N] float32, `log_gaps` of the same steps.
+        measured: what the corrector's own `measure` has found in all steps of the update, of which
+            these columns may be a part; set by the chain.
         actions: taken, int64.
         q_next: [T, B, A] float32, Q(x', ·) of the observation that step t really reached; not read
             where `discounts` is 0.
@@ -59,8 +58,7 @@ class CorrectionInput:
     behaviour_probs: Tensor | None = None
     log_gaps: Tensor | None = None
     valid: Tensor | None = None
-    all_log_rhos: Tensor | None = None
-    all_log_gaps: Tensor | None = None
+    measured: Tensor | None = None
     actions: Tensor | None = None
     q_next: Tensor | None = None
     next_target_probs: Tensor | None = None
@@ -77,7 +75,7 @@ class CorrectionInput:
 
         parameters = taken("behaviour_parameters")
         bools, actions = taken("done", "valid"), taken("actions")
-        taken("all_log_rhos", "all_log_gaps")  # of a length of their own
+        taken("measured")  # of any shape
         vectors = taken("q_next", "next_target_probs")
         check_time_major(floats=given, bools=bools, actions=actions, vectors=vectors)
         if parameters:  # of another length than the other vectors
@@ -155,6 +153,19 @@ class Corrector(Protocol):
         """`correction` with some of its fields replaced; nothing is changed in place."""
 
 
+@runtime_checkable
+class Measuring(Corrector, Protocol):
+    """A corrector that looks at all steps of an update together."""
+
+    def measure(self, log_rhos: Tensor, log_gaps: Tensor) -> Tensor:
+        """What `correct` finds as `batch.measured`, of any shape; computed once for an update.
+
+        Args:
+            log_rhos: [N] float32, of all steps of the update; NaN of those that do not count.
+            log_gaps: [N] float32, of the same steps.
+        """
+
+
 @dataclass(frozen=True)
 class CorrectorChain:
     """Correctors applied in order: `CorrectorChain().add(VTrace()).add(ImportanceSampling())`.
@@ -183,8 +194,37 @@ class CorrectorChain:
         """Fields of `CorrectionInput` that must not be None."""
         return frozenset[str]().union(*(corrector.needs for corrector in self.correctors))
 
-    def correct(self, batch: CorrectionInput) -> Correction:
+    @property
+    def measures(self) -> bool:
+        """Whether a corrector looks at all steps of an update together."""
+        return any(isinstance(corrector, Measuring) for corrector in self.correctors)
+
+    def measure(self, log_rhos: Tensor, log_gaps: Tensor) -> tuple[Tensor | None, ...]:
+        """What each corrector measures of an update, None of those that do not; see `Measuring`."""
+        with torch.no_grad():
+            return tuple(
+                corrector.measure(log_rhos, log_gaps) if isinstance(corrector, Measuring) else None
+                for corrector in self.correctors
+            )
+
+    def measure_whole(self, batch: CorrectionInput) -> tuple[Tensor | None, ...]:
+        """`measure` of a batch that has all steps of an update."""
+        if not self.measures:
+            return (None,) * len(self.correctors)
+        log_rhos, log_gaps = batch.required("log_rhos"), batch.log_gaps
+        if batch.valid is not None:
+            log_rhos = log_rhos.masked_fill(~batch.valid, torch.nan)
+        if log_gaps is None:
+            log_gaps = torch.zeros_like(log_rhos)
+        return self.measure(log_rhos.flatten(), log_gaps.flatten())
+
+    def correct(
+        self, batch: CorrectionInput, measured: Sequence[Tensor | None] | None = None
+    ) -> Correction:
         """The batch's targets, advantages and weights, after all correctors in order.
+
+        Args:
+            measured: of `measure`, where the batch is a part of an update's; None: it is whole.
 
         Raises:
             ValueError: the batch lacks a needed field, or a corrector returns another shape.
@@ -198,8 +238,10 @@ class CorrectorChain:
                 advantages=targets - batch.values,
                 weights=torch.ones_like(targets),
             )
-        for corrector in self.correctors:
-            correction = corrector.correct(batch, correction)
+        measured = self.measure_whole(batch) if measured is None else measured
+        for corrector, found in zip(self.correctors, measured, strict=True):
+            seen = batch if found is None else replace(batch, measured=found)
+            correction = corrector.correct(seen, correction)
         made = {name: getattr(correction, name) for name in ("targets", "advantages", "weights")}
         kept = {} if correction.kept is None else {"kept": correction.kept}
         check_time_major(floats={"values": batch.values, **made}, bools=kept)

@@ -37,8 +37,7 @@ def check_corrector(corrector: Corrector) -> None:
     _check_reset(corrector, batch)
     for extreme in (1e4, -1e4, -torch.inf):
         changes: dict[str, Any] = {}
-        given = {"log_rhos": extreme, "all_log_rhos": extreme, "log_pi": min(extreme, 0.0)}
-        for field, value in given.items():
+        for field, value in (("log_rhos", extreme), ("log_pi", min(extreme, 0.0))):
             if field in corrector.needs:
                 changes[field] = batch.required(field).clone()
                 changes[field][2] = value
@@ -49,9 +48,13 @@ def check_corrector(corrector: Corrector) -> None:
             )
 
 
-def _corrected(corrector: Corrector, batch: CorrectionInput) -> Correction:
+def _corrected(
+    corrector: Corrector, batch: CorrectionInput, whole: CorrectionInput | None = None
+) -> Correction:
+    """What it makes of `batch`, a part of the update's batch `whole`; None: the whole itself."""
+    chain = CorrectorChain((corrector,))
     try:
-        return CorrectorChain((corrector,)).correct(batch)
+        return chain.correct(batch, chain.measure_whole(batch if whole is None else whole))
     except Exception as error:
         # whatever the user's own code raises
         raise AssertionError(
@@ -62,13 +65,11 @@ def _corrected(corrector: Corrector, batch: CorrectionInput) -> Correction:
 
 def _check_result(corrector: Corrector, batch: CorrectionInput) -> None:
     name = type(corrector).__name__
-    # NaN, which some fields have, is not equal to itself
-    before = {key: tensor.detach().nan_to_num().clone() for key, tensor in _tensors(batch)}
+    before = {key: tensor.detach().clone() for key, tensor in _tensors(batch)}
     first, again = _corrected(corrector, batch), _corrected(corrector, batch)
     for key, tensor in _tensors(batch):
         _require(
-            torch.equal(tensor.nan_to_num(), before[key]),
-            f"{name}: correct changed {key} of its input in place",
+            torch.equal(tensor, before[key]), f"{name}: correct changed {key} of its input in place"
         )
     shape = tuple(batch.rewards.shape)
     for key, metric in first.metrics.items():
@@ -89,7 +90,8 @@ def _check_result(corrector: Corrector, batch: CorrectionInput) -> None:
         metrics={"of_another": torch.ones_like(batch.rewards)},
     )
     given = {part: tensor.clone() for part, tensor in _parts(scaled)}
-    result = corrector.correct(batch, scaled)
+    [measured] = CorrectorChain((corrector,)).measure_whole(batch)
+    result = corrector.correct(replace(batch, measured=measured), scaled)
     for part, tensor in _parts(scaled):
         _require(
             torch.equal(tensor, given[part]),
@@ -108,11 +110,9 @@ def _check_result(corrector: Corrector, batch: CorrectionInput) -> None:
 
 def _check_columns(corrector: Corrector, batch: CorrectionInput) -> None:
     columns = slice(1, 3)
-    changes: dict[str, Any] = {
-        key: tensor[:, columns] for key, tensor in _tensors(batch) if tensor.ndim > 1
-    }
+    changes: dict[str, Any] = {key: tensor[:, columns] for key, tensor in _tensors(batch)}
     _require_same(
-        _corrected(corrector, replace(batch, **changes)),
+        _corrected(corrector, replace(batch, **changes), batch),
         _corrected(corrector, batch).columns(columns),
         f"{type(corrector).__name__}: {{}} of an environment depend on other environments, but the "
         "trainer corrects a batch in parts",
@@ -144,7 +144,7 @@ def _check_reset(corrector: Corrector, batch: CorrectionInput) -> None:
     changes: dict[str, Any] = {
         key: tensor.masked_fill(after if tensor.ndim == 2 else after.unsqueeze(2), torch.nan)
         for key, tensor in _tensors(batch)
-        if tensor.is_floating_point() and tensor.ndim > 1
+        if tensor.is_floating_point()
     }
     if batch.valid is not None:  # a reset does not count
         changes["valid"] = batch.valid & ~after
@@ -209,8 +209,4 @@ def _random_batch(shape: tuple[int, int], needs: frozenset[str]) -> CorrectionIn
         "q_next": normal(_ACTIONS),
         "next_target_probs": normal(_ACTIONS).softmax(2),
     }
-    for name in ("log_rhos", "log_gaps"):  # of two more environments too
-        more = torch.randn(2 * shape[0], generator=generator)
-        counted = made[name].masked_fill(~made["valid"], torch.nan)
-        made[f"all_{name}"] = torch.cat([counted.flatten(), more])
     return CorrectionInput(**{name: made[name] for name in made if name in needs | _ALWAYS})

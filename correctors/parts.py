@@ -24,24 +24,24 @@ def check_part(part: str) -> None:
         raise ValueError(f"part: expected {', '.join(get_args(Part))}, got {part!r}")
 
 
-def needs_of(part: Part, *, whole: bool = False) -> frozenset[str]:
-    """The fields that `log_ratios` reads, or with `whole` those of `all_log_ratios`."""
-    names = {"ratio": {"log_rhos"}, "gap": {"log_gaps"}, "drift": {"log_rhos", "log_gaps"}}[part]
-    return frozenset(f"all_{name}" if whole else name for name in names)
+def needs_of(part: Part) -> frozenset[str]:
+    """The fields that `log_ratios` reads."""
+    names = {"ratio": {"log_rhos"}, "gap": {"log_gaps"}, "drift": {"log_rhos", "log_gaps"}}
+    return frozenset(names[part])
 
 
 def log_ratios(batch: CorrectionInput, part: Part) -> Tensor:
     """The logarithm of this part, [T, B]."""
-    return _part_of(batch, part, "")
-
-
-def all_log_ratios(batch: CorrectionInput, part: Part) -> Tensor:
-    """The logarithm of this part of all steps of the update, [N]; NaN of those not counted."""
-    return _part_of(batch, part, "all_")
-
-
-def _part_of(batch: CorrectionInput, part: Part, prefix: str) -> Tensor:
     if part == "gap":
-        return batch.required(f"{prefix}log_gaps")
-    log_rhos = batch.required(f"{prefix}log_rhos")
-    return log_rhos if part == "ratio" else log_rhos - batch.required(f"{prefix}log_gaps")
+        return batch.required("log_gaps")
+    log_rhos = batch.required("log_rhos")
+    return log_rhos if part == "ratio" else log_rhos - batch.required("log_gaps")
+
+
+def part_of(log_rhos: Tensor, log_gaps: Tensor, part: Part) -> Tensor:
+    """The logarithm of this part of an update's steps, [N]; NaN of those that do not count."""
+    return {
+        "ratio": log_rhos,
+        "gap": log_gaps.where(~log_rhos.isnan(), log_rhos),
+        "drift": log_rhos - log_gaps,
+    }[part]

@@ -10,7 +10,7 @@ from torch import Tensor
 from correctors._checks import check_positive
 from correctors.chain import Correction, CorrectionInput
 from correctors.importance import MAX_LOG_RHO
-from correctors.parts import Part, all_log_ratios, check_part, log_ratios, needs_of
+from correctors.parts import Part, check_part, log_ratios, needs_of, part_of
 
 
 @dataclass(frozen=True)
@@ -33,25 +33,24 @@ class SecondMoment:
     @property
     def needs(self) -> frozenset[str]:
         """The fields that it reads."""
-        return needs_of(self.part) | needs_of(self.part, whole=True)
+        return needs_of(self.part) | {"log_rhos", "valid"}
 
-    def correct(self, batch: CorrectionInput, correction: Correction) -> Correction:
-        """`correction` with other weights; metric `second_moment_masked_share`."""
-        with torch.no_grad():
-            smallest_masked = self._smallest_masked(_squares(all_log_ratios(batch, self.part)))
-            masked = ~(_squares(log_ratios(batch, self.part)) < smallest_masked)
-            weights = correction.weights.masked_fill(masked, 0.0)
-        metrics = {**correction.metrics, "second_moment_masked_share": masked.float()}
-        return replace(correction, weights=weights, metrics=metrics)
-
-    def _smallest_masked(self, squares: Tensor) -> Tensor:
+    def measure(self, log_rhos: Tensor, log_gaps: Tensor) -> Tensor:
         """The least (log ρ)² that is masked, `[]`; infinity where none is."""
-        ascending = squares.sort().values  # NaN last
-        counts = torch.arange(1, len(squares) + 1, device=squares.device)
+        ascending = _squares(part_of(log_rhos, log_gaps, self.part)).sort().values  # NaN last
+        counts = torch.arange(1, len(ascending) + 1, device=ascending.device)
         means = ascending.cumsum(0) / counts  # they never fall, so that those in bounds come first
         kept = (means <= self.bound).sum()
         beyond = torch.cat([ascending, ascending.new_full((1,), torch.inf)])
         return beyond.index_select(0, kept.unsqueeze(0)).squeeze(0).nan_to_num(torch.inf)
+
+    def correct(self, batch: CorrectionInput, correction: Correction) -> Correction:
+        """`correction` with other weights; metric `second_moment_masked_share`."""
+        with torch.no_grad():
+            masked = ~(_squares(log_ratios(batch, self.part)) < batch.required("measured"))
+            weights = correction.weights.masked_fill(masked, 0.0)
+        metrics = {**correction.metrics, "second_moment_masked_share": masked.float()}
+        return replace(correction, weights=weights, metrics=metrics)
 
 
 def _squares(log_ratios: Tensor) -> Tensor:

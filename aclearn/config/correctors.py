@@ -24,9 +24,9 @@ def _bar(value: Any) -> Any:
 Bar = Annotated[float | None, Field(gt=0.0, le=MAX_BAR), BeforeValidator(_bar)]
 
 
-def _lambda() -> Any:
+def _lambda(default: float = 1.0) -> Any:
     return Field(
-        default=1.0,
+        default=default,
         ge=0.0,
         le=1.0,
         alias="lambda",  # a keyword of Python
@@ -49,7 +49,7 @@ class PartConfig(Group):
             place, name = _entry(self, config)
             yield (
                 f"correctors[{place}].{name}.part: without a compressed policy the whole ratio is "
-                "drift; set it to ratio, or compressor.chain to [onnx] or another one"
+                "drift; set it to ratio, or compressor.chain to [int8, onnx] or another one"
             )
 
 
@@ -216,6 +216,20 @@ class LambdaConfig(Group):
     lambda_: float = _lambda()
 
 
+class AutoConfig(Group):
+    """V-trace, weights and masks, each as far as the measured mismatch asks for."""
+
+    lambda_: float = _lambda(0.95)
+
+    @override
+    def contradictions(self, config: Any) -> Iterator[str]:
+        if len(config.correctors) > 1:
+            yield (
+                "correctors: auto chooses among correctors by itself; set it to auto alone, or "
+                "remove auto from the list"
+            )
+
+
 class ActionValueConfig(LambdaConfig):
     """A corrector of action values."""
 
@@ -246,6 +260,7 @@ CORRECTORS = {
     "second_moment": OurCorrector("correctors:SecondMoment", SecondMomentConfig),
     "scale_by_ess": OurCorrector("correctors:ScaleByESS", ScaleByESSConfig),
     "adaptive": OurCorrector("correctors:Adaptive", AdaptiveConfig),
+    "auto": OurCorrector("correctors:Auto", AutoConfig),
     "no_correction": OurCorrector("correctors:NoCorrection", LambdaConfig),
     "n_step": OurCorrector("correctors:NStep", NStepConfig),
     "retrace": OurCorrector("correctors:Retrace", ActionValueConfig),
@@ -270,6 +285,11 @@ class CorrectorConfig(NamedArguments):
     def address(self) -> str:
         """`module:Name` of the class."""
         return CORRECTORS[self.name].address if self.name in CORRECTORS else self.name
+
+
+def listed(value: Any) -> Any:
+    """The list `correctors`; `auto`, which stands alone, may be written without one."""
+    return [value] if value == "auto" else value
 
 
 def _entry(arguments: Group, config: Any) -> tuple[int, str]:

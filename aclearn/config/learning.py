@@ -135,7 +135,7 @@ class TrainerConfig(Group):
         if not config.acts_compressed:
             yield (
                 "trainer.split_ratios: without a compressed policy there is no implementation gap; "
-                "set it to false, or compressor.chain to [onnx] or another one"
+                "set it to false, or compressor.chain to [int8, onnx] or another one"
             )
 
     def _of_burn_in(self, config: Any) -> Iterator[str]:

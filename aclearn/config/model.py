@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ModelWrapValidatorHandler, Strict, model_validator
+from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, Strict, model_validator
 from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
@@ -14,7 +14,7 @@ from aclearn.config._plain import not_plain
 from aclearn.config._yaml import dump_yaml, with_tuples
 from aclearn.config.actors import ActorsConfig
 from aclearn.config.compressor import CompressorConfig
-from aclearn.config.correctors import CorrectorConfig
+from aclearn.config.correctors import CorrectorConfig, listed
 from aclearn.config.env import EnvConfig
 from aclearn.config.evaluator import EvaluatorConfig
 from aclearn.config.learning import OptimiserConfig, ReplayConfig, TrainerConfig
@@ -24,6 +24,7 @@ from aclearn.config.network import NetworkConfig, SupervisorConfig
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.predictor import PredictorConfig
 from aclearn.config.resident import ResidentConfig
+from aclearn.types import is_compressed
 
 Judge = Literal["training", "evaluator"]
 
@@ -150,10 +151,13 @@ class Config(Group):
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
     replay: ReplayConfig = Field(default_factory=ReplayConfig)
     loss: AnyLoss = Field(default_factory=lambda: LossConfig.model_for({})())
-    correctors: Annotated[tuple[CorrectorConfig, ...], Strict(False)] = Field(
-        default_factory=lambda earlier: default_correctors(earlier["loss"]),
-        description="corrections of off-policy data before the loss, in order; empty: one-step "
-        "targets without correction; the default depends on loss.kind",
+    correctors: Annotated[tuple[CorrectorConfig, ...], Strict(False), BeforeValidator(listed)] = (
+        Field(
+            default_factory=lambda earlier: default_correctors(earlier["loss"]),
+            description="corrections of off-policy data before the loss, in order; auto: what the "
+            "measured mismatch asks for; empty: one-step targets without correction; the default "
+            "depends on loss.kind",
+        )
     )
     optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
     tuner: TunerConfig = Field(default_factory=TunerConfig)
@@ -215,9 +219,11 @@ class Config(Group):
 
     @property
     def acts_compressed(self) -> bool:
-        """Whether actors play another policy than the trainer's at any time."""
+        """Whether what acts computes another function than the trainer's policy of its version."""
         resident = self.resident
-        return bool(self.compressor.rungs or resident.chain) or resident.policy != "fp32"
+        links = [link for chain in (*self.compressor.rungs, resident.chain) for link in chain]
+        names = [link if isinstance(link, str) else next(iter(link)) for link in links]
+        return any(map(is_compressed, names)) or resident.policy != "fp32"
 
     @property
     def ranks(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,18 +51,6 @@ class FrozenCorrection:
         )
 
 
-class Ratios(NamedTuple):
-    """Logarithms `[N]` float32 of all steps of an update; NaN of those that do not count.
-
-    Attributes:
-        log_rhos: log π(a) − log μ(a), by the weights before the update.
-        log_gaps: log π_v(a) − log μ(a), with the uncompressed policy π_v of the acting version.
-    """
-
-    log_rhos: Tensor
-    log_gaps: Tensor
-
-
 @dataclass(frozen=True, eq=False)
 class Batch:
     """One update's data, time-major.
@@ -90,7 +78,8 @@ class Batch:
         places: `[T, B]` int64, each step's place in a replay memory.
         acting_log_prob: `[T, B]` float32, log π(a) of the uncompressed policy of each step's
             version; NaN where its weights are not kept; None where nothing asks for it.
-        ratios: see `Ratios`; None until an update measures them.
+        measured: what the correctors have measured of all steps of an update, as
+            `CorrectorChain.measure` gives it; None until then.
         chain_steps: the new steps by the chain of the policy that chose their actions; {}: not
             known.
     """
@@ -113,7 +102,7 @@ class Batch:
     weights: Tensor | None = None
     places: Tensor | None = None
     acting_log_prob: Tensor | None = None
-    ratios: Ratios | None = None
+    measured: tuple[Tensor | None, ...] | None = None
     chain_steps: Mapping[str, int] = field(default_factory=dict)
 
     @property

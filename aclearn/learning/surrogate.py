@@ -14,7 +14,7 @@ from aclearn.algorithms import Algorithm, Loss, LossSums, Outputs, TargetCopies
 from aclearn.config import LossConfig
 from aclearn.distributions import TorchDistribution
 from aclearn.errors import ConfigError
-from aclearn.learning.batch import Batch, FrozenCorrection, Ratios
+from aclearn.learning.batch import Batch, FrozenCorrection
 from aclearn.learning.critic import Estimates, estimates_of, learned_values
 from aclearn.learning.moments import RESOLUTION, Moments, at_least
 from aclearn.learning.networks import Networks
@@ -102,7 +102,7 @@ class Objective:
     def measured(
         self, batch: Batch, chunks: Sequence[Batch], networks: Networks, group: Group
     ) -> Batch:
-        """`batch` with its `ratios`, where a corrector looks at all steps of an update together.
+        """`batch` with `measured`, where a corrector looks at all steps of an update together.
 
         Args:
             chunks, group: as for `frozen`.
@@ -177,9 +177,7 @@ class Surrogate(Objective):
         policy = networks.distribution(torch.cat(parameters, dim=1), batch.step_masks)
         log_probs = _log_probs(batch, policy, networks)
         estimates = Estimates.side_by_side(each)
-        whole = batch
-        if self._measures:
-            whole = replace(batch, ratios=_ratios(batch, log_probs, group))
+        whole = self._measured(batch, log_probs, group) if self.chain.measures else batch
         correction = self._correct(whole, policy, log_probs, estimates, networks)
         if self.config.normalise_advantages:
             correction = standardised(correction, batch.valid, group)
@@ -191,22 +189,26 @@ class Surrogate(Objective):
     def measured(
         self, batch: Batch, chunks: Sequence[Batch], networks: Networks, group: Group
     ) -> Batch:
-        if batch.frozen is not None or not self._measures:
+        if batch.frozen is not None or not self.chain.measures:
             return batch
         parts = []
         for chunk in chunks:
             policy = networks.distribution(_unroll(chunk, networks).parameters, chunk.step_masks)
             parts.append(_log_probs(chunk, policy, networks))
-        return replace(batch, ratios=_ratios(batch, torch.cat(parts, dim=1), group))
+        return self._measured(batch, torch.cat(parts, dim=1), group)
+
+    def _measured(self, batch: Batch, log_probs: Tensor, group: Group) -> Batch:
+        def of_all(values: Tensor) -> Tensor:
+            counted = values.masked_fill(~batch.valid, torch.nan).flatten()
+            return torch.cat(group.gather(counted))
+
+        log_rhos = of_all(log_probs - batch.behaviour_log_prob)
+        return replace(batch, measured=self.chain.measure(log_rhos, of_all(_log_gaps(batch))))
 
     @property
     def splits(self) -> bool:  # type: ignore[override]
         """Whether a corrector reads the parts of the ratios."""
-        return not self.chain.needs.isdisjoint({"log_gaps", "all_log_gaps"})
-
-    @property
-    def _measures(self) -> bool:
-        return not self.chain.needs.isdisjoint({"all_log_rhos", "all_log_gaps"})
+        return "log_gaps" in self.chain.needs
 
     def _forward(self, batch: Batch, networks: Networks) -> tuple[Outputs, Correction]:
         output = _unroll(batch, networks)
@@ -259,7 +261,6 @@ class Surrogate(Objective):
         kl = None
         if "kl" in self.chain.needs and batch.behaviour_parameters is not None:
             kl = policy.kl(networks.distribution(batch.behaviour_parameters, batch.step_masks))
-        ratios = batch.ratios
         actions_are_numbers = batch.actions.is_floating_point()
         correction = self.chain.correct(
             CorrectionInput(
@@ -275,9 +276,8 @@ class Surrogate(Objective):
                 behaviour_probs=None if actions_are_numbers else batch.behaviour_log_prob.exp(),
                 log_gaps=_log_gaps(batch),
                 valid=batch.valid,
-                all_log_rhos=None if ratios is None else ratios.log_rhos,
-                all_log_gaps=None if ratios is None else ratios.log_gaps,
-            )
+            ),
+            batch.measured,
         )
         return replace(correction, advantage_scale=networks.advantage_scale)
 
@@ -319,13 +319,6 @@ def _log_gaps(batch: Batch) -> Tensor:
         return torch.zeros_like(batch.behaviour_log_prob)
     gaps = (batch.acting_log_prob - batch.behaviour_log_prob).clamp(-MAX_LOG_RHO, MAX_LOG_RHO)
     return gaps.nan_to_num(0.0)
-
-
-def _ratios(batch: Batch, log_probs: Tensor, group: Group) -> Ratios:
-    def counted(values: Tensor) -> Tensor:
-        return torch.cat(group.gather(values.masked_fill(~batch.valid, torch.nan).flatten()))
-
-    return Ratios(counted(log_probs - batch.behaviour_log_prob), counted(_log_gaps(batch)))
 
 
 @torch.no_grad()

@@ -138,6 +138,7 @@ TRAINER_FIGURES: Final = (
     *("ratio_masked_share", "gap_masked_share", "drift_masked_share", "tv_masked_share"),
     *("second_moment_masked_share", "adaptive_strength", "step_scale"),
     *("gap_kl", "drift_kl", "split_share"),
+    *("auto_gap_strength", "auto_drift_strength", "auto_masked_share"),
     *("proximal_kl", "clipped_ratio_share", "replay_steps", REPLAY_RATIO, "q_mean"),
     "temperature",
     *("batch_steps", "compressed_share", "checkpoint_age_s", *_WORKER_FIGURES),

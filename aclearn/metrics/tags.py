@@ -59,6 +59,9 @@ _TAGS: Final = {
             "gap_kl",
             "drift_kl",
             "split_share",
+            "auto_gap_strength",
+            "auto_drift_strength",
+            "auto_masked_share",
             "proximal_kl",
             "clipped_ratio_share",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,17 @@ from aclearn.learning import UpdateReport
 from aclearn.metrics import CHAIN_STEPS
 from aclearn.types import is_compressed
 
+_LOGGER = logging.getLogger(__name__)
+
 _MOST_CHAINS = 16
+#: Strengths of the two parts of a ratio that `correctors: auto` decides on, and their reasons.
+_AUTO = ("auto_gap_strength", "auto_drift_strength")
+_MEASURED = (
+    *_AUTO,
+    *("gap_kl", "drift_kl", "behaviour_kl", "behaviour_kl_estimate", "effective_sample_share"),
+    *("lag_mean", "auto_masked_share"),
+)
+_BATCHES_BETWEEN_LINES = 100
 
 
 @dataclass
@@ -37,6 +48,31 @@ def mean_gauges(reports: Sequence[UpdateReport]) -> dict[str, float]:
         for name, value in report.gauges().items():
             collected.setdefault(name, []).append(value)
     return {name: sum(values) / len(values) for name, values in collected.items()}
+
+
+class CorrectionLog:
+    """Logs what `correctors: auto` decides: at first, and when it has changed, seldom."""
+
+    def __init__(self) -> None:
+        self._logged: tuple[str, ...] | None = None
+        self._batches = 0  # since then
+
+    def look(self, gauges: Mapping[str, float]) -> None:
+        """Log the decision for a batch with these gauges, unless it is the one logged last."""
+        self._batches += 1
+        if _AUTO[0] not in gauges:
+            return
+        words = tuple(_word(gauges[name]) for name in _AUTO)
+        early = self._logged is not None and self._batches < _BATCHES_BETWEEN_LINES
+        if words == self._logged or early:
+            return
+        self._logged, self._batches = words, 0
+        measured = " ".join(f"{name}={gauges[name]:.4g}" for name in _MEASURED if name in gauges)
+        _LOGGER.info("event=correction gap=%s drift=%s %s", *words, measured)
+
+
+def _word(strength: float) -> str:
+    return "off" if strength < 0.05 else "full" if strength > 0.95 else "partly"
 
 
 class ChainSteps:

@@ -29,7 +29,13 @@ from aclearn.learning.ranks import ALONE, Group, gather_bytes
 from aclearn.telemetry import part
 from aclearn.types import EnvSpec, PolicyVersion
 from services.role.seeds import Seeds, Use
-from services.trainer.gauges import ChainSteps, TrainerCounters, compressed_share, mean_gauges
+from services.trainer.gauges import (
+    ChainSteps,
+    CorrectionLog,
+    TrainerCounters,
+    compressed_share,
+    mean_gauges,
+)
 from services.trainer.packed import pack, unpack
 from services.trainer.rounds import Rounds
 
@@ -103,7 +109,7 @@ class Trainer:
         self._config, self._spec = config, spec
         self._refused_in_a_row = 0
         self._gauges: dict[str, float] = {}
-        self._chain_steps = ChainSteps()
+        self._chain_steps, self._correction = ChainSteps(), CorrectionLog()
         self._fields_at_begin: dict[str, Any] | None = None
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -320,6 +326,7 @@ class Trainer:
                 "batch_steps": float(len(lags)),
                 "compressed_share": compressed_share(chain_steps),
             }
+            self._correction.look(self._gauges)
 
     @property
     def _finished(self) -> bool:

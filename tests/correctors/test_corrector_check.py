@@ -10,6 +10,7 @@ import torch
 
 from correctors import (
     Adaptive,
+    Auto,
     Correction,
     EpsilonCorrection,
     ImportanceSampling,
@@ -54,6 +55,7 @@ from tests.support.toys.toy_corrector import ConstantTargets
         SecondMoment(part="gap"),
         ScaleByESS(),
         Adaptive(None),
+        Auto(),
         ConstantTargets(3.0),
     ],
     ids=lambda corrector: type(corrector).__name__,

@@ -34,7 +34,7 @@ def corrected(batch, *links):
 
 
 def batch_of(log_rhos, valid=None, gaps=None, **more) -> CorrectionInput:
-    """A batch with these log ratios, which are all of the update."""
+    """A batch with these log ratios, which is a whole update's."""
     log_rhos = torch.as_tensor(log_rhos, dtype=torch.float32)
     zeros = torch.zeros_like(log_rhos)
     valid = torch.ones_like(log_rhos, dtype=torch.bool) if valid is None else torch.tensor(valid)
@@ -45,8 +45,6 @@ def batch_of(log_rhos, valid=None, gaps=None, **more) -> CorrectionInput:
         "log_rhos": log_rhos,
         "log_gaps": gaps,
         "valid": valid,
-        "all_log_rhos": log_rhos.masked_fill(~valid, NAN).flatten(),
-        "all_log_gaps": gaps.masked_fill(~valid, NAN).flatten(),
     }
     return CorrectionInput(**given | more)
 

@@ -24,7 +24,7 @@ _MAX_OF_ENOUGH = _Needs(
     f"compressor.fidelity_observations of {LEAST_FOR_KL_MAX} or more, for a maximum over as many",
 )
 _V_TRACE = _Needs(
-    lambda config: any(corrector.name == "vtrace" for corrector in config.correctors),
+    lambda config: any(corrector.name in ("vtrace", "auto") for corrector in config.correctors),
     "vtrace among correctors",
 )
 _TWO_POLICIES = _Needs(

@@ -186,10 +186,12 @@ correctors: [vtrace, {kl_filter: {bound: 1}}]
 correctors: [vtrace, {kl_filter: {bound: 1}}], resident.envs: 8
   correctors[1] kl_filter => remove correctors
 correctors: [vtrace, {ratio_mask: {part: gap}}]
-  correctors[1].ratio_mask.part => compressor.chain: [onnx] | correctors<: [{ratio_mask: {}}]
+  correctors[1].ratio_mask.part => compressor.chain: [int8, onnx] | correctors<: [{ratio_mask: {}}]
+correctors: [auto, importance_sampling]
+  correctors => correctors: auto | correctors<: [vtrace]
 trainer.split_ratios: true
-  trainer.split_ratios => trainer.split_ratios: false | compressor.chain: [onnx]
-trainer.split_ratios: true, compressor.chain: [onnx], loss.kind: dqn
+  trainer.split_ratios => trainer.split_ratios: false | compressor.chain: [int8, onnx]
+trainer.split_ratios: true, compressor.chain: [int8, onnx], loss.kind: dqn
   trainer.split_ratios => trainer.split_ratios: false
 correctors: [n_step], actors.unroll_length: 2
   correctors[0].n_step.steps => correctors: [{n_step: {steps: 2}}] | actors.unroll_length<: 5

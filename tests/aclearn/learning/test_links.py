@@ -89,20 +89,22 @@ def test_a_ratio_that_overflows_leaves_finite_weights(make, scale) -> None:
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize("link", [{"second_moment": {"bound": 0.2}}, "adaptive"])
+@pytest.mark.parametrize("link", [{"second_moment": {"bound": 0.2}}, "adaptive", "auto"])
 def test_a_corrector_of_the_whole_update_does_not_see_how_it_is_cut(
     make, monkeypatch, link, frozen
 ) -> None:
     batch = make.batch(make.flat, 7, 5, seed=3)
-    whole, metrics = gradient_with(make, batch, "vtrace", link, frozen=frozen)
+    chain = ["auto"] if link == "auto" else ["vtrace", link]
+    whole, metrics = gradient_with(make, batch, *chain, frozen=frozen)
     monkeypatch.setattr(gradient_module, "CHUNK_SAMPLES", 10)
 
-    cut, metrics_of_cut = gradient_with(make, batch, "vtrace", link, frozen=frozen)
+    cut, metrics_of_cut = gradient_with(make, batch, *chain, frozen=frozen)
 
     torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6)
-    name = "adaptive_strength" if link == "adaptive" else "second_moment_masked_share"
+    names = {"adaptive": "adaptive_strength", "auto": "auto_drift_strength"}
+    name = "second_moment_masked_share" if isinstance(link, dict) else names[link]
     assert metrics_of_cut[name] == pytest.approx(metrics[name], rel=1e-5)
-    assert 0.0 < metrics[name] < 1.0
+    assert 0.0 < metrics[name] < 1.0 or link == "auto"
     without, _ = gradient_with(make, batch, "vtrace", frozen=frozen)
     assert (without - whole).abs().max() > 1e-3
 

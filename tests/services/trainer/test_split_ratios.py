@@ -19,7 +19,7 @@ KEYS = {
     "env.id": "CartPole-v1",
     "policy.hidden": [16],
     "actors.unroll_length": 5,
-    "compressor.chain": ["onnx"],
+    "compressor.chain": ["int8", "onnx"],
     "trainer.device": "cpu",
     "trainer.amp": "off",
     "optimiser.learning_rate": 0.1,
@@ -109,9 +109,29 @@ def test_steps_of_versions_that_are_not_kept_are_all_drift() -> None:
     assert math.isfinite(gauges["gap_kl"])
 
 
-@pytest.mark.parametrize("keys", [{}, {"compressor.chain": []}])
+@pytest.mark.parametrize("keys", [{}, {"correctors": "auto", "compressor.chain": ["fuse", "onnx"]}])
 def test_nothing_is_kept_or_measured_where_nothing_asks_for_it(keys) -> None:
     trainer = trainer_of(**keys)
     learn(trainer, unroll_of())
     assert "gap_kl" not in trainer.heartbeat_fields()["gauges"]
     assert trainer.published.of(0) is None and trainer.published.of(1) is not None
+
+
+def test_what_auto_decides_is_a_metric_and_is_logged_when_it_changes(caplog) -> None:
+    caplog.set_level("INFO", "services.trainer.gauges")
+    trainer = trainer_of(correctors="auto")
+    unroll = unroll_of()
+    near = log_probs(trainer, trainer.learner.tensors(), unroll).astype(np.float32)
+    for number in range(103):
+        log_prob = near if number == 0 else near - 1.0
+        newest = np.full(5, number)
+        learn(trainer, replace(unroll, behaviour_log_prob=log_prob, versions=newest))
+        if number == 0:
+            gauges = trainer.heartbeat_fields()["gauges"]
+            assert gauges["auto_gap_strength"] == pytest.approx(0.0, abs=1e-6)
+            assert gauges["auto_drift_strength"] == 0.0
+    gauges = trainer.heartbeat_fields()["gauges"]
+    assert gauges["auto_gap_strength"] == pytest.approx(1.0)
+    first, second = [record.getMessage() for record in caplog.records]
+    assert first.startswith("event=correction gap=off drift=off auto_gap_strength=")
+    assert "gap=full" in second and "lag_mean=" in second and "gap_kl=" in second
