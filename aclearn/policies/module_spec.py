@@ -46,7 +46,8 @@ class ModuleSpec:
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of what its layer reads: the leaves, and the state's parts, flat `[N, n]`."""
-        return (*self.observation, *(f"state_{i}" for i in range(len(self.state))))
+        # with a colon: a leaf may be called state_0
+        return (*self.observation, *(f"state:{i}" for i in range(len(self.state))))
 
     @property
     def acting(self) -> int:

@@ -29,6 +29,8 @@ from aclearn.policies import Architecture
 from aclearn.runs import RunFolder, next_name
 from aclearn.types import EnvSpec
 from aclearn.wire import MAX_FRAME_BYTES, bind_router, claim_ipc_path, parse_endpoint
+from compress import PolicyGraph
+from compress.graphs.onnx_graph import why_not
 from services.policy.factory import acting_chain, architecture_of, make_ladder
 from services.policy.torch_elsewhere import Questions, ask_torch
 from services.policy.users_network import learn_network, unknown_network
@@ -245,6 +247,8 @@ def _check_memory(config: Config, spec: EnvSpec, architecture: Architecture) -> 
         return
     for sentence in memory_contradictions(config, "policy.architecture"):
         raise ConfigError(sentence)
+    if (reason := why_not(PolicyGraph(architecture))) is not None:
+        raise ConfigError(f"policy: {reason}")
     envs = config.resident.envs or trainer.unrolls_per_batch * config.actors.envs_per_group
     if trainer.minibatches > envs * spec.agents:
         raise ConfigError(

@@ -58,6 +58,14 @@ class Dropped(Net):
         return super().forward(nn.functional.dropout(x))
 
 
+class Grows(Memory):
+    def step(self, observations, state=()):
+        width = self.cells.hidden_size
+        found = super().step(observations, tuple(part[..., :width] for part in state))
+        h, c = found.state
+        return found._replace(state=(torch.cat([h, h], 2), c) if state else (h, c))
+
+
 class Ends(Net):
     def __init__(self, observation, parameters):
         import os
@@ -143,10 +151,18 @@ def test_two_runs_of_one_seed_end_with_the_same_weights(start, own: str, tmp_pat
         np.testing.assert_array_equal(tensor, found[1][name])
 
 
-def test_a_network_that_cannot_be_trained_is_named_before_the_run(own: str, tmp_path: Path) -> None:
-    given = [f"policy.architecture={own}:Dropped", "policy.hidden=null", "run.name=r"]
-    words = rf"policy.architecture '{own}:Dropped': Dropped: parameters: two calls with one input"
-    with pytest.raises(ConfigError, match=words):
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        ("Dropped", "parameters: two calls with one input"),
+        ("Grows", r"state: expected \[B, 1, 16\] and .* got \[B, 1, 32\] and .* after step 2 "),
+    ],
+)
+def test_a_network_that_cannot_be_trained_is_named_before_the_run(
+    own: str, tmp_path: Path, network: str, words: str
+) -> None:
+    given = [f"policy.architecture={own}:{network}", "policy.hidden=null", "run.name=r"]
+    with pytest.raises(ConfigError, match=f"^policy.architecture '{own}:{network}': .*{words}"):
         aclearn("train", "cartpole", *given, f"run.dir={tmp_path}/runs")
     assert not (tmp_path / "runs").exists()
 

@@ -16,7 +16,7 @@ from aclearn.config import Config, config_from_yaml, config_of_keys, load_config
 from aclearn.errors import AclearnError, ConfigError, EnvironmentFailure
 from aclearn.launch import StopFlag
 from aclearn.policies.devices import choose_amp
-from aclearn.types import ActionSpec, EnvSpec
+from aclearn.types import ActionSpec, EnvSpec, LeafSpec, ObservationSpec
 from aclearn.types.action_spec import ActionPart
 from aclearn.wire import create_keys
 from compress.methods.quantizer import Quantizer
@@ -322,6 +322,18 @@ def test_a_memory_is_checked_against_the_sequences_of_a_batch() -> None:
         check_policy(config_of_keys(keys), spec)
     check_policy(config_of_keys(keys), replace(spec, agents=2))
     check_policy(config_of_keys({**keys, "trainer.minibatches": 4}), spec)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [{"memory.kind": "gru"}, {"architecture": "tests.support.own_networks:Remembers"}],
+)
+def test_a_part_of_an_observation_with_the_name_of_a_state_is_refused(policy) -> None:
+    keys = {"env.id": "a", **{f"policy.{key}": value for key, value in policy.items()}}
+    leaves = {name: LeafSpec((2,), "float32") for name in ("state_0", "other")}
+    spec = replace(plain_spec((4,), "float32", 2), observation=ObservationSpec(leaves))
+    with pytest.raises(ConfigError, match=r"^policy: the observation's part 'state_0' has the na"):
+        check_policy(config_of_keys(keys), spec)
 
 
 @pytest.mark.parametrize(
