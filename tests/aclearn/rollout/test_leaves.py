@@ -120,7 +120,9 @@ def test_leaves_come_bit_equal_through_builder_wire_check_and_batch() -> None:
     np.testing.assert_array_equal(part.masks, batch.masks[:, 2:4])
 
     drawn = recent.sample(1000)
-    places = [(t, b) for t in range(2 * T) for b in range(B) if (t + 1, b) not in RESETS]
+    # of a policy with a state whole sequences, one environment of an unroll after another
+    places = [(u * T + t, b) for u in range(2) for b in range(B) for t in range(T)]
+    np.testing.assert_array_equal(drawn.valid, [(t + 1, b) not in RESETS for t, b in places])
     for name, leaf in shown.items():
         expected = np.stack([leaf[place] for place in places])
         np.testing.assert_array_equal(drawn.observations[name], expected)
