@@ -256,6 +256,7 @@ class Config(Group):
         """
         values: dict[str, Any] = self.model_dump(by_alias=True)
         values["env"]["kwargs"] = with_tuples(self.env.kwargs)
+        values["evaluator"]["env"] = with_tuples(self.evaluator.env)
         return dump_yaml(values)
 
 

@@ -217,6 +217,8 @@ def _may_be_the_users(name: str, config: Config, roles: Collection[str]) -> bool
     first = name.partition("_")[0]
     if name.startswith(INFO):
         return bool(config.env.info_metrics)
+    if name.startswith(f"evaluator_{INFO}"):
+        return config.evaluator.enabled and bool(config.evaluator_env.info_metrics)
     if first == "plugin":
         return bool(config.monitor.plugins)
     if first == "compressor":

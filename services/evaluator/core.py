@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from aclearn.metrics.names import INFO
 from aclearn.rollout import Executable, PolicySnapshot
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion, is_compressed
 from aclearn.wire import Heartbeat, WeightsToJudge
 from compress import PolicyRuntime, RefusedTensors
-from services.evaluator.play import Played
+from services.evaluator.play import Played, standard_error_of
 from services.role.cpu_budget import CpuBudget, CpuShare
 from services.role.metrics import RoleMetrics
 
@@ -43,19 +43,26 @@ class Score:
     Attributes:
         standard_error: of the mean; 0 of one episode.
         cut: number of episodes that were cut and count with their returns so far.
+        info: means of the figures of `env.info_metrics`.
     """
 
     mean: float
     standard_error: float
     episodes: int
     cut: int
+    info: Mapping[str, float]
 
     @classmethod
     def of(cls, played: Played) -> Score:
         """The score of the episodes."""
-        n = len(played.returns)
-        deviation = float(np.std(played.returns, ddof=1)) if n > 1 else 0.0
-        return cls(float(np.mean(played.returns)), deviation / math.sqrt(n), n, played.cut)
+        returns = played.returns
+        return cls(
+            float(np.mean(returns)),
+            standard_error_of(returns),
+            len(returns),
+            played.cut,
+            played.info_means,
+        )
 
 
 class Evaluator:
@@ -170,6 +177,7 @@ class Evaluator:
                 "version": float(at.version),
                 "env_steps": float(given.env_steps),
                 "seconds": self._clock() - begun_at,
+                **{f"{INFO}{name}": mean for name, mean in score.info.items()},
             }
             _LOGGER.info(
                 "event=evaluated version=%s env_steps=%d return=%g standard_error=%g",

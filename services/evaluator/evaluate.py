@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from aclearn.runs import NEWEST
-from services.evaluator.play import MOST_STEPS, Played, play
+from services.evaluator.play import (
+    MOST_STEPS,
+    Played,
+    deviation_of,
+    play,
+    standard_error_of,
+)
 from services.evaluator.saved_policy import load_policy
 
 
@@ -46,12 +51,12 @@ class Evaluation:
     @property
     def deviation(self) -> float:
         """Standard deviation of the returns; 0 of one."""
-        return float(np.std(self.returns, ddof=1)) if len(self.returns) > 1 else 0.0
+        return deviation_of(self.returns)
 
     @property
     def standard_error(self) -> float:
         """Standard error of the mean: its deviation between evaluations with other seeds."""
-        return self.deviation / math.sqrt(len(self.returns))
+        return standard_error_of(self.returns)
 
 
 def evaluate(
@@ -93,10 +98,5 @@ def evaluate(
         greedy or saved.config.loss.acting == "epsilon",
         saved.return_mean,
         played.cut,
-        _means(played.info),
+        played.info_means,
     )
-
-
-def _means(infos: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    names = dict.fromkeys(name for info in infos for name in info)
-    return {name: float(np.mean([info[name] for info in infos if name in info])) for name in names}

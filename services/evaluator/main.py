@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aclearn.envs import make_vector_env
-from aclearn.rollout import Executable, PolicySnapshot
+from aclearn.rollout import Executable, InfoMetrics, PolicySnapshot
 from services.evaluator.chooser import Chooser
 from services.evaluator.core import Evaluator
 from services.evaluator.play import Played, envs_for, episodes_of
@@ -45,13 +45,21 @@ def make_evaluator(context: RoleContext) -> Role:
         env.close()
         raise
     env.between_attempts = monitor.tick
+    info_metrics = InfoMetrics(config.evaluator_env.info_metrics, config.evaluator_env.id)
     chooser = Chooser.of(config, architecture.action_spec, greedy=settings.greedy)
     seed = context.seeds(generation=0).evaluation
     clock = context.clocks.decisions
     pace = {"ask_every_s": 0.0} if context.inline else {}
 
     def play(policy: Executable) -> Iterator[Played]:
-        return episodes_of(env, policy, chooser, episodes=settings.episodes, seed=seed)
+        return episodes_of(
+            env,
+            policy,
+            chooser,
+            episodes=settings.episodes,
+            seed=seed,
+            info_metrics=info_metrics,
+        )
 
     artifact = None
     if config.compressor.rungs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -41,11 +42,30 @@ class Played:
     cut: int = 0
     running: int = 0
 
+    @property
+    def info_means(self) -> dict[str, float]:
+        """The mean of each figure over the episodes that have it."""
+        names = dict.fromkeys(name for info in self.info for name in info)
+        return {
+            name: float(np.mean([info[name] for info in self.info if name in info]))
+            for name in names
+        }
+
     def add(self, return_: float, length: int, info: Mapping[str, float]) -> None:
         """Count an episode."""
         self.returns.append(return_)
         self.lengths.append(length)
         self.info.append(info)
+
+
+def deviation_of(returns: Sequence[float]) -> float:
+    """Standard deviation of the returns; 0 of one."""
+    return float(np.std(returns, ddof=1)) if len(returns) > 1 else 0.0
+
+
+def standard_error_of(returns: Sequence[float]) -> float:
+    """Standard error of the mean: its deviation between evaluations with other seeds."""
+    return deviation_of(returns) / math.sqrt(len(returns))
 
 
 def play(

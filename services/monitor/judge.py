@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aclearn.config import Config
-from aclearn.metrics.names import EVALUATED
+from aclearn.metrics.names import EVALUATED, INFO
 
 #: Gauges of an evaluator that say which version its newest judgement is of.
 _VERSION = ("generation", "version")
@@ -29,7 +29,7 @@ class Judge:
             for key, bound in config.run.bounds().items()
             if key.startswith("max_") and bound is not None
         ]
-        self._newest = {name: last[name] for name in EVALUATED if last.get(name) is not None}
+        self._newest = _newest(last)
         self._count = int(last.get("evaluator_evaluations") or 0)
         self._since_best = int(last.get("evaluator_since_best") or 0)
         self._best: float | None = last.get("evaluator_best_return")
@@ -48,7 +48,7 @@ class Judge:
         shown = {f"evaluator_{name}": value for name, value in gauges.items()}
         at = [f"evaluator_{name}" for name in _VERSION]
         new = [self._newest.get(name) for name in at] != [shown[name] for name in at]
-        self._newest = {name: shown[name] for name in EVALUATED if name in shown}
+        self._newest = _newest(shown)
         self._given_at = time_s - gauges["age_s"]
         if not new:
             return
@@ -104,3 +104,9 @@ class Judge:
             ", which judges this run (run.judge): until it is back no checkpoint becomes the best, "
             f"no target is reached, and the run {end}; see its log"
         )
+
+
+def _newest(figures: Mapping[str, Any]) -> dict[str, float]:
+    """Those of the figures that are of the newest evaluation."""
+    info = (name for name in figures if name.startswith(f"evaluator_{INFO}"))
+    return {name: figures[name] for name in (*EVALUATED, *info) if figures.get(name) is not None}

@@ -38,8 +38,8 @@ class WandbSink(MetricsSink):
 
     Figures have the names of `metrics.jsonl`; those of a mapping have a path, as in
     `wait_share/actor/emulator`. Decisions have the name of the tuner or strategy in front. The
-    configuration is sent without `env.kwargs`. A resumed run continues its run there. The key of
-    the account comes from `wandb login` or WANDB_API_KEY.
+    configuration is sent without `env.kwargs` and those of `evaluator.env`. A resumed run continues
+    its run there. The key of the account comes from `wandb login` or WANDB_API_KEY.
 
     Raises:
         ModuleNotFoundError: wandb is not installed.
@@ -61,7 +61,9 @@ class WandbSink(MetricsSink):
         if not (run.resumed and id_path.exists()):
             write_atomically(id_path, secrets.token_hex(8).encode())
         config = dict(run.config)
-        config["env"] = {key: value for key, value in config["env"].items() if key != "kwargs"}
+        evaluator = config["evaluator"]
+        config["env"] = _without_kwargs(config["env"])
+        config["evaluator"] = {**evaluator, "env": _without_kwargs(evaluator["env"])}
         self._run = wandb.init(
             id=id_path.read_text("utf-8"),
             name=run.name,
@@ -98,3 +100,7 @@ def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float | s
             yield from _flat(f"{path}{name}/", value)
         elif isinstance(value, int | float | str):
             yield f"{path}{name}", value
+
+
+def _without_kwargs(env: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in env.items() if key != "kwargs"}

@@ -126,7 +126,7 @@ def test_an_environment_of_the_evaluator_that_fails_leaves_training_as_it_is(
     run = WholeRun(
         tmp_path,
         run=_BOUND,
-        actors={"step_timeout_s": 0.05, "max_env_faults": 1},
+        actors={"step_timeout_s": 1.0, "max_env_faults": 0},
         evaluator={
             **_EVALUATOR,
             "env": {
@@ -137,7 +137,7 @@ def test_an_environment_of_the_evaluator_that_fails_leaves_training_as_it_is(
     )
     summary = run.run()
     assert "evaluator-0" not in run.roles
-    assert run.heartbeats["evaluator-0"].gauges["env_faults"] == 2.0
+    assert run.heartbeats["evaluator-0"].gauges["env_faults"] == 1.0
     assert summary["reason"] == "max_env_steps"
     assert summary["evaluator_evaluations"] >= 1
     run.assert_same_checkpoint(sound)

@@ -53,6 +53,7 @@ def test_figures_of_any_name_reach_every_sink_and_stop_no_resume(
         "env": {"id": f"{_TOY}:Named", "info_metrics": list(odd_names.INFO), "kwargs": {}},
         "loss": {"kind": f"{_TOY}:NamedLoss"},
         "policy": {"normalise_observations": True},
+        "evaluator": {"every_steps": 10**9, "env": {"kwargs": {}, "clip_rewards": True}},
         "metrics": {
             "sinks": [{"wandb": {"mode": "offline", "project": "p"}}],
             "sink_timeout_s": 30.0,
@@ -96,6 +97,7 @@ def _check_wandb(folder: Path, lines: list[dict[str, Any]]) -> None:
     sent = values(begun[0].config.update)
     assert sent["actors"]["envs_per_group"] == 2
     assert sent["env"]["id"] == f"{_TOY}:Named" and "kwargs" not in sent["env"]
+    assert sent["evaluator"]["env"] == {"clip_rewards": True}
     logged = [
         values(record.history.item) for part in parts for kind, record in part if kind == "history"
     ]

@@ -128,10 +128,12 @@ def test_a_run_ends_within_one_unroll_of_each_environment_of_its_bound(
 
 def test_figures_of_info_are_in_the_lines_and_bad_ones_are_counted(start) -> None:
     env = {"id": "tests.support.space_envs:Won", "info_metrics": ["success", "episode", "word"]}
-    run = start(run={"max_env_steps": 1500}, env=env, **_LARGE)
+    evaluator = {"every_steps": 300, "episodes": 4}
+    run = start(run={"max_env_steps": 1500}, env=env, evaluator=evaluator, **_LARGE)
     summary = finished(run)
     assert 0.2 < summary["info_success"] < 0.8
     assert (summary["info_episode_l"], summary["episode_length_mean"]) == (8.0, 8.0)
     assert summary["info_episode_r"] == summary["return_mean_100"]
     assert max(line.get("actor_refused_info", 0) for line in run.lines()) > 10
+    assert summary["evaluator_info_episode_r"] == summary["evaluator_return_mean"]
     assert "info_word" not in summary

@@ -44,7 +44,9 @@ def test_a_later_part_of_the_run_counts_on() -> None:
     judge = _judge()
     for version, mean in enumerate((3.0, 2.0)):
         judge.take("e", _gauges(version, mean), 10.0)
+    judge.take("e", _gauges(1, 2.0, info_success=0.5), 11.0)
     line = {"time_s": 12.0, **judge.fields(12.0)}
+    assert line["evaluator_info_success"] == 0.5
     again = _judge(line)
     assert again.fields(12.0) == judge.fields(12.0)
     again.take("e", _gauges(1, 2.0), 13.0)  # the same one, of an evaluator that lives
