@@ -26,11 +26,13 @@ def make_objective(
     *,
     behaviour_parameters: bool = False,
     critic: str = "v",
+    probabilities: bool = True,
 ) -> Objective:
     """The loss and the corrector chain of a configuration. Imports the user's modules.
 
     Args:
         behaviour_parameters: whether unrolls have them (`actors.behaviour_parameters`).
+        probabilities: whether actions have any; numbers have densities.
 
     Raises:
         ConfigError: one of them cannot be found, made or used; names the key.
@@ -47,6 +49,11 @@ def make_objective(
             raise ConfigError(
                 f"{where}: needs {_PARAMETERS}, which only actors' unrolls can carry; set "
                 f"actors.{_PARAMETERS}: true"
+            )
+        if "behaviour_probs" in names and not probabilities:
+            raise ConfigError(
+                f"{where}: needs behaviour_probs, probabilities of actions; those of this "
+                "environment are numbers, which have densities; remove it, or take ratio_mask"
             )
         if critic != "q" and (missing := names & _FROM_ACTION_VALUES):
             raise ConfigError(

@@ -179,6 +179,7 @@ def _make_learner(
             config.correctors,
             behaviour_parameters=config.actors.behaviour_parameters,
             critic=config.policy.critic,
+            probabilities=not architecture.action_spec.numbers,
         ),
         optimiser=config.optimiser,
         device=device,

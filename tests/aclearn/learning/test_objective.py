@@ -166,3 +166,10 @@ def test_behaviour_parameters_are_there_for_who_needs_them_where_unrolls_carry_t
     )
     assert isinstance(objective.algorithm, NeedsParameters)
     assert objective.chain.correctors == (VTrace(), CorrectsByParameters())
+
+
+def test_probabilities_of_numbers_are_refused() -> None:
+    config = config_from_yaml("env: {id: a}\ncorrectors: [vtrace, tv_mask]")
+    make_objective(config.loss, config.correctors)
+    with pytest.raises(ConfigError, match=r"^correctors\[1\] 'tv_mask': needs behaviour_probs, "):
+        make_objective(config.loss, config.correctors, probabilities=False)

@@ -21,6 +21,7 @@ _PREDICTOR = {
 _NORMALISED = {
     "policy": {"normalise_observations": True},
     "loss": {"normalise_returns": True},
+    "correctors": "auto",
     **_CHAIN,
 }
 _Q = {
@@ -249,6 +250,8 @@ def test_the_seed_alone_decides_a_run_also_one_that_is_resumed(tmp_path, groups)
         told = [
             (line["time_s"], line["env_steps"], line["return_mean_100"]) for line in run.lines()
         ]
+        if groups.get("correctors") == "auto":  # which splits ratios by kept weights
+            assert run.lines()[-1]["split_share"] == 1.0
         tensors = run.checkpoint().tensors
         assert ("weights/q.weight" in tensors) == (groups.get("policy") == _Q["policy"])
         ended.append((tensors, told))
