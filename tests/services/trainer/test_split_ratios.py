@@ -13,6 +13,7 @@ from aclearn.config import config_of_keys
 from aclearn.envs import read_spec
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from services.trainer import build
+from services.trainer.gauges import CorrectionLog
 from tests.support.unrolls import quiet_unroll
 
 KEYS = {
@@ -117,21 +118,41 @@ def test_nothing_is_kept_or_measured_where_nothing_asks_for_it(keys) -> None:
     assert trainer.published.of(0) is None and trainer.published.of(1) is not None
 
 
-def test_what_auto_decides_is_a_metric_and_is_logged_when_it_changes(caplog) -> None:
+def test_what_auto_decides_is_a_metric_and_in_the_log(caplog) -> None:
     caplog.set_level("INFO", "services.trainer.gauges")
     trainer = trainer_of(correctors="auto")
     unroll = unroll_of()
     near = log_probs(trainer, trainer.learner.tensors(), unroll).astype(np.float32)
-    for number in range(103):
-        log_prob = near if number == 0 else near - 1.0
-        newest = np.full(5, number)
-        learn(trainer, replace(unroll, behaviour_log_prob=log_prob, versions=newest))
-        if number == 0:
-            gauges = trainer.heartbeat_fields()["gauges"]
-            assert gauges["auto_gap_strength"] == pytest.approx(0.0, abs=1e-6)
-            assert gauges["auto_drift_strength"] == 0.0
+    learn(trainer, replace(unroll, behaviour_log_prob=near))
+    gauges = trainer.heartbeat_fields()["gauges"]
+    assert gauges["auto_gap_strength"] == pytest.approx(0.0, abs=1e-6)
+    assert gauges["auto_drift_strength"] == 0.0
+    assert caplog.messages[-1].startswith("event=correction gap=off drift=off auto_gap_strength=")
+    learn(trainer, replace(unroll, behaviour_log_prob=near - 1.0, versions=np.full(5, 1)))
     gauges = trainer.heartbeat_fields()["gauges"]
     assert gauges["auto_gap_strength"] == pytest.approx(1.0)
-    first, second = [record.getMessage() for record in caplog.records]
-    assert first.startswith("event=correction gap=off drift=off auto_gap_strength=")
-    assert "gap=full" in second and "lag_mean=" in second and "gap_kl=" in second
+
+
+def test_the_trainer_logs_the_first_decision_and_later_ones_that_differ(caplog) -> None:
+    caplog.set_level("INFO", "services.trainer.gauges")
+    log = CorrectionLog()
+    log.look({"lag_mean": 1.0})  # of another chain
+
+    def look(gap: float, drift: float, batches: int) -> None:
+        for _ in range(batches):
+            strengths = {"auto_gap_strength": gap, "auto_drift_strength": drift}
+            log.look({**strengths, "lag_mean": 3.5, "gap_kl": 0.125, "rho_mean": 1.0})
+
+    look(0.0, 0.01, 250)
+    look(0.5, 1.0, 1)
+    look(0.0, 0.0, 99)
+    look(1.0, 0.0, 5)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"event=correction gap={gap} drift={drift} auto_gap_strength={strengths[0]} "
+        f"auto_drift_strength={strengths[1]} gap_kl=0.125 lag_mean=3.5"
+        for gap, drift, strengths in (
+            ("off", "off", ("0", "0.01")),
+            ("partly", "full", ("0.5", "1")),
+            ("full", "off", ("1", "0")),
+        )
+    ]
