@@ -15,6 +15,7 @@ from aclearn.errors import CheckpointError
 from aclearn.learning.decisions import is_finite
 from aclearn.learning.normalisers import Normalisers
 from aclearn.learning.optimiser import make_optimiser
+from aclearn.learning.ranks import Group, add_up, average
 from aclearn.learning.surrogate import Objective
 from aclearn.learning.target_network import TargetNetwork
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
@@ -53,6 +54,7 @@ class LearnerState:
             weights = dict(network.named_parameters())
             self.target = TargetNetwork(weights, **objective.targets._asdict())
         self.totals = torch.zeros(4, dtype=torch.float64, device=device)
+        self._averaged_steps = self.learned_steps.clone()  # after the newest average
         decay = [_ADVANTAGE_DECAY, _ADVANTAGE_DECAY, 1.0, 1.0]
         self._decay = torch.tensor(decay, dtype=torch.float64, device=device)
         self.generators = {
@@ -90,6 +92,20 @@ class LearnerState:
         if self.target is None:
             return None
         return [*self.target.weights, *self.scalars.values()]
+
+    @torch.no_grad()
+    def average(self, group: Group) -> None:
+        """Replace all that updates change by its mean over ranks which make their own ones.
+
+        The number of learned steps is that of all of them.
+        """
+        if group.size == 1:
+            return
+        learned = self.learned_steps - self._averaged_steps
+        add_up(group, [learned])
+        average(group, self.memory)
+        self._averaged_steps += learned
+        self.learned_steps.copy_(self._averaged_steps)
 
     @property
     def memory(self) -> list[Tensor]:
@@ -139,6 +155,7 @@ class LearnerState:
         for name, tensor in self._others().items():
             if name in saved:
                 tensor.copy_(_tensor(saved[name]))
+        self._averaged_steps = self.learned_steps.clone()
         self.normalisers.load_state(saved)
         for name, generator in self.generators.items():
             state = saved.get(f"random/{name}")

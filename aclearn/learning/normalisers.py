@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 from aclearn.errors import CheckpointError
 from aclearn.learning.batch import Batch
 from aclearn.learning.moments import Moments
+from aclearn.learning.ranks import Group, joined_moments
 from aclearn.policies.network import PolicyNetwork
 
 #: Share of their weight that targets keep with each batch. They change as the policy does, so the
@@ -72,9 +73,11 @@ class Normalisers:
             for name, leaf in self._leaves.items()
         }
 
-    def add_observations(self, moments: Mapping[str, Moments]) -> None:
-        """Take learned steps (`moments_of`) into the statistics."""
-        for name, new in moments.items():
+    def add_observations(self, parts: Sequence[Mapping[str, Moments]], group: Group) -> None:
+        """Take learned steps (`moments_of`), in parts, of all ranks into the statistics."""
+        names = [name for moments in parts for name in moments]
+        found = [each for moments in parts for each in moments.values()]
+        for name, new in zip(names, joined_moments(group, found), strict=True):
             self._set(name, self._moments[name].joined(new))
 
     def moments_of_targets(self, targets: Tensor, valid: Tensor) -> Moments:

@@ -26,7 +26,7 @@ from aclearn.learning.moments import Moments
 from aclearn.learning.networks import place
 from aclearn.learning.optimiser import clip_gradients, step
 from aclearn.learning.parallel_worker import ParallelWorker
-from aclearn.learning.ranks import ALONE, Group, add_up, average, joined_moments, least
+from aclearn.learning.ranks import ALONE, Group, add_up, joined_moments, least
 from aclearn.learning.stop_check import BatchStopped
 from aclearn.learning.surrogate import ADVANTAGE_SQUARES, Objective
 from aclearn.learning.update_report import Sums, UpdateReport, step_scale
@@ -97,7 +97,6 @@ class Learner:
             **worker_options,
         }
         self._captured: CapturedUpdates | None = None
-        self._averaged_steps = self.state.learned_steps.clone()
         self._never = torch.zeros((), dtype=torch.bool, device=device)
         self.lock = threading.RLock()
 
@@ -225,11 +224,8 @@ class Learner:
                     if index == 0:
                         observed.append(self._moments(minibatch, applied))
                     yield figures._replace(errors=parts.whole(sums.errors))
-        names = [(index, name) for index, each in enumerate(observed) for name in each]
-        joined = joined_moments(self._group, [observed[index][name] for index, name in names])
         with self.turn():
-            for (_, name), moments in zip(names, joined, strict=True):
-                self.state.normalisers.add_observations({name: moments})
+            self.state.normalisers.add_observations(observed, self._group)
 
     def _of_all(self, worker: GradientWorker, steps: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
         """The numbers of steps of all ranks.
@@ -398,20 +394,6 @@ class Learner:
         finally:
             self.lock.release()
 
-    def average(self, group: Group) -> None:
-        """Replace all that updates change by its mean over ranks which make their own ones.
-
-        The number of learned steps is that of all of them.
-        """
-        if group.size == 1:
-            return
-        with self.turn(), part("exchange"), torch.no_grad():
-            learned = self.state.learned_steps - self._averaged_steps
-            add_up(group, [learned])
-            average(group, self.state.memory)
-            self.state.learned_steps.copy_(self._averaged_steps + learned)
-            self._averaged_steps = self.state.learned_steps.clone()
-
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """A copy of the weights; all of one version."""
         with self.lock:
@@ -425,4 +407,3 @@ class Learner:
     def load_state_tensors(self, saved: Mapping[str, NDArray[Any]]) -> None:
         """Restore the tensors of `state_tensors`, as `LearnerState.load`."""
         self.state.load(saved)
-        self._averaged_steps = self.state.learned_steps.clone()

@@ -13,7 +13,8 @@ from aclearn.control.directives import SaveBest
 from aclearn.errors import CheckpointError
 from aclearn.metrics.formatting import printable
 from aclearn.runs import Mark, RunFolder, load_best, load_newest, save_checkpoint, why_not_written
-from services.trainer.trainer import Snapshot, Trainer
+from services.trainer.snapshot import Snapshot
+from services.trainer.trainer import Trainer
 from services.trainer.warm_start import WarmStart
 
 _LOGGER = logging.getLogger(__name__)

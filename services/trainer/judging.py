@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from aclearn.types import PolicyVersion
 from aclearn.wire import Judgement, JudgementReply, JudgeRequest, NoNewerWeights, WeightsToJudge
-from services.trainer.trainer import Snapshot, Trainer
+from services.trainer.snapshot import Snapshot
+from services.trainer.trainer import Trainer
 
 
 class Judging:

@@ -47,23 +47,23 @@ class Rounds:
         elif copy not in self._wanted:
             self._wanted.append(copy)
 
-    def meet(self, steps: int, *, leaves: bool = False) -> bool:
+    def meet(self, ready: bool, *, leaves: bool = False) -> bool:
         """Whether every rank has a batch, and learns it now; waits for the others.
 
         Args:
-            steps: valid ones of this rank's batch; 0 without a batch.
+            ready: whether this rank has a batch, of one step at least.
             leaves: this rank comes no more.
 
         Raises:
             RankLost: another rank has ended without this.
         """
         if self.group.size == 1:
-            return steps > 0
+            return ready
         if self.over:
             return False
         account, rank = self._account, self.group.rank
         bound = _BOUNDS.index(account.reached)
-        mine = (steps, account.env_steps, account.learned_steps, bound, leaves, bool(self._wanted))
+        mine = (ready, account.env_steps, account.learned_steps, bound, leaves, bool(self._wanted))
         with waiting("other trainers"):
             told = torch.stack(self.group.gather(torch.tensor(mine, device=self._device))).tolist()
         others = [row for number, row in enumerate(told) if number != rank]
@@ -78,4 +78,4 @@ class Rounds:
             copies, self._wanted = self._wanted, []
             for copy in copies:
                 copy()
-        return not leave and all(row[0] > 0 for row in told)
+        return not leave and all(row[0] for row in told)

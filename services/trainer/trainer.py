@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,8 @@ from services.trainer.gauges import (
     compressed_share,
     mean_gauges,
 )
-from services.trainer.packed import pack, unpack
 from services.trainer.rounds import Rounds
+from services.trainer.snapshot import Snapshot
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -45,29 +45,6 @@ _LOGGER = logging.getLogger(__name__)
 _MOST_REFUSED_UPDATES = 20
 #: Longest wait of a snapshot for an update to end; most take milliseconds.
 _SNAPSHOT_WITHIN_S = 3.0
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The contents of a checkpoint; `judged` in its state marks the best."""
-
-    tensors: dict[str, NDArray[Any]]
-    state: dict[str, Any]
-
-    @property
-    def at(self) -> PolicyVersion:
-        """Generation and version of the weights."""
-        return PolicyVersion(self.state["generation"], self.state["counters"]["policy_version"])
-
-    @property
-    def env_steps(self) -> int:
-        """Agent steps of the account."""
-        return int(self.state["account"]["env_steps"])
-
-    def judged(self, return_mean: float, by: str) -> Snapshot:
-        """A copy that is marked as the best: by `run.judge`, with its mean return."""
-        mark = {"judged": {"by": by, "return_mean": return_mean}}
-        return Snapshot(self.tensors, self.state | mark)
 
 
 class Trainer:
@@ -119,9 +96,9 @@ class Trainer:
             KeyError, TypeError, ValueError: a part is missing.
             CheckpointError: it does not fit this trainer.
         """
-        tensors, state = snapshot.tensors, snapshot.state
+        tensors = snapshot.tensors
         torch.set_rng_state(torch.from_numpy(tensors["random/torch"].copy()))
-        self._take(tensors, state)
+        self._take(snapshot)
         self.source.restore(tensors)
 
     def share(self) -> None:
@@ -134,19 +111,19 @@ class Trainer:
             return
         mine = b""
         if group.rank == 0:
-            mine = pack(self.learner.state_tensors(), self._state())
-        tensors, state = unpack(gather_bytes(group, mine, self.learner.device)[0])
+            mine = Snapshot(self.learner.state_tensors(), self._state()).packed()
+        first = Snapshot.unpacked(gather_bytes(group, mine, self.learner.device)[0])
         if group.rank > 0:
-            self._take(tensors, state)
+            self._take(first)
             seed = Seeds(self._config.run.seed, self.generation, group.rank).number(Use.LEARNING)
             for generator in self.learner.state.generators.values():
                 generator.manual_seed(seed)
-        self.rounds.ledgers = _ledgers(state, group.size)
+        self.rounds.ledgers = first.ledgers(group.size)
 
-    def _take(self, tensors: Mapping[str, NDArray[Any]], state: Mapping[str, Any]) -> None:
-        self.counters = TrainerCounters(**state["counters"])
-        self.learner.load_state_tensors(tensors)
-        ledgers = _ledgers(state, self.rounds.group.size)
+    def _take(self, snapshot: Snapshot) -> None:
+        self.counters = TrainerCounters(**snapshot.state["counters"])
+        self.learner.load_state_tensors(snapshot.tensors)
+        ledgers = snapshot.ledgers(self.rounds.group.size)
         self.account.restore(ledgers[self.rounds.group.rank])
         self.rounds.ledgers = ledgers
         self._look_at_bound()
@@ -229,7 +206,12 @@ class Trainer:
         batch, self._waiting = self._waiting, None
         if batch is None and not (self.source.plays and self.over):
             batch = self.source.next(timeout_s, worker)
-        if self.rounds.meet(0 if batch is None else max(1, int(batch.steps))):
+        if self.rounds.group.size == 1:
+            return batch
+        if batch is not None and not int(batch.steps):  # others cannot wait for nothing
+            self.source.learned(batch)
+            batch = None
+        if self.rounds.meet(batch is not None):
             return batch
         self._waiting = batch
         return None
@@ -247,7 +229,7 @@ class Trainer:
     def leave(self) -> None:
         """Tell the other ranks that this one ends; its accounts are those of a checkpoint then."""
         try:
-            self.rounds.meet(0, leaves=True)
+            self.rounds.meet(False, leaves=True)
         except RankLost as error:
             _LOGGER.warning("event=rank_lost reason=%r", str(error))
 
@@ -313,7 +295,8 @@ class Trainer:
             self._chain_steps.add(chain_steps)
             every = self._config.trainer.average_every
             if every is not None and self.counters.batches % every == 0:
-                self.learner.average(self.rounds.group)
+                with part("exchange"):
+                    self.learner.state.average(self.rounds.group)
             if not applied:
                 return
             self.counters.policy_version += 1
@@ -400,15 +383,3 @@ class Trainer:
         ledgers = [*self.rounds.ledgers]
         ledgers[group.rank] = mine
         return {"account": StepAccount.joined(ledgers), "ledgers": ledgers}
-
-
-def _ledgers(state: Mapping[str, Any], ranks: int) -> list[dict[str, Any]]:
-    """The account of each rank; another number of ranks begins with the sum in rank 0.
-
-    Actors of a run with another number of ranks are new ones, so no account need know them.
-    """
-    ledgers: list[dict[str, Any]] = state.get("ledgers", [])
-    if len(ledgers) == ranks:
-        return ledgers
-    empty = StepAccount(policy=state["account"]["policy"]).state()
-    return [state["account"], *[empty] * (ranks - 1)]

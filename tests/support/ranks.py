@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def run_ranks(kind: str, size: int, function: Callable[[Group], T]) -> list[T]:
-    """The results of `function` for each rank of a group, "lockstep" or "gloo"."""
+    """The results of `function` for each rank of a group: "lockstep", "gloo" or "nccl"."""
     if kind == "lockstep":
         ranks = LockstepRanks(size)
         try:
@@ -24,11 +24,12 @@ def run_ranks(kind: str, size: int, function: Callable[[Group], T]) -> list[T]:
         finally:
             ranks.close()
         return [made[rank] for rank in range(size)]
-    store, cpu = dist.HashStore(), torch.device("cpu")
+    store = dist.HashStore()
 
     def run(rank: int) -> T:
+        device = torch.device("cuda", rank) if kind == "nccl" else torch.device("cpu")
         group = TorchGroup(
-            store, rank=rank, size=size, device=cpu, within_s=30.0, answer_within_s=30.0
+            store, rank=rank, size=size, device=device, within_s=30.0, answer_within_s=30.0
         )
         try:
             return function(group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +184,21 @@ def test_an_evaluator_judges_a_version_with_the_accounts_of_all_ranks(start) -> 
     assert best is not None and best.state["judged"]["by"] == "evaluator"
     total = sum(ledger["learned_steps"] for ledger in best.state["ledgers"])
     assert total == best.tensors["totals"][2]
+
+
+def test_a_batch_without_a_step_keeps_no_other_rank_waiting(start, monkeypatch) -> None:
+    run = start(run={"max_updates": 4}, trainer={"processes": 2})
+    trainer = run.roles["trainer-1"]._trainer
+    take, emptied = trainer.source.next, []
+
+    def empty_first(timeout_s, worker):
+        batch = take(timeout_s, worker)
+        if batch is not None and not emptied:
+            emptied.append(int(batch.steps))
+            trainer.account.dropped("shutdown", emptied[0])
+            return replace(batch, valid=torch.zeros_like(batch.valid))
+        return batch
+
+    monkeypatch.setattr(trainer.source, "next", empty_first)
+    assert run.run()["updates"] == 4 and emptied
+    _assert_account(run)

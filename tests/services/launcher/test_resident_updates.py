@@ -13,7 +13,8 @@ import yaml
 from aclearn.config import config_from_yaml
 from aclearn.learning import decisions
 from services.trainer.build import make_trainer
-from services.trainer.trainer import Snapshot, Trainer
+from services.trainer.snapshot import Snapshot
+from services.trainer.trainer import Trainer
 from tests.support.warm_ups import WarmUps
 
 find_env = pytest.importorskip("aclearn.resident").find_env

@@ -101,3 +101,13 @@ def test_ranks_in_lockstep_run_in_order_and_lose_one_that_does_not_exchange() ->
         assert ranks.run({0: lambda: 3, 1: lambda: 4}) == {0: 3, 1: 4}
     finally:
         ranks.close()
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="NCCL needs two GPUs")
+def test_two_gpus_exchange_over_nccl() -> None:
+    def run(group: Group) -> list[float]:
+        given = torch.tensor([1.0 + group.rank, 5.0], device=torch.device("cuda", group.rank))
+        add_up(group, [given])
+        return given.tolist()
+
+    assert run_ranks("nccl", 2, run) == [[3.0, 10.0]] * 2

@@ -240,7 +240,7 @@ def test_learners_that_average_have_the_mean_of_weights_and_moments_and_the_sum_
         for n in range(2):
             learner.learn(_batch(learner, 2 * n + group.rank), epochs=2)
             states.append(_state(learner))
-            learner.average(group)
+            learner.state.average(group)
             states.append(_state(learner))
         return states
 
