@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from aclearn.config import Config
 from aclearn.config.resident import RESIDENT_ENVS
-from aclearn.errors import ConfigError, EnvironmentFailure, did_you_mean, kind_of
+from aclearn.errors import (
+    ConfigError,
+    EnvironmentFailure,
+    did_you_mean,
+    kind_of,
+    words_of,
+)
 from aclearn.extensions import load_extension
 from aclearn.resident.action_sampler import ActionSampler
 from aclearn.resident.engine import EpisodeSums, ResidentEnvs, Rollout
@@ -24,21 +33,38 @@ from aclearn.resident.parity import (
 )
 from aclearn.resident.warp_setup import wp
 
+#: Ours that are made of their arguments.
+_MADE_BY = {"Trading": "aclearn.resident.environments.trading:trading_env"}
 
-def find_env(name: str) -> ResidentEnv:
+
+def find_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({})) -> ResidentEnv:
     """Our environment of this name, or that of a user: `module:NAME`.
 
+    Args:
+        arguments: of a function that makes the environment, such as that of "Trading"; any other
+            takes them as its parameters later.
+
     Raises:
-        EnvironmentFailure: there is none.
+        EnvironmentFailure: there is none, or it cannot be made of these arguments.
     """
     if name in ENVIRONMENTS:
         return ENVIRONMENTS[name]
-    if ":" not in name:
+    ours = (*ENVIRONMENTS, *_MADE_BY)
+    if ":" not in name and name not in _MADE_BY:
         raise EnvironmentFailure(
-            f"there is no resident environment {name!r}{did_you_mean(name, ENVIRONMENTS) or '.'} "
-            f"Ours are {', '.join(ENVIRONMENTS)}; yours is module:NAME"
+            f"there is no resident environment {name!r}{did_you_mean(name, ours) or '.'} "
+            f"Ours are {', '.join(ours)}; yours is module:NAME"
         )
-    found = load_extension(name, key="resident environment", error=EnvironmentFailure)
+    full = _MADE_BY.get(name, name)
+    found = load_extension(full, key="resident environment", error=EnvironmentFailure)
+    if inspect.isfunction(found):
+        try:
+            found = found(**arguments)
+        except TypeError as error:
+            raise EnvironmentFailure(
+                f"resident environment {name!r} cannot be made ({words_of(error)}); its arguments "
+                "are env.kwargs"
+            ) from error
     if not isinstance(found, ResidentEnv):
         raise EnvironmentFailure(
             f"resident environment {name!r} is {kind_of(found)}, expected a ResidentEnv"
@@ -61,10 +87,10 @@ def resident_env_of(config: Config) -> ResidentEnv:
         EnvironmentFailure: there is none of this name.
     """
     if config.resident.env is not None:
-        return find_env(config.resident.env)
+        return find_env(config.resident.env, config.env.kwargs)
     prefix, _, name = config.env.id.partition(":")
     if prefix == "resident":
-        return find_env(name)
+        return find_env(name, config.env.kwargs)
     found = named_by_gymnasium(config.env.id)
     if found is None:
         raise ConfigError(
@@ -92,7 +118,8 @@ def make(
     the next step, as in gymnasium's vector environments.
 
     Args:
-        name: of ours, `module:NAME` of yours, or the environment itself.
+        name: of ours, `module:NAME` of yours (an environment, or a function that makes one of
+            `config`), or the environment itself.
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
         seed: of everything that is drawn.
         threads: of the CPU; None: one for each core.
@@ -103,7 +130,7 @@ def make(
         AclearnError: there is no such environment or device, the memory is too small, or a key of
             `config` does not fit.
     """
-    env = find_env(name) if isinstance(name, str) else name
+    env = find_env(name, config) if isinstance(name, str) else name
     if time_limit is not None:
         env = replace(env, time_limit=time_limit)
     return ResidentEnvs(

@@ -18,6 +18,8 @@ from services.evaluator.saved_policy import SavedPolicy, load_policy
 
 #: Of the environment's arguments.
 _TEST, _NEEDED = "test", ("market", "periods")
+#: Ids of one market.
+_RESIDENT, _GROUP = "resident:Trading", "vector:aclearn.envs.trading:TradingVectorEnv"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +80,10 @@ class Tested:
             EnvironmentFailure: the environment cannot be made, or has other spaces than the run's.
         """
         saved, kwargs = self.saved, {**self.arguments, "cost": cost}
-        env_config = saved.config.env.model_copy(update={"kwargs": kwargs})
+        changed: dict[str, Any] = {"kwargs": kwargs}
+        if saved.config.env.id == _RESIDENT:  # it tells no costs
+            changed["id"] = _GROUP
+        env_config = saved.config.env.model_copy(update=changed)
         config = saved.config.model_copy(update={"env": env_config})
         env = make_envs(replace(saved, config=config), 1, seed)
         rewards: list[float] = []

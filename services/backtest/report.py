@@ -25,22 +25,20 @@ _STYLE: Final = (
     "border-bottom:1px solid #ddd}td:first-child,th:first-child{text-align:left}"
     "svg{max-width:100%;height:auto}"
 )
-TABLE_HEAD: Final = (
-    "",
-    *(name.replace("_", " ") for name in Performance.names()),
-    "costs",
-    "turnover",
-)
+_COSTS: Final = ("costs", "turnover")
 
 
 def table_of(result: Result, test: Backtest) -> list[tuple[str, ...]]:
-    """Rows of texts, below `TABLE_HEAD`: the policies' mean ± standard deviation, the baselines."""
-    rows = []
+    """Rows of texts: the heads, the policies' mean ± standard deviation, and the baselines."""
+    names = Performance.names()
+    if result.market.bars_per_day == 1:
+        names = tuple(name for name in names if name != "sharpe_daily")  # the same number
+    rows = [("", *(name.replace("_", " ") for name in names), *_COSTS)]
     for name, figures in result.figures(test).items():
         tracks = test.runs if name == "policy" else [test.baselines[name]]
         cells = [
             _cell([getattr(each, figure) for each in figures], share=figure in _SHARES)
-            for figure in Performance.names()
+            for figure in names
         ]
         cells.append(_cell([track.costs for track in tracks], share=True))
         cells.append(_cell([track.turnover for track in tracks], share=False))
@@ -79,11 +77,12 @@ def _cell(numbers: Sequence[float], *, share: bool) -> str:
 
 
 def _html_table(rows: Sequence[tuple[str, ...]]) -> str:
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in TABLE_HEAD)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"
+    kinds = ("th", *["td"] * (len(rows) - 1))
+    lines = [
+        "".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in row)
+        for kind, row in zip(kinds, rows, strict=True)
+    ]
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def _drawn(result: Result, form: str) -> bytes:

@@ -62,9 +62,10 @@ def backtest(
     )
     for test in result.tests:
         table = Table(title=f"costs {test.cost:.2%}")
-        for head in report.TABLE_HEAD:
+        heads, *rows = report.table_of(result, test)
+        for head in heads:
             table.add_column(head, justify="right" if head else "left")
-        for row in report.table_of(result, test):
+        for row in rows:
             table.add_row(*row)
         Console().print(table)
     for said in result.remarks():

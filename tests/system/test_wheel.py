@@ -51,6 +51,11 @@ def test_a_wheel_trains_a_shipped_configuration_in_an_empty_folder(tmp_path: Pat
     )
 
     aclearn = tmp_path / "venv" / "bin" / "aclearn"
+    rows = (
+        "from aclearn.envs.trading import load_market as load; print(load('sp500_20').close.shape)"
+    )
+    assert _run(python, "-c", rows, cwd=empty) == "(8313, 20)\n"
+    assert "BSD 3-Clause" in (site / "aclearn/envs/trading/data/README.md").read_text()
     files = {path.relative_to(_ROOT / "configs") for path in (_ROOT / "configs").rglob("*.yaml")}
     listed = [line.split()[0] for line in _run(aclearn, "configs", cwd=empty).splitlines()]
     assert sorted(listed) == sorted(path.with_suffix("").as_posix() for path in files)

@@ -22,7 +22,7 @@ from aclearn.envs.trading.prepared import PreparedMarket
 from aclearn.errors import ArgumentError, MarketError
 
 #: Of random accounts, as FinRL draws them: at most so many shares of a stock, and b_0 within 5 %.
-_MOST_SHARES, _SPREAD = 63, 0.05
+MOST_SHARES, SPREAD = 63, 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +53,8 @@ class TradingBatch:
     Attributes:
         accounts: after the last step.
         bars: [B] int64, the bar of the period at which each account is.
+        steps: of an episode, which begins at one of the first `first_bars` bars.
+        market_part: [T, n + F] float32, the part of observations that is the bar's alone.
         observation_size: D = 1 + 2n + F.
 
     Raises:
@@ -71,25 +73,25 @@ class TradingBatch:
         finrl_faults: bool = False,
     ) -> None:
         T, n = prepared.prices.shape
-        self._steps = T - 1 if window is None else window
-        if not 1 <= self._steps <= T - 1:
+        self.steps = T - 1 if window is None else window
+        if not 1 <= self.steps <= T - 1:
             raise MarketError(
                 f"window: expected 1 to {T - 1} steps, since the period has {T} bars, got {window}"
             )
-        self._first_bars = T - self._steps  # from which a window fits
+        self.first_bars = T - self.steps  # from which a window fits
         if random_accounts:
-            most = _MOST_SHARES * prepared.prices[: self._first_bars].sum(axis=1).max()
-            if most > (1.0 - _SPREAD) * rules.initial_cash:
+            most = MOST_SHARES * prepared.prices[: self.first_bars].sum(axis=1).max()
+            if most > (1.0 - SPREAD) * rules.initial_cash:
                 raise ArgumentError(
-                    f"random_accounts: {_MOST_SHARES} shares of each stock cost up to {most:,.0f}, "
+                    f"random_accounts: {MOST_SHARES} shares of each stock cost up to {most:,.0f}, "
                     f"and initial_cash is {rules.initial_cash:,.0f}; raise it"
                 )
         self.prepared, self.rules, self.num_envs = prepared, rules, num_envs
-        self._random_accounts, self._finrl_faults = random_accounts, finrl_faults
-        self._market_part = np.concatenate(
+        self.random_accounts, self.finrl_faults = random_accounts, finrl_faults
+        self.market_part = np.concatenate(
             [price_features(prepared.prices, rules), prepared.features], axis=1
         ).astype(np.float32)
-        self.observation_size = 1 + n + self._market_part.shape[1]
+        self.observation_size = 1 + n + self.market_part.shape[1]
         B = num_envs
         self._seeds, self._episodes = np.zeros(B, np.uint64), np.zeros(B, np.uint64)
         self.bars, self._last_bars = np.zeros(B, np.int64), np.zeros(B, np.int64)
@@ -108,15 +110,15 @@ class TradingBatch:
         n = self.accounts.shares.shape[1]
         drawn = uniforms(self._seeds[b], self._episodes[b], 2 + n)
         self._episodes[b] += np.uint64(1)
-        bars = (drawn[:, 0] * self._first_bars).astype(np.int64)
+        bars = (drawn[:, 0] * self.first_bars).astype(np.int64)
         shares, worth = np.zeros((len(b), n)), np.full(len(b), 1.0) * self.rules.initial_cash
-        if self._random_accounts:
-            shares = np.floor(drawn[:, 2:] * (_MOST_SHARES + 1))
-            worth *= 1.0 + _SPREAD * (2.0 * drawn[:, 1] - 1.0)
+        if self.random_accounts:
+            shares = np.floor(drawn[:, 2:] * (MOST_SHARES + 1))
+            worth *= 1.0 + SPREAD * (2.0 * drawn[:, 1] - 1.0)
         prices = self.prepared.prices[bars]
         self.accounts.cash[b] = worth - (shares * prices).sum(axis=1)
         self.accounts.shares[b] = shares
-        self.bars[b], self._last_bars[b] = bars, bars + self._steps
+        self.bars[b], self._last_bars[b] = bars, bars + self.steps
         value = Accounts(self.accounts.cash[b], shares).value(prices)
         self._values[b] = self._first_values[b] = value
         self._costs[b] = self._traded[b] = self._discounted[b] = 0.0
@@ -130,11 +132,11 @@ class TradingBatch:
         """
         market, rules = self.prepared, self.rules
         seen, self.bars = self.bars, self.bars + rows
-        turbulent = market.turbulent[self.bars if self._finrl_faults else seen]
+        turbulent = market.turbulent[self.bars if self.finrl_faults else seen]
         # all shares, whatever h_max
         orders = np.where(turbulent[:, None], -self.accounts.shares, orders_of(actions, rules))
         orders *= rows[:, None]
-        fill_orders = finrl.fill_as_finrl if self._finrl_faults else fill
+        fill_orders = finrl.fill_as_finrl if self.finrl_faults else fill
         filled = fill_orders(self.accounts, orders, market.fills[self.bars], rules)
         self.accounts = filled.accounts
         self._costs += filled.costs
@@ -142,7 +144,7 @@ class TradingBatch:
         values = self.accounts.value(market.prices[self.bars])
         rewards, self._values = (values - self._values) / rules.initial_cash, values
         ended = rows & (self.bars == self._last_bars)
-        if self._finrl_faults:
+        if self.finrl_faults:
             self._discounted = self._discounted * finrl.DISCOUNT + rewards
             rewards = np.where(ended, self._discounted, rewards)
         return BatchStep(rewards, ended)
@@ -155,7 +157,7 @@ class TradingBatch:
         prices, own = self.prepared.prices[self.bars], 1 + self.accounts.shares.shape[1]
         seen = np.empty((self.num_envs, self.observation_size), np.float32)
         seen[:, :own] = account_features(self.accounts, prices, self.rules)
-        seen[:, own:] = self._market_part[self.bars]
+        seen[:, own:] = self.market_part[self.bars]
         return seen
 
     @property
@@ -171,7 +173,7 @@ class TradingBatch:
         without costs.
         """
         prices = self.prepared.prices
-        first = prices[self._last_bars - self._steps]
+        first = prices[self._last_bars - self.steps]
         return {
             "total_return": self._values / self._first_values - 1.0,
             "costs": self._costs / self.rules.initial_cash,

@@ -73,7 +73,8 @@ def test_a_report_has_curves_tables_and_what_they_do_not_show(result: Result) ->
         "below 5 seeds neither", "equal weight:", "synthetic, seed 2", "promise no profit",
     ):  # fmt: skip
         assert words in page, words
-    head, (name, *cells) = report.TABLE_HEAD, report.table_of(result, result.tests[0])[0]
+    head, (name, *cells), *_ = report.table_of(result, result.tests[0])
+    assert "sharpe daily" not in head  # bars are days
     final = result.tests[0].runs[0].values[-1] - 1.0
     assert (name, head[1]) == ("policy", "cumulative return")
     assert cells[0] == f"{final:.1%} ± 0.0%"
@@ -118,6 +119,14 @@ def test_runs_of_later_test_periods_are_folds_of_one_account(run: Path, tmp_path
     other = _run(tmp_path / "other", seed=4, periods=later)
     with pytest.raises(ArgumentError, match="seed 3: it has no run for each of the 2 folds"):
         backtest([run, other])
+
+
+def test_a_run_on_the_resident_market_is_played_on_the_same_one(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("warp")
+    resident = save_run(tmp_path, {"id": "resident:Trading", "kwargs": _KWARGS})
+    ours, theirs = (backtest([each], costs=[0.001]).tests[0].runs[0] for each in (resident, run))
+    np.testing.assert_array_equal(ours.values, theirs.values)  # of one seed
+    assert ours.costs == theirs.costs > 0.0
 
 
 def test_runs_on_another_market_are_refused(run: Path, tmp_path: Path) -> None:
