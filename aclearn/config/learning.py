@@ -172,10 +172,10 @@ class TrainerConfig(Group):
                 f"they end, which differs between {ranks} ranks; set it to 1, and {key} to as many "
                 "as the cores bear"
             )
-        if config.tuner.enabled and "trainers" in config.tuner.counts:
+        if config.tuner.enabled and set(config.tuner.counts) != {"predictors"}:
             yield (
-                f"tuner.counts: {ranks} ranks have one worker each; leave trainers out, or set "
-                f"{key} to 1"
+                f"tuner.counts: {ranks} ranks have one worker each, and need actors of their own; "
+                f"set it to [predictors], or {key} to 1"
             )
         if not resident and config.actors.processes < ranks:
             yield (

@@ -108,7 +108,9 @@ trainer.average_every: 4
 trainer.processes: 2, trainer.workers: 4
   trainer.workers => trainer.workers: 1
 trainer.processes: 2, tuner.enabled: true
-  tuner.counts => tuner.counts<: [predictors] | trainer.processes: 1
+  tuner.counts => tuner.counts: [predictors] | trainer.processes: 1
+trainer.processes: 2, tuner.enabled: true, tuner.counts: [predictors, actors]
+  tuner.counts => tuner.counts: [predictors] | trainer.processes: 1
 trainer.processes: 3, actors.processes: 2
   trainer.processes => actors.processes: 3
 trainer.processes: 2, monitor.port: 5555, network.ports.unrolls: 7000
