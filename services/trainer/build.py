@@ -30,8 +30,9 @@ from services.role.seeds import Seeds, Use
 from services.trainer.acting_copy import ActingCopy
 from services.trainer.trainer import Trainer
 
-#: Samples that are differentiated at a time on a CPU: of flat observations in small networks.
-_CHUNK_SAMPLES_OF_RESIDENT = 8192
+#: Samples that are differentiated at a time on a CPU: of flat observations in small networks. A
+#: memory's step costs nearly the same for any number of environments.
+_CHUNK_SAMPLES_OF_FLAT = 8192
 
 
 def make_queue(config: Config) -> TrainingQueue[Unroll]:
@@ -172,6 +173,7 @@ def _make_learner(
     # each worker is a thread; torch's pool would compete with them
     torch.set_num_threads(1)
     torch.manual_seed(config.run.seed)
+    flat_memory = bool(architecture.state) and not architecture.convolves
     return Learner(
         architecture,
         objective=make_objective(
@@ -187,7 +189,7 @@ def _make_learner(
         amp_dtype=_amp(config, architecture, device),
         channels_last=trainer.channels_last,
         compiled=trainer.compile,
-        chunk_samples=_CHUNK_SAMPLES_OF_RESIDENT if resident else None,
+        chunk_samples=_CHUNK_SAMPLES_OF_FLAT if resident or flat_memory else None,
         max_updates=config.run.max_updates,
         burn_in_steps=trainer.burn_in_steps,
         seed=config.run.seed,

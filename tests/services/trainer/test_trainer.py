@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,6 +17,8 @@ from aclearn.config import Config, EnvConfig, RunConfig, TrainerConfig, config_o
 from aclearn.envs import read_spec
 from aclearn.errors import CheckpointError, ConfigError
 from aclearn.learning import GradientWorker, TrainingQueue
+from aclearn.learning.batch import assemble_batch
+from aclearn.policies.network import PolicyNetwork
 from aclearn.runs import RunFolder, load_best, load_newest
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion, Unroll
@@ -406,3 +409,22 @@ def test_four_workers_on_a_gpu_learn_every_batch_once(tools) -> None:
     assert trainer.counters.updates == 12 * 2 * 2
     for array in trainer.learner.tensors().values():
         assert np.isfinite(array).all()
+
+
+@pytest.mark.parametrize("memory", [None, "gru"])
+def test_sequences_of_a_memory_are_differentiated_all_at_once(memory, monkeypatch) -> None:
+    rows: list[int] = []
+    unroll = PolicyNetwork.unroll
+
+    def watched(network, leaves, state, starts):
+        rows.append(starts.shape[1])
+        return unroll(network, leaves, state, starts)
+
+    monkeypatch.setattr(PolicyNetwork, "unroll", watched)
+    trainer = make_trainer(policy={"memory": {"kind": memory}})
+    width = 400
+    batch = assemble_batch([make_unroll(0)] * (width // B), observation=trainer._spec.observation)
+    state = tuple(torch.zeros(width, n) for n in trainer.learner.architecture.state)
+    trainer.account.admit("actor", 0, 0, T * width, {}, T * width)
+    trainer.learn(replace(batch, state=state))
+    assert (rows == [width]) == bool(memory) and sum(rows) == width
