@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aclearn.config import config_from_yaml
+from aclearn.config import config_from_yaml, with_overrides
 from aclearn.errors import ConfigError
 from services.ending.words import closing_words, return_before
 from services.evaluator.saved_policy import load_policy
@@ -43,6 +43,9 @@ def test_all_that_belongs_to_the_policy_comes_along_but_no_counters(tmp_path: Pa
         warm_start(other, architecture_of(other, spec))
     assert "run.init_from: " in str(caught.value)
     assert "policy.hidden is (8,) there, (9,) here; give these keys" in str(caught.value)
+    remembers = with_overrides(config, ["policy.memory.kind=lstm"])
+    with pytest.raises(ConfigError, match=r"policy\.memory\.kind is None there, 'lstm' here; give"):
+        warm_start(remembers, architecture_of(remembers, spec))
     file = first.path / "checkpoints" / first.checkpoint().path.name
     one = config.with_run(init_from=str(file))
     of_file = warm_start(one, architecture_of(one, spec))
