@@ -211,8 +211,8 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         cells = [layer for layer in policy.layers if layer.kind in ("gru", "lstm_output")]
         if not cells:
             raise self.refuse(
-                "the policy's memory is in a module of yours, and a student cannot have the same; "
-                "set memory: false, or give an Architecture in Python"
+                "the policy's memory is neither an lstm nor a gru of ours, and a preset has no "
+                "other; set memory: false, or give an Architecture in Python"
             )
         units = {state.next: state.units for state in states(policy.layers)}
         kind = "gru" if cells[0].kind == "gru" else "lstm"

@@ -9,7 +9,7 @@ import pytest
 
 from aclearn.distributions import distribution_of
 from aclearn.policies import Convolution, build_architecture
-from aclearn.types import ActionSpec, LeafSpec, ObservationSpec, PolicyVersion, Visited
+from aclearn.types import ActionSpec, LeafSpec, Memory, ObservationSpec, PolicyVersion, Visited
 from aclearn.types.action_spec import ActionPart
 from compress import ArtifactRuntime, Context, OnnxRuntime, Policy, PolicyGraph, parse_chain
 from compress.export import export_onnx, run_onnx
@@ -53,6 +53,8 @@ _POLICIES = {
     "leaves": _cnn(_LEAVES),
     "leaves flattened": _mlp(_LEAVES),
     "normalised": _mlp(normalise_observations=True, normalise_returns=True),
+    "lstm": _mlp(memory=Memory("lstm", 8)),
+    "gru of leaves": _cnn(_LEAVES, memory=Memory("gru", 8, 2)),
     "q head": _cnn(_PIXELS, critic="q"),
     "dueling": _cnn(_PIXELS, critic="dueling", separate_value=True),
 }

@@ -9,15 +9,17 @@ import pytest
 import torch
 
 from aclearn.distributions import distribution_of
-from aclearn.types import OBSERVATION
+from aclearn.policies import Architecture, Layer
+from aclearn.types import OBSERVATION, ActionSpec, ObservationSpec
 from compress import (
     ArtifactRuntime,
+    ChainError,
     Context,
     RefusedArtifact,
     parse_chain,
 )
 from compress.graphs.int8_reference import IntegerExecutable
-from compress.methods.quantizer import activation_ranges, has_vnni
+from compress.methods.quantizer import activation_ranges
 from tests.support.sequences import (
     recurrent,
     remembering,
@@ -75,7 +77,7 @@ def test_a_link_keeps_to_the_policy_along_a_sequence(kind, preset, chain) -> Non
     # which an answer without the memory would not do
     forgetful = walked(lambda leaves, _: step_of(executable)(leaves, ()), played)
     assert np.abs(forgetful - expected).max() > 0.2 * np.abs(expected).max()
-    if artifact.graph.precision == "int8" and has_vnni():
+    if artifact.graph.precision == "int8":
         exact = IntegerExecutable(artifact.graph, artifact.tensors)
         integers = walked(step_of(exact), played)
         # sums between two steps may be rounded to either, and states carry that on
@@ -84,7 +86,10 @@ def test_a_link_keeps_to_the_policy_along_a_sequence(kind, preset, chain) -> Non
 
 
 @_KINDS
-def test_the_distance_is_that_of_each_policy_s_own_way_through_the_sequences(kind) -> None:
+@pytest.mark.parametrize(("link", "keeps"), [("int8", True), ({"prune": 0.5}, False)])
+def test_the_distance_is_that_of_each_policy_s_own_way_through_the_sequences(
+    kind, link, keeps
+) -> None:
     policy = remembering(recurrent(kind, layers=2))
     architecture = policy.graph.architecture
     rng = np.random.default_rng(5)
@@ -93,17 +98,19 @@ def test_the_distance_is_that_of_each_policy_s_own_way_through_the_sequences(kin
     masks = np.ones((len(held_out), 4), np.bool_)
     masks[::3, 1] = False
     held_out = replace(held_out, masks=masks)
-    artifact, executable = _compressed(["int8", "onnx"], policy, sequences(architecture), held_out)
+    artifact, executable = _compressed([link, "onnx"], policy, sequences(architecture), held_out)
     distribution = distribution_of(architecture.action_spec)
+    # what the policy remembers means nothing to a pruned one: both begin with zeros then
+    before = state if keeps else ()
     original, found = (
-        distribution.mask(walked(step, held_out, state), masks[held_out.valid])
+        distribution.mask(walked(step, held_out, before), masks[held_out.valid])
         for step in (torch_step(policy), step_of(executable))
     )
     expected = distribution.kl(original, found)
     assert artifact.fidelity.observations == np.count_nonzero(held_out.valid) < len(held_out)
     assert artifact.fidelity.kl_mean == pytest.approx(float(expected.mean()), rel=1e-3)
     assert artifact.fidelity.kl_max == pytest.approx(float(expected.max()), rel=1e-3)
-    assert 0 < artifact.fidelity.kl_mean < 0.05
+    assert 0 < artifact.fidelity.kl_mean < (0.05 if keeps else 1.0)
 
 
 @_KINDS
@@ -155,3 +162,52 @@ def test_torch_s_runtimes_keep_the_state_of_an_artifact(words) -> None:
     expected, found = (walked(step, visited) for step in (torch_step(policy), step_of(executable)))
     within = (0.1 if words == ["bf16"] else 1e-4) * np.abs(expected).max()
     np.testing.assert_allclose(found, expected, rtol=0, atol=within)
+
+
+def _elman(function: str = "tanh") -> Architecture:
+    """A list of layers of one's own: h' = f(W [x, h])."""
+    layers = (
+        Layer("input", "scale", (OBSERVATION,)),
+        Layer("hidden.0", "dense", ("input",), units=10),
+        Layer("hidden.0.relu", "relu", ("hidden.0",)),
+        Layer("before", "state", (), units=6, next="kept"),
+        Layer("both", "concat", ("hidden.0.relu", "before")),
+        Layer("mix", "dense", ("both",), units=6),
+        Layer("kept", function, ("mix",)),
+        Layer("hidden.1", "dense", ("kept",), units=12),
+        Layer("hidden.1.relu", "relu", ("hidden.1",)),
+        Layer("policy", "dense", ("hidden.1.relu",), units=4, head=True),
+        Layer("value", "dense", ("hidden.1.relu",), units=1, head=True),
+    )
+    space = ObservationSpec.plain((3,), "float32")
+    return Architecture("elman", space, ActionSpec.discrete(4), layers)
+
+
+@pytest.mark.parametrize("function", ["tanh", "relu"])
+@pytest.mark.parametrize(
+    ("words", "within"),
+    [
+        (["int8", "onnx"], 0.15),
+        ([{"low_rank": {"rank": 3, "layers": ["mix"]}}, "int8", "onnx"], 0.6),
+        ([{"prune": {"sparsity": 0.25, "round_to": 1}}, "onnx"], 0.6),
+    ],
+)
+def test_a_recurrence_of_one_s_own_layers_goes_through_the_links(words, within, function) -> None:
+    policy = remembering(_elman(function))
+    visited, played = (sequences(policy.graph.architecture, 20, seed=i) for i in (1, 2))
+    artifact, executable = _compressed(words, policy, visited)
+    # the sum of what is new and what was ties the state's units
+    assert artifact.graph.state == (6,)
+    expected, found = (walked(step, played) for step in (torch_step(policy), step_of(executable)))
+    assert np.abs(found - expected).mean() < within * np.abs(expected).mean()
+    if artifact.graph.precision == "int8":  # the state itself stays in float
+        exact = walked(step_of(IntegerExecutable(artifact.graph, artifact.tensors)), played)
+        assert np.mean(np.abs(found - exact)) < 1e-4 * np.abs(exact).max()
+
+
+def test_a_named_student_needs_a_memory_whose_kind_is_known() -> None:
+    chain = parse_chain([{"distill": {"student": "mlp"}}, "onnx"])
+    with pytest.raises(ChainError, match=r"memory is neither an lstm nor a gru.*set memory: false"):
+        chain.plan(_elman())
+    without = parse_chain([{"distill": {"student": "mlp", "memory": False}}, "onnx"])
+    assert without.plan(_elman()).state == ()
