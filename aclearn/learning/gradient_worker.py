@@ -144,10 +144,23 @@ class GradientWorker:
         return frozen
 
     def measure(self, batch: Batch) -> Batch:
-        """`batch` as `Objective.measured` gives it: by a forward pass more, if it needs any."""
+        """`batch` with `measured`, where a corrector looks at all steps of an update together.
+
+        It takes a forward pass more, unless one worker differentiates all these steps at a time:
+        then their correction measures them itself. That of a frozen batch has done so.
+        """
+        if batch.frozen is not None or not self._objective.measures:
+            return batch
+        if self._group.size == 1 and self._at_once(batch):
+            return batch
         with self.on_stream(), part("forward"):
-            chunks = list(self._cut(batch))
-            return self._objective.measured(batch, chunks, self.networks, self._group)
+            return self._objective.measured(batch, self.log_probs(batch), self._group)
+
+    @torch.no_grad()
+    def log_probs(self, batch: Batch) -> Tensor:
+        """`[T, B]`, log π(a) of the actions taken, in the current stream."""
+        parts = [self._objective.log_probs(each, self.networks) for each in self._cut(batch)]
+        return torch.cat(parts, dim=1)
 
     def differentiate(self, batch: Batch, steps: Tensor | int) -> Sums:
         """Leave the gradient of the batch's summed losses, divided by `steps`, in the networks.
@@ -184,12 +197,19 @@ class GradientWorker:
 
     def _cut(self, batch: Batch) -> Iterator[Batch]:
         """The batch in chunks on a CPU, whole on a GPU."""
-        samples = batch.actions.shape[0] * batch.width
-        count = -(-samples // self._chunk_samples) if self._device.type == "cpu" else 1
-        for chunk in batch.cut(count):
+        for chunk in batch.cut(self._parts(batch)):
             if self.stopped and self._group.size == 1:  # ranks stop together, between updates
                 raise BatchStopped
             yield chunk
+
+    def _parts(self, batch: Batch) -> int:
+        """The number of chunks, at most."""
+        samples = batch.actions.shape[0] * batch.width
+        return -(-samples // self._chunk_samples) if self._device.type == "cpu" else 1
+
+    def _at_once(self, batch: Batch) -> bool:
+        """Whether all steps of the batch are differentiated at a time."""
+        return self._parts(batch) == 1
 
     def _differentiate_chunk(self, chunk: Batch, steps: Tensor | int) -> Sums:
         with part("forward"):

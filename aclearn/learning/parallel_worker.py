@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
+import torch
 from torch import Tensor
 from typing_extensions import override
 
@@ -46,9 +47,7 @@ class ParallelWorker(GradientWorker):
 
     @override
     def differentiate(self, batch: Batch, steps: Tensor | int) -> Sums:
-        samples = batch.actions.shape[0] * batch.width
-        count = min(1 + len(self._helpers), max(1, samples // _LEAST_SAMPLES))
-        first, *others = batch.cut(count)
+        first, *others = self._shares(batch)
         pairs = list(zip(self._helpers, others, strict=False))
         running = [self._pool.submit(worker.differentiate, b, steps) for worker, b in pairs]
         try:
@@ -61,6 +60,26 @@ class ParallelWorker(GradientWorker):
                 if mine.grad is not None and its is not None:
                     mine.grad.add_(its)
         return Sums.joined(parts)
+
+    @override
+    def log_probs(self, batch: Batch) -> Tensor:
+        first, *others = self._shares(batch)
+        pairs = zip(self._helpers, others, strict=False)
+        running = [self._pool.submit(worker.log_probs, each) for worker, each in pairs]
+        try:
+            parts = [super().log_probs(first)]
+        finally:
+            wait(running)
+        return torch.cat([*parts, *(future.result() for future in running)], dim=1)
+
+    @override
+    def _at_once(self, batch: Batch) -> bool:
+        return len(self._shares(batch)) == 1 and super()._at_once(batch)
+
+    def _shares(self, batch: Batch) -> list[Batch]:
+        """The parts of the threads that it is worth having."""
+        samples = batch.actions.shape[0] * batch.width
+        return batch.cut(min(1 + len(self._helpers), max(1, samples // _LEAST_SAMPLES)))
 
     @override
     def close(self) -> None:

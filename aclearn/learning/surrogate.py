@@ -38,6 +38,8 @@ class Objective:
 
     #: Whether the updates of a batch share one correction.
     freezes = False
+    #: Whether a corrector looks at all steps of an update together.
+    measures = False
     #: Whether a corrector reads the parts of the ratios.
     splits = False
     #: Whether advantages are divided by their running root mean square.
@@ -99,13 +101,16 @@ class Objective:
         """
         return batch
 
-    def measured(
-        self, batch: Batch, chunks: Sequence[Batch], networks: Networks, group: Group
-    ) -> Batch:
-        """`batch` with `measured`, where a corrector looks at all steps of an update together.
+    def log_probs(self, batch: Batch, networks: Networks) -> Tensor:
+        """`[T, B]`, log π(a) of the actions taken; those of μ where no loss asks for ratios."""
+        return batch.behaviour_log_prob
+
+    def measured(self, batch: Batch, log_probs: Tensor, group: Group) -> Batch:
+        """`batch` with `measured`, for correctors that look at all steps of an update together.
 
         Args:
-            chunks, group: as for `frozen`.
+            log_probs: `[T, B]`, log π(a) of the actions taken.
+            group: as for `frozen`.
         """
         return batch
 
@@ -177,7 +182,7 @@ class Surrogate(Objective):
         policy = networks.distribution(torch.cat(parameters, dim=1), batch.step_masks)
         log_probs = _log_probs(batch, policy, networks)
         estimates = Estimates.side_by_side(each)
-        whole = self._measured(batch, log_probs, group) if self.chain.measures else batch
+        whole = self.measured(batch, log_probs, group)
         correction = self._correct(whole, policy, log_probs, estimates, networks)
         if self.config.normalise_advantages:
             correction = standardised(correction, batch.valid, group)
@@ -186,24 +191,27 @@ class Surrogate(Objective):
 
     @override
     @torch.no_grad()
-    def measured(
-        self, batch: Batch, chunks: Sequence[Batch], networks: Networks, group: Group
-    ) -> Batch:
-        if batch.frozen is not None or not self.chain.measures:
-            return batch
-        parts = []
-        for chunk in chunks:
-            policy = networks.distribution(_unroll(chunk, networks).parameters, chunk.step_masks)
-            parts.append(_log_probs(chunk, policy, networks))
-        return self._measured(batch, torch.cat(parts, dim=1), group)
+    def log_probs(self, batch: Batch, networks: Networks) -> Tensor:
+        policy = networks.distribution(_unroll(batch, networks).parameters, batch.step_masks)
+        return _log_probs(batch, policy, networks)
 
-    def _measured(self, batch: Batch, log_probs: Tensor, group: Group) -> Batch:
+    @override
+    @torch.no_grad()
+    def measured(self, batch: Batch, log_probs: Tensor, group: Group) -> Batch:
+        if not self.measures:
+            return batch
+
         def of_all(values: Tensor) -> Tensor:
             counted = values.masked_fill(~batch.valid, torch.nan).flatten()
             return torch.cat(group.gather(counted))
 
         log_rhos = of_all(log_probs - batch.behaviour_log_prob)
         return replace(batch, measured=self.chain.measure(log_rhos, of_all(_log_gaps(batch))))
+
+    @property
+    def measures(self) -> bool:  # type: ignore[override]
+        """Whether a corrector looks at all steps of an update together."""
+        return self.chain.measures
 
     @property
     def splits(self) -> bool:  # type: ignore[override]

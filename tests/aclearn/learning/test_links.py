@@ -130,3 +130,21 @@ def test_the_step_shrinks_with_the_effective_sample_share(make) -> None:
     for name, weight in learner.network.named_parameters():
         moved, wanted = weight - before[name], unscaled[name] - before[name]
         torch.testing.assert_close(moved, wanted * share**0.7, rtol=1e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("link", "chunk", "passes"),
+    # of 5 environments, in chunks of one or all; a frozen correction has measured the batch
+    [("auto", 7, 5 + 5), ("auto", 10_000, 1), ("vtrace", 7, 5), ("frozen", 7, 5 + 5)],
+)
+def test_a_pass_more_is_made_only_where_the_update_is_cut(
+    make, monkeypatch, link, chunk, passes
+) -> None:
+    monkeypatch.setattr(gradient_module, "CHUNK_SAMPLES", chunk)
+    frozen = link == "frozen"
+    learner = learner_with(make, "auto" if frozen else link, frozen=frozen)
+    worker, made = learner.own_worker, []
+    unroll = worker.networks.unroll
+    monkeypatch.setattr(worker.networks, "unroll", lambda *a: made.append(1) or unroll(*a))
+    make.update(learner, learner.prepare(make.batch(make.flat, 7, 5, seed=3), worker), worker)
+    assert len(made) == passes

@@ -5,16 +5,22 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aclearn.learning import parallel_worker
+from aclearn.config import CorrectorConfig
+from aclearn.learning import make_objective, parallel_worker
 
 
 @pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("correctors", [None, ["vtrace", "second_moment"]])
 def test_several_threads_make_the_update_of_one(
-    make, threads: int, monkeypatch: pytest.MonkeyPatch
+    make, threads: int, correctors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parallel_worker, "_LEAST_SAMPLES", 1)
     batch = make.batch(make.flat, 7, 5, 3)
-    learners = [make.learner(make.flat) for _ in range(2)]
+    options = {}
+    if correctors is not None:  # of which one looks at all steps together
+        given = [CorrectorConfig.model_validate(each) for each in correctors]
+        options["objective"] = make_objective(make.loss, given)
+    learners = [make.learner(make.flat, **options) for _ in range(2)]
     workers = [learners[0].make_worker(), learners[1].make_worker(threads)]
     for _ in range(2):  # the second update begins from equal weights
         single, several = (
