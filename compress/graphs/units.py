@@ -161,7 +161,7 @@ def kept_state(layers: Iterable[Layer], state: State, kept: Units) -> State:
 def keep_units(
     architecture: Architecture, tensors: Tensors, kept: Units
 ) -> tuple[Architecture, dict[str, NDArray[np.float32]]]:
-    """A narrower architecture and its tensors; `kept` has ascending indices by layer or cell."""
+    """A narrower architecture and its tensors; `kept` has indices by layer or cell."""
     counts, rows = unit_counts(architecture.layers), kept_rows(architecture.layers, kept)
     small = narrowed(architecture, {name: len(indices) for name, indices in kept.items()})
     shapes = small.tensor_shapes()

@@ -13,10 +13,11 @@ from aclearn.config import Group, Whole
 from aclearn.types import Visited
 from compress.errors import RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph
-from compress.graphs.units import keep_units, narrowed, unit_counts
+from compress.graphs.units import cells, keep_units, narrowed, unit_counts
 from compress.methods.unit_importance import (
     Scores,
     activations,
+    in_their_places,
     influences,
     magnitudes,
     most_important,
@@ -105,7 +106,8 @@ class Pruning(ConfiguredLink[PruningSettings]):
     A filter is removed with its feature map and with the weights that read it; a unit of a memory's
     cell with its part of each gate and of the state. Versions keep the same units, since other
     units change the policy abruptly. Units are selected again every `reselect_every` versions and
-    in a new generation. Filters that a residual sum reads stay.
+    in a new generation; those of a cell that stay keep their place in the state. Filters that a
+    residual sum reads stay.
 
     With the scope "global" each selection also decides the widths. Other widths make another graph,
     on which later links start again; so widths stay unless one changes by more than its rounding.
@@ -213,12 +215,15 @@ class Pruning(ConfiguredLink[PruningSettings]):
             looks += 1
         if known is None or chosen:
             scores = self._scores(policy, visited)
-            widths = self._widths.of_scores(scores)
+            widths, layers = self._widths.of_scores(scores), policy.graph.architecture.layers
             if known is not None:
                 former = {name: len(units) for name, units in known.kept.items()}
-                counts = unit_counts(policy.graph.architecture.layers)
-                widths = self._widths.settled(former, widths, counts)
+                widths = self._widths.settled(former, widths, unit_counts(layers))
             kept = {name: most_important(scores[name], widths[name]) for name in scores}
+            if known is not None:
+                # actors keep the state at a swap: it must mean the same where it can
+                for name in kept.keys() & {cell.name for cell in cells(layers)}:
+                    kept[name] = in_their_places(kept[name], known.kept[name])
             known = _Choice(graph, policy.at.generation, kept)
         if measured:
             # imported here: reading and planning a chain needs no torch

@@ -88,6 +88,15 @@ def most_important(scores: NDArray[np.float64], count: int) -> NDArray[np.intp]:
     return np.sort(np.argsort(-scores, kind="stable")[:count])
 
 
+def in_their_places(units: NDArray[np.intp], before: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The units in an order in which those that were among as many before keep their places."""
+    if len(units) != len(before):
+        return units
+    placed = before.copy()
+    placed[~np.isin(before, units)] = np.setdiff1d(units, before)
+    return placed
+
+
 def activations(policy: Policy, visited: Visited) -> dict[str, NDArray[np.float32]]:
     """Activations `[N, units, positions]` of each layer of `unit_counts` in an fp32 policy.
 

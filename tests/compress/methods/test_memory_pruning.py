@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aclearn.policies import Layer
-from aclearn.types import Visited
+from aclearn.types import PolicyVersion, Visited
 from compress import ArtifactRuntime, Context, Policy, PolicyGraph, Pruning, parse_chain
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.units import cells, keep_units, kept_state, unit_counts
@@ -132,6 +132,31 @@ def test_a_pruned_quantised_memory_is_published_and_acts_with_a_state_of_its_own
     output = executable.step({name: x[:3] for name, x in visited.observations.items()})
     assert [part.shape for part in output.state] == [(3, 4)] * len(architecture.state)
     assert artifact.fidelity.observations > 20 and np.isfinite(artifact.fidelity.kl_max)
+
+
+def test_units_of_a_cell_that_are_selected_again_keep_their_place_in_the_state() -> None:
+    policy = remembering(recurrent("gru"))
+
+    def strong(units, version):
+        tensors = dict(policy.tensors)
+        for name in ("memory.0.input.weight", "memory.0.recurrent.weight"):
+            scale = np.where(np.isin(np.arange(24) % 8, units), 1.0, 0.01)[:, None]
+            tensors[name] = (tensors[name] * scale).astype(np.float32)
+        return replace(policy, tensors=tensors, at=PolicyVersion(0, version))
+
+    link, context = Pruning(0.5, reselect_every=1, compensate=False), Context()
+    places = []
+    for version, units in enumerate([[1, 3, 4, 6], [0, 3, 4, 7]]):
+        given = strong(units, version)
+        result = apply(link, given, context)
+        whole, narrow = (each.tensors["policy.weight"] for each in (given, result))
+        places.append([np.flatnonzero((whole == column[:, None]).all(0))[0] for column in narrow.T])
+    assert places == [[1, 3, 4, 6], [0, 3, 4, 7]]
+    assert context.breaks == 1
+    result = apply(link, strong([3, 4, 5, 7], 2), context)
+    narrow = result.tensors["policy.weight"]
+    whole = policy.tensors["policy.weight"]
+    np.testing.assert_array_equal(narrow, whole[:, [5, 3, 4, 7]])  # 5 in the place of 0
 
 
 def test_shares_of_the_memory_go_by_its_name() -> None:
