@@ -210,6 +210,13 @@ def test_settings_that_do_not_fit_are_refused(settings: Any, error: Any, message
         _batch(**settings)
 
 
+def test_a_market_shorter_than_its_indicators_is_refused() -> None:
+    market = synthetic_market(stocks=2, days=40)
+    periods = {"train": ["2020-02-03", "2020-02-14"]}
+    with pytest.raises(MarketError, match=r"close_60_sma: it has no value at the .* begins never"):
+        trading_batch(market, num_envs=1, periods=periods, indicators=["close_60_sma"])
+
+
 def test_a_market_without_open_prices_fills_at_closes_only() -> None:
     with pytest.raises(MarketError, match="fill_at: the market has no open prices"):
         trading_batch("sp500_20", num_envs=1, periods=_PERIODS, fill_at="open")
