@@ -234,6 +234,18 @@ class LayerNetwork(nn.Module):
         self._run(self._steps, values, dtype, every_layer=every_layer)
         return values
 
+    def outputs_from(
+        self, name: str, value: Tensor, *, state: tuple[Tensor, ...] = ()
+    ) -> dict[str, Tensor]:
+        """The outputs of the heads where the caller has computed layer `name`, `[N, units]`.
+
+        No later layer may read what is before it.
+        """
+        after = next(i for i, step in enumerate(self._steps) if step.name == name) + 1
+        values = {name: value, **self._state_of(state, value, value.dtype)}
+        self._run(self._steps[after:], values, value.dtype)
+        return values
+
     def unrolled(
         self,
         *observations: Tensor,

@@ -20,7 +20,7 @@ from aclearn.errors import (
 from aclearn.extensions import load_extension
 from aclearn.resident.action_sampler import ActionSampler
 from aclearn.resident.engine import EpisodeSums, ResidentEnvs, Rollout
-from aclearn.resident.environment import NoParams, ResidentEnv
+from aclearn.resident.environment import NoParams, ResidentEnv, SharedColumns
 from aclearn.resident.environments import ENVIRONMENTS
 from aclearn.resident.parity import (
     GymnasiumReference,
@@ -158,6 +158,7 @@ __all__ = [
     "ResidentEnvs",
     "ResidentReference",
     "Rollout",
+    "SharedColumns",
     "check_resident",
     "find_env",
     "make",

@@ -256,6 +256,20 @@ class ResidentEnvs:
         self._states.assign(state)
         self._wait()
 
+    def state_field(self, name: str) -> Tensor:
+        """An int32 field of every environment's state, `[N]`: what kernels write is seen here."""
+        layout = np.dtype(self.env.state.numpy_dtype())
+        assert layout.fields is not None
+        view = wp.array(
+            ptr=self._states.ptr + int(layout.fields[name][1]),
+            dtype=wp.int32,
+            shape=(self.num_envs,),
+            strides=(layout.itemsize,),
+            device=self._warp_device,
+        )
+        field: Tensor = wp.to_torch(view)
+        return field
+
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """All that a later `restore` continues from, by name."""
         state = np.frombuffer(self.state().tobytes(), np.uint8)

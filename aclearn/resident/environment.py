@@ -25,6 +25,19 @@ class NoParams:
 
 
 @dataclass(frozen=True)
+class SharedColumns:
+    """The last columns of observations are a row of one table.
+
+    Attributes:
+        row: int32 field of the state, the number of the row.
+        table: from the parameters to a Warp array `[rows, columns]` of float32.
+    """
+
+    row: str
+    table: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
 class ResidentEnv:
     """An environment as Warp functions; the engine makes kernels of it.
 
@@ -42,6 +55,7 @@ class ResidentEnv:
         time_limit: agent steps after which an episode is truncated.
         params: a Warp struct of all that stays the same; it may have arrays.
         make_params: `(device, **config) → params`, with arrays on `device`; None: of zeros.
+        shared: what all environments see of the same; None: nothing. It saves work.
 
     `rng` is a generator's state, of which `wp.randf(rng)` and the like draw. A function has its own
     copy: pass numbers, not `rng`, to functions of yours.
@@ -60,6 +74,7 @@ class ResidentEnv:
     time_limit: int
     params: Any = NoParams
     make_params: Callable[..., Any] | None = None
+    shared: SharedColumns | None = None
 
     def __post_init__(self) -> None:
         space = self.observation_space

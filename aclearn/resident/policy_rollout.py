@@ -22,6 +22,7 @@ from aclearn.resident.network import (
     weight_names,
 )
 from aclearn.resident.noise import OrnsteinUhlenbeckNoise
+from aclearn.resident.shared_columns import SharedFirstLayer
 from aclearn.resident.slices import Slice
 from aclearn.resident.warp_setup import wp
 
@@ -82,6 +83,7 @@ class PolicyRollout:
             self._weights = dict(self._network.named_parameters())
             normalisers = (layer for layer in network.layers if layer.is_normaliser)
             self._exact = {name for layer in normalisers for name in layer.tensor_names}
+            self._shared = SharedFirstLayer.of(self._network, envs)
             width = architecture.parameter_count
             self._parameters = torch.zeros(envs.num_envs, width, device=envs.device)
             if noise is not None:
@@ -103,6 +105,8 @@ class PolicyRollout:
             # a rounded mean may be further from the observations than they are from each other
             exact = name in self._exact
             tensor.copy_(weights[name] if exact else weights[name].to(self._dtype))
+        if self._shared is not None:
+            self._shared.refresh()
 
     def run(self, check: Callable[[], None] = lambda: None) -> None:
         """T steps of every environment; the first observations are the last ones of before.
@@ -163,7 +167,10 @@ class PolicyRollout:
         state = [each[rows] for each in self.state]
         for t in range(len(seen) - 1):
             check()
-            outputs = network.outputs(seen[t, rows], state=tuple(state))
+            if self._shared is None:
+                outputs = network.outputs(seen[t, rows], state=tuple(state))
+            else:
+                outputs = self._shared.outputs(seen[t, rows], rows, tuple(state))
             given = outputs[POLICY]
             if self._epsilon is not None:
                 given = epsilon_greedy(given, self._epsilon[rows])

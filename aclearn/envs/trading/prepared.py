@@ -127,12 +127,17 @@ def _complete(market: Market, what: str, numbers: Numbers, bars: tuple[int, int]
     wrong: NDArray[np.bool_] = np.any(~np.isfinite(numbers), axis=1)
     if not wrong[begin:end].any():
         return numbers[begin:end]
-    first = int(np.argmin(wrong)) if not wrong.all() else len(wrong)
+    if wrong.all():  # up to the period's end
+        raise MarketError(
+            f"{what}: it has no value up to the period's last bar "
+            f"{shown_time(market.times[end - 1])}; it needs more than {end} bars"
+        )
+    first = int(np.argmin(wrong))
     if wrong[first:].any():  # not only at the beginning
         at = first + int(wrong[first:].argmax())
         raise MarketError(f"{what}: it is no number at {shown_time(market.times[at])}")
-    from_ = f"on {shown_time(market.times[first])}" if first < len(market.times) else "never"
     raise MarketError(
         f"{what}: it has no value at the period's first bar {shown_time(market.times[begin])}, "
-        f"since it needs {first} earlier bars and there are {begin}; it begins {from_}"
+        f"since it needs {first} earlier bars and there are {begin}; it begins on "
+        f"{shown_time(market.times[first])}"
     )

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from aclearn.envs.trading import trading_batch
 from aclearn.envs.trading.batch import MOST_SHARES, SPREAD
 from aclearn.errors import EnvironmentFailure
-from aclearn.resident.environment import ResidentEnv
+from aclearn.resident.environment import ResidentEnv, SharedColumns
 from aclearn.resident.warp_setup import wp
 
 
@@ -47,6 +47,7 @@ def trading_env(**arguments: Any) -> ResidentEnv:
         action_space=spaces.Box(-1.0, 1.0, (n,), np.float32),
         time_limit=batch.steps,
         make_params=make_params,
+        shared=SharedColumns("bar", lambda params: params.market),
     )
 
 

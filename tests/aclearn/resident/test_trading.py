@@ -17,6 +17,8 @@ from aclearn.envs.trading.mdp import (  # noqa: E402
     orders_of,
 )
 from aclearn.errors import AclearnError  # noqa: E402
+from aclearn.policies import describe_architecture  # noqa: E402
+from aclearn.resident.policy_rollout import PolicyRollout  # noqa: E402
 
 _ARGUMENTS: dict[str, Any] = {
     "market": {"synthetic": {"stocks": 3, "days": 400, "seed": 6}},
@@ -106,6 +108,46 @@ def test_starts_are_those_of_the_numpy_market() -> None:
     closes = vector.batch.prepared.prices[state["bar"]]
     worth = (state["cash"] + (state["shares"] * closes).sum(axis=1)) / 60_000.0
     assert 0.95 <= worth.min() < 0.951 and 1.049 < worth.max() <= 1.05001
+    envs.close()
+
+
+@pytest.mark.parametrize("normalises", [False, True])
+def test_the_first_layer_reads_the_market_once_for_all_accounts(normalises: bool) -> None:
+    env = resident.find_env("Trading", _ARGUMENTS)
+    envs = resident.ResidentEnvs(env, envs=64, device="cpu", steps=4, threads=2)
+    envs.reset()
+    settings = {"hidden": (16, 8), "normalise_observations": normalises}
+    architecture = describe_architecture(
+        "mlp", observation=envs.spec.observation, actions=envs.spec.action, **settings
+    )
+    rollouts = [PolicyRollout(envs, architecture) for _ in range(2)]
+    assert all(rollout._shared is not None for rollout in rollouts)
+    rollouts[1]._shared = None  # the whole layer at each step
+    rng, start = np.random.default_rng(0), envs.snapshot()
+    for _ in range(2):  # and again with other weights
+        weights = {
+            name: torch.from_numpy(
+                rng.uniform(*((0.2, 1.0) if name.endswith(".std") else (-0.4, 0.4)), shape)
+            ).float()
+            for name, shape in architecture.tensor_shapes().items()
+        }
+        parameters = []
+        for rollout in rollouts:
+            envs.restore(start)
+            rollout.refresh(weights)
+            rollout._run_in_torch()
+            parameters.append(rollout._parameters.clone())
+        assert parameters[0].std() > 1e-3
+        torch.testing.assert_close(*parameters, rtol=1e-4, atol=1e-4)
+    envs.close()
+
+
+def test_a_market_longer_than_a_rollout_is_read_step_by_step() -> None:
+    env = resident.find_env("Trading", _ARGUMENTS)
+    envs = resident.ResidentEnvs(env, envs=8, device="cpu", steps=4, threads=1)
+    spec = envs.spec
+    architecture = describe_architecture("mlp", observation=spec.observation, actions=spec.action)
+    assert PolicyRollout(envs, architecture)._shared is None
     envs.close()
 
 
