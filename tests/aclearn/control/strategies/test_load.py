@@ -70,6 +70,11 @@ def test_arguments_that_cannot_be_are_refused_by_name(strategy, words: str) -> N
         config(strategy)
 
 
+@pytest.mark.parametrize("correctors", [["vtrace"], "auto"])
+def test_auto_measures_what_v_trace_does(correctors) -> None:
+    check(config({"threshold": {"indicator": "clipped_rho_share"}}, correctors=correctors))
+
+
 @pytest.mark.parametrize(
     ("strategies", "groups", "words"),
     [
