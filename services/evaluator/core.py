@@ -106,6 +106,7 @@ class Evaluator:
         self._evaluations = self._refused = 0
         self._given_at = clock()
         self._result: dict[str, float] = {}
+        self._compressed: dict[str, float] = {}
         self._is_told = True
         self._flow = self._evaluate_all()
 
@@ -132,7 +133,7 @@ class Evaluator:
     def heartbeat(self) -> Heartbeat:
         """The newest judgement and the evaluator's own numbers."""
         self._is_told = True
-        result = dict(self._result)
+        result = self._result | self._compressed
         if result:
             result["age_s"] = self._clock() - self._given_at
         return self._metrics.heartbeat(
@@ -194,18 +195,20 @@ class Evaluator:
         give_up_at = self._clock() + _ARTIFACT_WITHIN_S
         while (artifact := self._artifact()) is None or artifact.at < at:
             if self._clock() >= give_up_at:
+                self._compressed = {}
                 return
             yield "artifacts"
         if not is_compressed(artifact.chain):
-            return  # the ladder's uncompressed policy, which was played
+            self._compressed = {}  # the ladder's uncompressed policy, which was played
+            return
         score = yield from self._score(artifact.executable)
         self._is_told = False
-        self._result |= {
+        self._compressed = {
             "compressed_return_mean": score.mean,
             "compressed_return_standard_error": score.standard_error,
             "compressed_version": float(artifact.at.version),
-            "seconds": self._clock() - begun_at,
         }
+        self._result["seconds"] = self._clock() - begun_at
 
     def _score(self, policy: Executable) -> Generator[None, None, Score]:
         playing = self._play(policy)

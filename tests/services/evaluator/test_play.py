@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from aclearn.config import Config, EnvConfig, config_of_keys
-from aclearn.envs.factory import read_spec
+from aclearn.envs.factory import make_vector_env, read_spec
 from aclearn.types import OBSERVATION, ActionSpec, PolicyOutput
+from services.evaluator.chooser import Chooser
 from services.evaluator.evaluate import Evaluation
-from services.evaluator.play import play, visit
+from services.evaluator.play import episodes_of, play, visit
 from services.evaluator.saved_policy import SavedPolicy
 
 _SEED, _ENVS = 8, 16
@@ -177,3 +178,25 @@ def test_what_is_not_allowed_is_never_played() -> None:
         assert played.lengths == [8] * 3
     visited = visit(saved, Indifferent(), count=40, seed=_SEED)
     assert visited.masks is not None and visited.masks.shape == (40, 6)
+
+
+class EitherWay:
+    """Both actions are as probable."""
+
+    def step(self, observations, state=()):
+        return PolicyOutput(np.zeros((len(observations[OBSERVATION]), 2), np.float32))
+
+
+def test_the_same_seed_plays_the_same_episodes_again_in_the_same_environments() -> None:
+    config = config_of_keys({"env.id": "CartPole-v1"})
+    env = make_vector_env(config.env, num_envs=3, step_timeout_s=30.0, max_faults=0)
+    chooser = Chooser.of(config, env.spec.action)
+
+    def returns(seed: int) -> list[float]:
+        *_, last = episodes_of(env, EitherWay(), chooser, episodes=7, seed=seed)
+        return last.returns
+
+    first, again, other = returns(5), returns(5), returns(6)
+    env.close()
+    assert first == again != other
+    assert len(first) == 7
