@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
 
@@ -149,7 +150,7 @@ class _Step(NamedTuple):
     name: str
     compute: _Compute
     reads: tuple[str, ...]
-    head: bool
+    exact: bool  # in the weights' dtype under autocast too
     unneeded: tuple[str, ...]  # dropped after it, to free their memory
     reads_raw: bool  # observations in their own dtype: it converts after its computation
 
@@ -187,7 +188,9 @@ class LayerNetwork(nn.Module):
                 name for name in layer.reads if last_reader[name] == layer.name and name not in kept
             )
             raw = layer.kind == "normalise"
-            step = _Step(layer.name, compute, layer.reads, layer.head, unneeded, raw)
+            # a state's errors add up over the steps, and so do conversions of small tensors
+            exact = layer.head or (layer in parts.steps and layer.module is None)
+            step = _Step(layer.name, compute, layer.reads, exact, unneeded, raw)
             computed[layer.name] = step
         self._before, self._recurrent, self._after = (
             [computed[layer.name] for layer in part if layer.name in computed] for part in parts
@@ -223,8 +226,8 @@ class LayerNetwork(nn.Module):
     ) -> dict[str, Tensor]:
         """The outputs of the heads, or of all layers, by name, for each leaf's `[N, *shape]`.
 
-        Heads compute in the weights' dtype under autocast too: they are cheap, and bf16 has no
-        value between 100 and 100.5. The next states are there too, by their layers' names.
+        Heads and cells compute in the weights' dtype under autocast too: they are cheap, and bf16
+        has no value between 100 and 100.5. The next states are there too, by their layers' names.
 
         Args:
             state: float32 `[N, units]` of each of `states`; `()` stands for zeros.
@@ -272,9 +275,12 @@ class LayerNetwork(nn.Module):
             values[step.name], ends = users.unrolled(leaves, (*now.values(),), starts)
             self._run(self._after, values, dtype)
             return values | {each.next: end for each, end in zip(self.states, ends, strict=True)}
+        exact = all(step.exact for step in self._recurrent)
         given = {name for step in self._recurrent for name in step.reads} & values.keys()
         by_step = {
-            name: values[name].view(*starts.shape, *values[name].shape[1:]).unbind()
+            name: (values[name].to(dtype) if exact else values[name])
+            .view(*starts.shape, *values[name].shape[1:])
+            .unbind()
             for name in given
         }
         reached = {*(step.name for step in self._recurrent), *(each.name for each in self.states)}
@@ -283,14 +289,16 @@ class LayerNetwork(nn.Module):
         now = self._state_of(state, starts[0], dtype)
         # a GPU would have to wait for the answer
         some = starts.any(1).tolist() if starts.device.type == "cpu" else [True] * len(starts)
-        for t, begins in enumerate(starts.unsqueeze(2)):
-            at_t = {name: each[t] for name, each in by_step.items()} | now
-            if some[t]:
-                at_t |= {name: part.masked_fill(begins, 0.0) for name, part in now.items()}
-            self._run(self._recurrent, at_t, dtype, every_layer=True)
-            for name, found in rows.items():
-                found.append(at_t[name])
-            now = {each.name: at_t[each.next] for each in self.states}
+        # once for all steps: a context of its own for each layer would cost more than its products
+        with torch.autocast(starts.device.type, enabled=False) if exact else nullcontext():
+            for t, begins in enumerate(starts.unsqueeze(2)):
+                at_t = {name: each[t] for name, each in by_step.items()} | now
+                if some[t]:
+                    at_t |= {name: part.masked_fill(begins, 0.0) for name, part in now.items()}
+                self._run(self._recurrent, at_t, dtype, every_layer=True)
+                for name, found in rows.items():
+                    found.append(at_t[name])
+                now = {each.name: at_t[each.next] for each in self.states}
         values |= {name: torch.cat(found) for name, found in rows.items()}
         self._run(self._after, values, dtype, every_layer=every_layer)
         if every_layer:
@@ -334,9 +342,9 @@ class LayerNetwork(nn.Module):
         """Compute the steps in order, in place."""
         device = next(iter(values.values())).device.type
         autocast = torch.is_autocast_enabled(device)
-        for name, compute, reads, head, unneeded, reads_raw in steps:
+        for name, compute, reads, exact, unneeded, reads_raw in steps:
             given = [values[read] for read in reads]
-            if head and autocast:
+            if exact and autocast:
                 with torch.autocast(device, enabled=False):
                     values[name] = compute(*(x.to(dtype) for x in given))
             else:

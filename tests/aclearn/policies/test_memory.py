@@ -86,3 +86,27 @@ def test_a_state_needs_the_layers_of_its_next_value() -> None:
     read = {layer.name for layer in needed_by(architecture.layers, "memory.0.state")}
     assert {"memory.0.cell", "memory.0.recurrent", "hidden.0"} <= read
     assert "memory.1.cell" not in read and "policy" not in read
+
+
+@_KINDS
+def test_under_autocast_cells_keep_their_digits_in_steps_and_unrolls_alike(kind: str) -> None:
+    network = _network(kind)
+    observations = torch.randn(7, 5, 3)
+    starts = torch.rand(7, 5, generator=torch.Generator().manual_seed(0)) < 0.3
+    state = tuple(torch.randn(5, units) for units in network.architecture.state)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        outputs = network.outputs(observations[0], state=state, every_layer=True)
+        given = {"observation": observations}
+        in_one, by_step = (
+            unroll(network, given, state, starts)
+            for unroll in (PolicyNetwork.unroll, PolicyModule.unroll)
+        )
+    assert outputs["hidden.0"].dtype == torch.bfloat16
+    names = [each.name for each in network.states]
+    with torch.no_grad():
+        exact = network.get_submodule("memory.1.recurrent")(state[names.index("memory.1.state")])
+    torch.testing.assert_close(outputs["memory.1.recurrent"], exact)
+    assert outputs["memory.1.output"].dtype == torch.float32
+    # the layers before compute other numbers of rows at a time, in bf16
+    torch.testing.assert_close(in_one.parameters, by_step.parameters, atol=1e-3, rtol=0)
+    torch.testing.assert_close(in_one.state, by_step.state, atol=1e-3, rtol=0)
