@@ -27,6 +27,8 @@ LEAST_SCALE = 1e-2
 class Fidelity:
     """Difference between a compressed policy μ and its original π on visited observations.
 
+    With a memory both go through sequences of them, each with a state of its own.
+
     Attributes:
         kl_mean: mean of KL(π ‖ μ) in nats (AcceRL eq. 5).
         kl_variance: its variance, in nats².
@@ -73,7 +75,8 @@ class Artifact:
         chain: id of the chain, e.g. "prune=0.5>int8>onnx"; "none" is the uncompressed policy.
         original: digest of the uncompressed architecture.
         tensors: by the names of `graph.tensors()`.
-        probe_parameters: `[N, P]` float32, the compressor's outputs for them.
+        probe_parameters: `[N, P]` float32, the compressor's outputs for them; with a memory as one
+            sequence.
         fidelity: to the original, with `min_action_prob`; measured at `fidelity.version`, since not
             every version is compared.
         latency_ms: milliseconds per call by batch size, one thread, on the compressor's machine.

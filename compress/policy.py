@@ -49,7 +49,8 @@ class Context:
     """The inputs of links beside the policy; one context serves a chain for its whole life.
 
     Attributes:
-        visited: the observations that actors visited lately, newest last, with their action masks.
+        visited: the observations that actors visited lately, newest last, with their action masks;
+            of a policy with a memory, sequences of them.
         held_out: others of them: artifacts are compared on these, and links must not read them,
             since a fit is better on its own data. Without them artifacts are compared on `visited`.
         clock: seconds, for time limits.
