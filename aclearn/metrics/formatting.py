@@ -35,7 +35,7 @@ def score(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 1e4 else amount(value)
 
 
-def judged(line: Mapping[str, Any], plus_minus: str = " ± ") -> str | None:
+def evaluated(line: Mapping[str, Any], plus_minus: str = " ± ") -> str | None:
     """The newest mean return of an evaluator with its standard error; None before the first."""
     mean, error = line.get("evaluator_return_mean"), line.get("evaluator_return_standard_error")
     if mean is None or error is None:

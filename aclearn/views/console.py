@@ -15,7 +15,7 @@ from aclearn.metrics import (
     dropped_words,
     unwritten,
 )
-from aclearn.metrics.formatting import amount, duration, judged, printable, score
+from aclearn.metrics.formatting import amount, duration, evaluated, printable, score
 from aclearn.views.progress import ProgressEstimate
 
 #: Characters of a line of figures at most, of which the last are left out; and of a line of other
@@ -129,7 +129,7 @@ class PlainConsole:
             "time": duration(line.get("time_s")),
             "return": "-" if value is None else score(value),
             "mean_of": str(few) if is_short else None,
-            "judged": judged(line, "±"),
+            "evaluated": evaluated(line, "±"),
             "length": _known(line, "episode_length_mean"),
             "env_steps": str(line.get("env_steps", 0)),
             "learned_per_s": amount(line.get("learned_steps_per_s") or 0.0).replace(" ", ""),

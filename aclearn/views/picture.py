@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aclearn.metrics import INFO, dropped_words, queue_fills
-from aclearn.metrics.formatting import amount, judged, percent, printable, score
+from aclearn.metrics.formatting import amount, evaluated, percent, printable, score
 from aclearn.telemetry import WORKING
 
 _WIDE: Final = 100  # cells; narrower views have shorter bars
@@ -53,7 +53,7 @@ def figures(line: Mapping[str, Any]) -> Table:
 
 def _evaluation(line: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The newest mean of an evaluator, and at how many steps; empty without one."""
-    count, mean = line.get("evaluator_evaluations"), judged(line)
+    count, mean = line.get("evaluator_evaluations"), evaluated(line)
     if count is None:
         return []
     at = f", at {amount(line.get('evaluator_env_steps'))} steps" if mean else ""

@@ -12,7 +12,7 @@ from aclearn.config import Config
 from aclearn.control import EARLY_STOP, StopCondition
 from aclearn.errors import AclearnError, RunFolderError
 from aclearn.metrics import EPISODES_FOR_TARGET, dropped_words
-from aclearn.metrics.formatting import judged
+from aclearn.metrics.formatting import evaluated
 from aclearn.runs import RunFolder, is_metrics_line
 from services.start.folder import check_same_run, checkpoint_at
 
@@ -31,8 +31,8 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
         )
     if mean is not None:
         words += f", return {mean:.2f} (mean of {summary['episodes_in_mean']})"
-    if (evaluated := judged(summary)) is not None:
-        words += f", evaluated {evaluated} at {summary['evaluator_env_steps']:.0f} steps"
+    if (judged := evaluated(summary)) is not None:
+        words += f", evaluated {judged} at {summary['evaluator_env_steps']:.0f} steps"
     words += f", {summary['env_steps']} agent steps in {summary['wall_s']:.0f} s"
     if reasons := dropped_words(summary):
         words += f", not learned: {reasons}"

@@ -107,7 +107,7 @@ def test_an_evaluators_mean_is_shown_apart_from_that_of_training() -> None:
     stream = io.StringIO()
     with _plain(stream) as console:
         console.update(_LINE | judged, [])
-    assert " return=12.34 judged=21.34±0.12 " in stream.getvalue()
+    assert " return=12.34 evaluated=21.34±0.12 " in stream.getvalue()
     view, _ = _live({})
     view.observe(_LINE | judged)
     picture = _picture(view)
