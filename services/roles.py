@@ -190,7 +190,7 @@ EVALUATOR: RoleSpec = RoleSpec(
     "evaluator",
     "services.evaluator.main:make_evaluator",
     unused=_no_evaluator,
-    environments=lambda config: config.evaluator.episodes,
+    environments=lambda config: config.evaluator.envs,
     nice=lambda config: config.actors.nice,
     imports_torch=lambda config: _runs_torch(config, "onnx"),
     optional=True,

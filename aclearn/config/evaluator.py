@@ -13,6 +13,7 @@ from aclearn.config._fields import Group, Whole
 from aclearn.config.env import EnvConfig
 
 _ENV = "evaluator.env"
+_MOST_ENVS = 16
 
 
 class EvaluatorConfig(Group):
@@ -70,6 +71,11 @@ class EvaluatorConfig(Group):
     def enabled(self) -> bool:
         """Whether the run has an evaluator."""
         return self.every_s is not None or self.every_steps is not None
+
+    @property
+    def envs(self) -> int:
+        """Number of its environments."""
+        return min(self.episodes, _MOST_ENVS)
 
     def env_keys(self, env: EnvConfig) -> dict[str, Any]:
         """The keys of `env` with the overrides, not validated."""

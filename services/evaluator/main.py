@@ -8,7 +8,7 @@ from aclearn.envs import make_vector_env
 from aclearn.rollout import Executable, InfoMetrics, PolicySnapshot
 from services.evaluator.chooser import Chooser
 from services.evaluator.core import Evaluator
-from services.evaluator.play import Played, envs_for, episodes_of
+from services.evaluator.play import Played, episodes_of
 from services.evaluator.trainer_client import TrainerClient
 from services.policy.client import make_policy_client
 from services.policy.factory import architecture_of, make_runtime
@@ -34,7 +34,7 @@ def make_evaluator(context: RoleContext) -> Role:
     architecture = architecture_of(config, spec).acting()
     env = make_vector_env(
         config.evaluator_env,
-        num_envs=envs_for(settings.episodes),
+        num_envs=settings.envs,
         step_timeout_s=config.actors.step_timeout_s,
         max_faults=config.actors.max_env_faults,
     )

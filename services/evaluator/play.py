@@ -88,7 +88,7 @@ def play(
         seed: of environments and sampling; must differ from training.
     """
     config = saved.config
-    env = make_envs(saved, envs_for(episodes), seed)
+    env = make_envs(saved, min(_MOST_ENVS, episodes), seed)
     played = Played()
     try:
         for played in episodes_of(
@@ -104,11 +104,6 @@ def play(
     finally:
         env.close()
     return played
-
-
-def envs_for(episodes: int) -> int:
-    """Number of environments that play so many episodes."""
-    return min(_MOST_ENVS, episodes)
 
 
 def episodes_of(
