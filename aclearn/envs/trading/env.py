@@ -156,8 +156,11 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[misc]  # gym
             raise ArgumentError(f"options: this environment takes none, got {options}")
         if seed is not None or not self._seeded:
             chosen = int(self.np_random.integers(2**31)) if seed is None else seed
-            B = self.num_envs
-            seeds = chosen + np.arange(B) if isinstance(chosen, int) else np.asarray(chosen)
+            seeds, B = np.asarray(chosen), self.num_envs
+            if seeds.ndim == 0:
+                seeds = seeds + np.arange(B)
+            if seeds.shape != (B,):
+                raise ArgumentError(f"seed: expected a number or {B} of them, got {seed}")
             self.batch.seed(seeds.astype(np.uint64))
             self._seeded = True
         self._ended = np.zeros(self.num_envs, np.bool_)

@@ -77,7 +77,8 @@ def load_file(
     filled = {name: _filled(numbers, fill, name == "volume") for name, numbers in bars.items()}
     for name in ("open", "high", "low"):  # a bar without trades has the close before it
         if fill and name in filled:
-            filled[name] = np.where(np.isnan(bars[name]), filled["close"], bars[name])
+            without = np.isnan(bars["close"]) & np.isnan(bars[name])
+            filled[name] = np.where(without, filled["close"], bars[name])
     chosen = {name: numbers[:, of] for name, numbers in filled.items()}
     return Market(
         times,
@@ -104,8 +105,8 @@ def _read(path: Path) -> dict[str, Any]:
             text = gzip.decompress(packed) if path.suffix == ".gz" else packed
             rows = list(csv.reader(text.decode("utf-8-sig").splitlines()))
             rows = [row for row in rows if row]
-            if not rows:
-                raise MarketError(f"market {path}: it is empty")
+            if len(rows) < 2:
+                raise MarketError(f"market {path}: it has no bars")
             for number, row in enumerate(rows, 1):
                 if len(row) != len(rows[0]):
                     raise MarketError(

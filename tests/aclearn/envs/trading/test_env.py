@@ -8,6 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from aclearn.envs.trading import TradingEnv, TradingVectorEnv
+from aclearn.errors import ArgumentError
 
 _ARGUMENTS: dict[str, Any] = {
     "market": {"synthetic": {"stocks": 3, "days": 120, "seed": 1}},
@@ -77,6 +78,11 @@ def test_a_seed_repeats_everything_and_another_does_not() -> None:
         return vector.batch.values
 
     np.testing.assert_array_equal(values(3), values(3))
+    vector = TradingVectorEnv(num_envs=4, **_ARGUMENTS)
+    seen = [vector.reset(seed=seed)[0] for seed in (np.int64(3), [3, 4, 5, 6])]
+    np.testing.assert_array_equal(*seen)
+    with pytest.raises(ArgumentError, match="seed: expected a number or 4 of them"):
+        vector.reset(seed=[1, 2])
     assert (values(3) != values(300)).any()
     assert TradingVectorEnv(num_envs=2, **_ARGUMENTS).metadata["autoreset_mode"] is (
         gymnasium.vector.AutoresetMode.NEXT_STEP

@@ -91,7 +91,9 @@ def test_short_gaps_are_filled_where_that_is_allowed(tmp_path: Path) -> None:
         ("AA,BB\n1,2\n", {}, r"no column of times \(date, .*only AA, BB"),
         ("date,tic,open\n2020-01-02,AA,2\n", {}, "it has no column close"),
         ("date,AA,AA\n2020-01-02,1,2\n", {}, "two columns have one name"),
-        ("", {}, "it is empty"),
+        ("", {}, "it has no bars"),
+        ("date,AA\n", {}, "it has no bars"),
+        (_LONG.replace("12,9", ",9"), {"fill": 3}, "high of BB: its last price is of 2020-01-02"),
         (_WIDE, {"stocks": ["CC"]}, "it has no stock 'CC', only AA, BB"),
         (
             _WIDE,
