@@ -14,7 +14,7 @@ from typing import Final
 from aclearn.config import Config, config_from_yaml, inline_yaml, load_config, override_keys
 from aclearn.errors import AclearnError, ConfigError, RoleFailure, RunFolderError, RunFolderTaken
 from aclearn.launch import StopFlag
-from aclearn.runs import RunFolder, numbered_runs, write_atomically
+from aclearn.runs import RunFolder, numbered_runs, runs_in, write_atomically
 from aclearn.views import find_curves
 from aclearn.views.comparison import compare_group, print_table
 from aclearn.views.run_groups import group_runs
@@ -105,14 +105,15 @@ def train_seeds(
         known = load_config(folder / SEEDS_FILE, words)
         tell_not_taken(source, known, config.with_run(seed=known.run.seed))
         config = known
+        at_once = runs_at_once(config, at_once)
     else:
-        folder = _new_folder(config, overwrite=overwrite)
+        at_once = runs_at_once(config, at_once)
+        folder = _new_folder(config, chosen, overwrite=overwrite)
     # the experiment of a file is its name
     common = config.with_run(dir=str(folder), name=None, experiment=config.experiment)
     write_atomically(folder / SEEDS_FILE, common.to_yaml().encode())
     runs = [_run(folder, seed, words, resume=resume, overwrite=overwrite) for seed in chosen]
     left = [] if not resume else [run for run in runs if _is_over(run, words)]
-    at_once = at_once or runs_at_once(config)
     with SeedsConsole(config.run.bounds(), [run.name for run in runs]) as console:
         for run in left:
             console.end(run.name, "over", "is over, and stays")
@@ -147,7 +148,7 @@ def _existing_folder(config: Config) -> Path:
     )
 
 
-def _new_folder(config: Config, *, overwrite: bool) -> Path:
+def _new_folder(config: Config, seeds: Sequence[int], *, overwrite: bool) -> Path:
     """A new folder for the runs; with `overwrite` the existing one of `run.name`."""
     dir = Path(config.run.dir)
     try:
@@ -159,6 +160,12 @@ def _new_folder(config: Config, *, overwrite: bool) -> Path:
             raise RunFolderTaken(
                 f"{folder} exists already; continue its seeds with --resume, replace them with "
                 "--overwrite, or give another run.name"
+            )
+        if others := [run.name for run in runs_in(folder) if run.name not in map(_name, seeds)]:
+            raise RunFolderTaken(
+                f"{folder} has runs that --overwrite would not replace, and that would be compared "
+                f"with the new ones: {', '.join(others)}; give their seeds too, remove these "
+                "folders, or give another run.name"
             )
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -192,10 +199,14 @@ def _refuse_single_run(folder: Path) -> None:
         )
 
 
+def _name(seed: int) -> str:
+    return f"seed-{seed}"
+
+
 def _run(
     folder: Path, seed: int, words: Sequence[str], *, resume: bool, overwrite: bool
 ) -> SeedRun:
-    run = folder / f"seed-{seed}"
+    run = folder / _name(seed)
     if resume and (run / "config.yaml").is_file():
         return SeedRun(run, (*_TRAIN, str(run / "config.yaml"), "--resume", *words))
     own = (f"run.name={run.name}", f"run.seed={seed}", *(["--overwrite"] if overwrite else []))

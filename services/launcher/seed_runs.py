@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aclearn.config import Config
-from aclearn.errors import RunFolderError
+from aclearn.errors import ConfigError, RunFolderError
 from aclearn.launch import RoleCommand, StopFlag, describe_exit
 from aclearn.launch.log_tail import log_tail
 from aclearn.launch.resources import usable_cores
@@ -19,24 +19,44 @@ from aclearn.runs import MetricsTail
 from aclearn.views.console import RunConsole
 from aclearn.views.seeds_console import SeedsConsole
 from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
-from services.roles import MONITOR, ROLES
+from services.roles import MONITOR, ROLES, TRAINER, RoleSpec
 
 _LOOK_EVERY_S = 0.1
 #: Seconds for a run beyond its `supervisor.stop_timeout_s`, of which it needs about one.
 _END_S = 1.5
 
 
-def runs_at_once(config: Config) -> int:
-    """As many runs as this machine has cores for: each process but the monitor counts by threads.
+def runs_at_once(config: Config, wanted: int | None = None) -> int:
+    """The number of runs at a time: `wanted`, else as many as this machine has cores for.
 
-    At least one. A run in lock-step is one process.
+    Each process but the monitor counts by its threads. A run in lock-step is one process.
+
+    Raises:
+        ConfigError: more than one are wanted, and would listen at one port.
     """
+    if (port := config.monitor.port) is not None:
+        if wanted is not None and wanted > 1:
+            raise ConfigError(
+                f"--at-once: {wanted} runs at a time cannot listen at one monitor.port, {port}; "
+                "leave --at-once out, or set monitor.port=null"
+            )
+        return 1
     used = sum(
-        spec.processes(config) * spec.threads(config)
+        spec.processes(config) * _threads(spec, config)
         for spec in ROLES.values()
         if spec is not MONITOR
     )
-    return max(1, usable_cores() // (1 if config.run.deterministic else max(1, used)))
+    return wanted or max(1, usable_cores() // (1 if config.run.deterministic else max(1, used)))
+
+
+def _threads(spec: RoleSpec, config: Config) -> int:
+    """Threads that keep a core busy in one process of the role."""
+    resident = config.resident
+    if spec is not TRAINER:
+        return spec.threads(config)
+    if resident.envs is None:
+        return config.trainer.workers
+    return 1 if resident.device.startswith("cuda") else resident.threads or usable_cores()
 
 
 @dataclass

@@ -81,6 +81,7 @@ def test_seeds_are_a_number_or_a_list(text: str, first: int, seeds: list[int]) -
         (["--seeds", "20260101"], r"at most 1000 are run; .* run\.seed=20260101, or a list"),
         (["--at-once", "2"], r"--at-once is the number of runs of --seeds .*; give --seeds"),
         (["--seeds", "2", "--overwrite"], r"give run\.name, or leave --overwrite out"),
+        (["--seeds", "2", "--at-once", "2", "monitor.port=5555"], r"at one monitor\.port, 5555"),
         (["--seeds", "2", "--resume"], r"there are no runs of --seeds of pole in .*runs to cont"),
     ],
 )
@@ -105,6 +106,13 @@ def test_the_folder_of_one_run_and_one_that_exists_are_no_places_for_seeds(confi
         with pytest.raises(AclearnError, match=r"taken exists already; continue .* --resume"):
             aclearn("train", config, "--seeds", "2", "run.name=taken", *word)
     assert list(taken.iterdir()) == []
+    for name in ("seed-1", "seed-3", "seed-10"):
+        (taken / name).mkdir()
+        (taken / name / "config.yaml").write_text(config.read_text())
+    (taken / "seeds.yaml").write_text(config.read_text())
+    with pytest.raises(AclearnError, match=r"taken has runs that .*: seed-3, seed-10; give their"):
+        aclearn("train", config, "--seeds", "2", "--overwrite", "run.name=taken")
+    assert not (taken / "seed-2").exists()
 
 
 def test_a_seed_that_fails_is_named_and_resumed_and_those_that_are_over_stay(

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from aclearn.config import Config
+from aclearn.errors import ConfigError
 from aclearn.launch import StopFlag
 from aclearn.views.seeds_console import SeedsConsole
 from services.launcher import seed_runs
@@ -129,3 +130,18 @@ def test_as_many_run_at_a_time_as_there_are_cores_for(monkeypatch: pytest.Monkey
     assert runs_at_once(config(actors=predicted, predictor={"threads": 3})) == 1
     assert runs_at_once(config(actors={"processes": 20})) == 1
     assert runs_at_once(config(run={"deterministic": True}, actors={"processes": 20})) == 8
+    assert runs_at_once(three, 5) == 5
+    # three workers and an actor; resident environments have no actor
+    assert runs_at_once(config(actors={"processes": 1}, trainer={"workers": 3})) == 2
+    assert runs_at_once(config(resident={"envs": 64, "device": "cpu"})) == 1
+    assert runs_at_once(config(resident={"envs": 64, "device": "cpu", "threads": 2})) == 4
+    ranks = {"envs": 64, "device": "cpu", "threads": 2, "devices": 2}
+    assert runs_at_once(config(resident=ranks)) == 2
+    assert runs_at_once(config(resident={"envs": 64, "device": "cuda"})) == 8
+
+
+def test_runs_that_would_listen_at_one_port_run_one_at_a_time() -> None:
+    config = Config(env={"id": "CartPole-v1"}, monitor={"port": 5555})
+    assert runs_at_once(config) == runs_at_once(config, 1) == 1
+    with pytest.raises(ConfigError, match=r"--at-once: 2 runs .* one monitor\.port, 5555; leave"):
+        runs_at_once(config, 2)
