@@ -113,8 +113,9 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class JudgementReply:
-    """The trainer has taken the judgement."""
+    """The answer to a judgement; not `known`: it is of a trainer before, and has no effect."""
 
+    known: bool
     policy: PolicyName = DEFAULT_POLICY
 
 

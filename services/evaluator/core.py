@@ -32,8 +32,8 @@ class Versions(Protocol):
     def newer_than(self, known: PolicyVersion) -> WeightsToJudge | None:
         """A version to judge that is newer; None so far."""
 
-    def tell(self, at: PolicyVersion, return_mean: float) -> bool:
-        """Whether the judgement has been taken."""
+    def tell(self, at: PolicyVersion, return_mean: float) -> bool | None:
+        """Whether the trainer knows the version; None before its answer."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ class Evaluator:
     An evaluation begins `every_s` after the one before began, or when that has ended, if it lasted
     longer. Without an interval the trainer decides which version is next. The trainer is told
     the mean first, then the monitor: what the monitor decides is about a version that the trainer
-    knows as judged.
+    knows as judged. The score of a trainer that has died meanwhile is dropped: no checkpoint can
+    have its weights.
 
     Args:
         play: the episodes so far of a policy, after each step, until there are enough.
@@ -165,8 +166,12 @@ class Evaluator:
                 _LOGGER.error("event=policy_refused version=%s reason=%r", at, str(error))
                 continue
             score = yield from self._score(policy)
-            while not self._versions.tell(at, score.mean):
+            while (known := self._versions.tell(at, score.mean)) is None:
                 yield "the trainer"
+            if not known:
+                _LOGGER.warning("event=evaluation_dropped version=%s", at)
+                due_at = self._clock()
+                continue
             self._evaluations += 1
             self._given_at, self._is_told = begun_at, False
             self._result = {

@@ -46,6 +46,7 @@ class TrainerClient:
         self._next_ask = clock()
         self._given: WeightsToJudge | None = None
         self._told: Judgement | None = None
+        self._knows: bool | None = None
 
     def newer_than(self, known: PolicyVersion) -> WeightsToJudge | None:
         """The version that the trainer has set aside, if it is newer; asks for one."""
@@ -59,17 +60,18 @@ class TrainerClient:
             self._client.ask(_WEIGHTS, JudgeRequest(known.generation, known.version))
         return None
 
-    def tell(self, at: PolicyVersion, return_mean: float) -> bool:
-        """Tell the trainer a judgement; whether it has taken it. Call it until then."""
+    def tell(self, at: PolicyVersion, return_mean: float) -> bool | None:
+        """Tell the trainer a judgement; whether it knows the version. Call it while it is None."""
         judgement = Judgement(at.generation, at.version, return_mean)
         if judgement != self._told:
-            self._told = judgement
+            self._told, self._knows = judgement, None
             self._client.ask(_JUDGEMENT, judgement)
         self._client.poll(self._monitor)
-        return _JUDGEMENT not in self._client.requests
+        return self._knows
 
     def _take(self, message: Message) -> str | None:
         if isinstance(message, JudgementReply):
+            self._knows = message.known
             return _JUDGEMENT
         if isinstance(message, WeightsToJudge):
             self._given = message

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from aclearn.config import Judge, RunConfig
 from aclearn.control.directives import SaveBest
@@ -21,6 +21,8 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Most seconds from a failed checkpoint to the next attempt.
 _RETRY_AFTER_S = 10.0
+#: In the order in which copies are written.
+_MARKS: Final[tuple[Mark, ...]] = ("kept", "best", "")
 #: Most characters of a reason in a heartbeat.
 _MOST_REASON = 300
 #: Most offered mean returns that wait.
@@ -58,10 +60,10 @@ class TrainerCheckpoints:
         self._saved_updates, self._saved_steps = -1, 0  # in the newest checkpoint
         self._failures, self._error = 0, ""
         self.best_return: float | None = None
-        #: Copies that are not written yet.
-        self._best: Snapshot | None = None
-        self._newest: Snapshot | None = None
-        self._for_later: Snapshot | None = None
+        #: Copies that are not written yet. With other ranks another thread adds some meanwhile.
+        self._copies: dict[Mark, Snapshot] = {}
+        #: Whose copies are written at once. A judgement is never repeated, as training's means are.
+        self._at_once: tuple[Mark, ...] = _MARKS if judge == "evaluator" else ("kept", "")
         self._offered: deque[tuple[float, Snapshot | None]] = deque(maxlen=_MOST_OFFERED)
 
     def restore_or_start(self) -> bool:
@@ -114,12 +116,13 @@ class TrainerCheckpoints:
     def keep(self, snapshot: Snapshot) -> None:
         """Write this policy soon, to be kept for later (`evaluator.keep`)."""
         if self._spread:
-            self._for_later = snapshot
+            self._copies["kept"] = snapshot
 
     def copy_best(self) -> None:
         """Copy the policy as the best if an offered mean is the highest so far.
 
-        With other ranks at their next meeting. It is written with the next checkpoint.
+        With other ranks at their next meeting. The best by training is written with the next
+        checkpoint.
         """
         if self._offered:
             self._trainer.rounds.when_whole(self._copy_best)
@@ -134,7 +137,7 @@ class TrainerCheckpoints:
             except CheckpointError as error:
                 self._note_failure(error)
                 continue
-            self._best = best.judged(return_mean, self._judge)
+            self._copies["best"] = best.judged(return_mean, self._judge)
             self.best_return = return_mean
 
     def write_if_due(self) -> None:
@@ -144,10 +147,11 @@ class TrainerCheckpoints:
         """
         self.copy_best()
         every_s = min(self._every_s, _RETRY_AFTER_S) if self._error else self._every_s
-        if self._clock() - self._tried_at >= every_s:
+        due = self._clock() - self._tried_at >= every_s
+        if due:
             self._tried_at = self._clock()
             self._trainer.rounds.when_whole(self._copy_newest)
-        if self._newest is not None or self._for_later is not None:
+        if any(mark in self._copies for mark in self._at_once) and (due or not self._error):
             self._write()
 
     def write(self) -> None:
@@ -158,23 +162,21 @@ class TrainerCheckpoints:
 
     def _copy_newest(self) -> None:
         try:
-            self._newest = self._trainer.snapshot()
+            self._copies[""] = self._trainer.snapshot()
         except CheckpointError as error:
             self._note_failure(error)
 
     def _write(self) -> None:
-        for_later, self._for_later = self._for_later, None
-        try:
-            if for_later is not None:
-                self._save(for_later, "kept")
-            if self._best is not None:
-                self._save(self._best, "best")
-                self._best = None
-            newest, self._newest = self._newest, None
-            if newest is not None and self._saved_updates != newest.state["counters"]["updates"]:
-                self._save(newest)
-        except CheckpointError as error:
-            self._note_failure(error)
+        for mark in _MARKS:
+            copy = self._copies.pop(mark, None)
+            if copy is None or (not mark and self._saved_updates == copy.updates):
+                continue
+            try:
+                self._save(copy, mark)
+            except CheckpointError as error:
+                self._copies.setdefault(mark, copy)  # unless a newer one has come
+                self._note_failure(error)
+                return
 
     def heartbeat_fields(self) -> dict[str, Any]:
         """Counters, dropped steps, gauges and note of a heartbeat, at the same moment."""
@@ -201,7 +203,7 @@ class TrainerCheckpoints:
             self._dir,
             tensors=snapshot.tensors,
             state=snapshot.state,
-            label=snapshot.state["counters"]["updates"],
+            label=snapshot.updates,
             keep=self._kept,
             mark=mark,
             spread=self._spread,

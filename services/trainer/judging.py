@@ -50,9 +50,10 @@ class Judging:
             aside = self._aside
             at = PolicyVersion(request.generation, request.version)
             if isinstance(request, Judgement):
-                if aside is not None and aside.at == at:  # else of a trainer before
-                    self._offer_best(request.return_mean, aside)
-                return JudgementReply(request.policy)
+                if aside is None or aside.at != at:  # of a trainer before: nobody has its state
+                    return JudgementReply(False, request.policy)
+                self._offer_best(request.return_mean, aside)
+                return JudgementReply(True, request.policy)
             if aside is None or aside.at <= at:
                 # a second copy would take the place of the first one while that is judged
                 self._wanted = not self._coming

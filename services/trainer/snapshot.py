@@ -29,6 +29,11 @@ class Snapshot:
         return PolicyVersion(self.state["generation"], self.state["counters"]["policy_version"])
 
     @property
+    def updates(self) -> int:
+        """Updates of the weights."""
+        return int(self.state["counters"]["updates"])
+
+    @property
     def env_steps(self) -> int:
         """Agent steps of the account."""
         return int(self.state["account"]["env_steps"])

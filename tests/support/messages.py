@@ -89,7 +89,7 @@ def samples_of_messages() -> dict[str, Any]:
         wire.JudgeRequest(0, -1),
         wire.WeightsToJudge(1, 9, 640, {"w": np.array([[1, 2], [3, 4]], np.float32)}),
         wire.Judgement(1, 9, 21.5),
-        wire.JudgementReply(),
+        wire.JudgementReply(False),
         wire.ObservationsRequest(64),
         wire.RecentObservations(
             {"screen": np.zeros((2, 2, 2), np.uint8)},

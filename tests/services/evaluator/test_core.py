@@ -32,7 +32,8 @@ class Stage:
         self.told: list[tuple[PolicyVersion, float]] = []
         self.asked: list[tuple[PolicyVersion, float]] = []
         self.played: list[object] = []
-        self.takes, self.version, self.refuse = True, 0, False
+        self.answer: bool | None = True  # None: the trainer is away
+        self.version, self.refuse = 0, False
         self.step_s = step_s
         self.evaluator = Evaluator(
             self,
@@ -52,10 +53,10 @@ class Stage:
         weights = {"w": np.full(1, self.version, np.float32)}
         return WeightsToJudge(0, self.version, 100 * self.version, weights)
 
-    def tell(self, at: PolicyVersion, return_mean: float) -> bool:
-        if self.takes:
+    def tell(self, at: PolicyVersion, return_mean: float) -> bool | None:
+        if self.answer is not None:
             self.told.append((at, return_mean))
-        return self.takes
+        return self.answer
 
     def _load(self, tensors):
         if self.refuse:
@@ -92,10 +93,10 @@ def test_a_version_is_judged_by_its_mean_with_its_error_version_steps_and_age() 
 
 def test_the_trainer_is_told_first_and_the_next_begins_only_when_the_monitor_knows() -> None:
     stage = Stage()
-    stage.version, stage.takes = 1, False
+    stage.version, stage.answer = 1, None
     stage.steps(8)
     assert stage.evaluator.heartbeat().counters["evaluations"] == 0  # the trainer is away
-    stage.takes = True
+    stage.answer = True
     stage.version = 2
     stage.steps(5, beats=False)
     assert stage.told == [(PolicyVersion(0, 1), 3.0)] and stage.played == [1.0]
@@ -149,6 +150,18 @@ def test_weights_that_cannot_be_played_are_refused_and_the_next_are_judged() -> 
     stage.steps(6)
     assert stage.told == [(PolicyVersion(0, 2), 3.0)]
     assert stage.gauges["policy_refused"] == 1.0
+
+
+def test_a_score_that_the_trainer_does_not_know_is_dropped_and_the_next_version_asked_for() -> None:
+    stage = Stage(every_s=100.0)
+    stage.version, stage.answer = 1, False
+    stage.steps(6)
+    assert stage.told == [(PolicyVersion(0, 1), 3.0)]
+    assert "return_mean" not in stage.gauges  # the monitor does not count it
+    stage.version, stage.answer = 2, True
+    stage.steps(6)  # without the interval
+    assert stage.gauges["version"] == 2.0
+    assert stage.evaluator.heartbeat().counters["evaluations"] == 1
 
 
 def _artifact(version: int, chain: str) -> PolicySnapshot:

@@ -10,7 +10,7 @@ import pytest
 from aclearn.runs import kept_in, load_best
 from services.evaluator.evaluate import evaluate
 from services.evaluator.saved_policy import load_policy
-from services.roles import EVALUATOR
+from services.roles import EVALUATOR, TRAINER
 from tests.support.evaluation_envs import FailingCartPole
 from tests.support.whole_run import WholeRun
 
@@ -173,6 +173,20 @@ def test_a_killed_evaluator_starts_again_with_the_version_that_is_set_aside(tmp_
     versions = [version for version, _, _ in _evaluated(run)]
     assert versions == sorted(set(versions))
     run.close()
+
+
+def test_weights_whose_trainer_died_before_their_judgement_end_no_run(tmp_path) -> None:
+    run = WholeRun(
+        tmp_path, run={"target_return": 8.0, "metrics_every_s": 0.25}, evaluator=_EVALUATOR
+    )
+    run.run_until(lambda: run.passed["WeightsToJudge"], "the first version is given")
+    run.kill("trainer-0")
+    run.start(TRAINER)
+    summary = run.run()
+    assert summary["reason"] == "target_reached"
+    assert summary["evaluator_generation"] == summary["generation"] == 1
+    best = load_best(run.path / "checkpoints")
+    assert best.state["judged"]["return_mean"] == summary["evaluator_return_mean"]
 
 
 def test_resident_environments_are_judged_in_gymnasium(tmp_path) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from aclearn.config import Config, EnvConfig, RunConfig, TrainerConfig
 from aclearn.envs import read_spec
-from aclearn.runs import RunFolder, kept_in, load_best, load_newest
+from aclearn.errors import CheckpointError
+from aclearn.runs import RunFolder, kept_in, load_best, load_newest, save_checkpoint
+from aclearn.types import PolicyVersion
 from aclearn.wire import Judgement, JudgementReply, JudgeRequest, NoNewerWeights, WeightsToJudge
 from services.trainer import build
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.judging import Judging
 from tests.services.trainer.test_trainer import admit, learn
+from tests.support.clock import Clock
 
 
-def _parts(tmp_path, *, judge="evaluator", every_steps=None, spread=0):
+def _parts(tmp_path, *, judge="evaluator", every_steps=None, spread=0, clock=time.monotonic):
     config = Config(
         run=RunConfig(name="r", seed=3),
         env=EnvConfig(id="CartPole-v1"),
@@ -24,7 +29,9 @@ def _parts(tmp_path, *, judge="evaluator", every_steps=None, spread=0):
     )
     trainer = build.make_trainer(config, read_spec(config.env))
     folder = RunFolder.create(tmp_path, "r", "")
-    checkpoints = TrainerCheckpoints(trainer, folder, RunConfig(), judge=judge, spread=spread)
+    checkpoints = TrainerCheckpoints(
+        trainer, folder, RunConfig(), judge=judge, spread=spread, clock=clock
+    )
     checkpoints.restore_or_start()
     judging = Judging(
         trainer,
@@ -42,6 +49,10 @@ def _next(judging, trainer, known, number):
     learn(trainer, admit(trainer, number))
     given = judging.answer(JudgeRequest(0, known))
     assert isinstance(given, WeightsToJudge)
+    published = trainer.published.newer_than(PolicyVersion())
+    assert published.at.version == given.version
+    for name, array in given.tensors.items():
+        np.testing.assert_array_equal(array, published.tensors[name])
     return given
 
 
@@ -55,8 +66,9 @@ def test_the_best_checkpoint_has_the_weights_that_were_judged_whatever_was_learn
     assert given.env_steps == trainer.account.env_steps
     for number in (1, 2):
         learn(trainer, admit(trainer, number))
-    assert judging.answer(Judgement(0, given.version, 9.0)) == JudgementReply()
-    checkpoints.copy_best()
+    assert judging.answer(Judgement(0, given.version, 9.0)) == JudgementReply(known=True)
+    checkpoints.write_if_due()  # at once: a judgement is not repeated
+    assert load_best(folder.checkpoints_dir).state["judged"]["return_mean"] == 9.0
     checkpoints.write()
 
     best, newest = load_best(folder.checkpoints_dir), load_newest(folder.checkpoints_dir)
@@ -79,8 +91,9 @@ def test_a_worse_one_a_repeated_one_and_one_of_another_trainer_leave_the_best(tm
         given = _next(judging, trainer, number, number)
         for _ in range(2):
             judging.answer(Judgement(0, given.version, mean))
-    judging.answer(Judgement(1, given.version, 100.0))
-    judging.answer(Judgement(0, 1, 100.0))  # another one is aside
+    unknown = JudgementReply(known=False)
+    assert judging.answer(Judgement(1, given.version, 100.0)) == unknown
+    assert judging.answer(Judgement(0, 1, 100.0)) == unknown  # another one is aside
     checkpoints.copy_best()
     checkpoints.write()
     best = load_best(folder.checkpoints_dir)
@@ -133,6 +146,51 @@ def test_a_request_while_a_version_is_copied_sets_no_second_one_aside(tmp_path) 
     del trainer.rounds.when_whole
     checkpoints.copy_best()
     assert checkpoints.best_return == 9.0
+
+
+def test_a_best_that_comes_while_the_one_before_is_written_is_written_too(
+    tmp_path, monkeypatch
+) -> None:
+    trainer, checkpoints, _, folder = _parts(tmp_path)
+    offered = [5.0, 6.0]
+
+    def save(*arguments, mark, **options) -> None:
+        if mark == "best" and offered:  # as another thread in a meeting of ranks
+            _offer(checkpoints, trainer, offered.pop(0))
+        save_checkpoint(*arguments, mark=mark, **options)
+
+    monkeypatch.setattr("services.trainer.checkpoints.save_checkpoint", save)
+    _offer(checkpoints, trainer, 4.0)
+    for expected in (4.0, 5.0, 6.0):
+        checkpoints.write_if_due()
+        assert load_best(folder.checkpoints_dir).state["judged"]["return_mean"] == expected
+
+
+def _offer(checkpoints, trainer, mean) -> None:
+    checkpoints.offer_judged(mean, trainer.snapshot(whole=False))
+    checkpoints.copy_best()
+
+
+def test_a_best_that_cannot_be_written_waits_for_the_next_attempt(tmp_path, monkeypatch) -> None:
+    clock = Clock()
+    trainer, checkpoints, _, folder = _parts(tmp_path, clock=clock)
+    tried = []
+
+    def fail(*arguments, **options) -> None:
+        tried.append(clock.now)
+        raise CheckpointError("the disk is full")
+
+    with monkeypatch.context() as failing:
+        failing.setattr("services.trainer.checkpoints.save_checkpoint", fail)
+        begin = clock.now
+        checkpoints.offer_judged(9.0, trainer.snapshot(whole=False))
+        for after_s in (0.0, 1.0, 10.0, 11.0):
+            clock.now = begin + after_s
+            checkpoints.write_if_due()
+    assert tried == [begin, begin + 10.0]
+    clock.now = begin + 20.0
+    checkpoints.write_if_due()
+    assert load_best(folder.checkpoints_dir).state["judged"]["return_mean"] == 9.0
 
 
 def test_kept_policies_are_written_at_once_and_a_run_resumes_from_the_newest(tmp_path) -> None:
