@@ -37,6 +37,8 @@ _ASK_EVERY_S = 0.05
 #: Seconds for the rest of a batch when the run was stopped: a run that learns a whole last batch
 #: is continued with the same bits.
 _END_BATCH_WITHIN_S = 1.0
+#: Seconds that a rank waits for the others at its end; a hanging one must not cost the checkpoint.
+_LEAVE_WITHIN_S = 3.0
 #: Seconds from the leave of another rank to the stop of this one, where the run ends.
 _STOPPED_WITHIN_S = 4.0
 
@@ -137,6 +139,7 @@ class TrainerRole:
         self._loop.step(timeout_s)
         self._stopped = self._loop.stopped
         if self._stopped:
+            self._group.hurry(_LEAVE_WITHIN_S)
             self._end()
             if self._ended:
                 self._trainer.leave()

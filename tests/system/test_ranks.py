@@ -86,6 +86,19 @@ def test_one_rank_that_is_told_to_end_takes_the_others_along_and_loses_nothing(
     run.finish()
 
 
+def test_a_rank_that_hangs_costs_neither_the_end_in_time_nor_the_checkpoint(
+    system: System,
+) -> None:
+    run = system.train(system.config(_RANKS, run={"checkpoint_every_s": 1000.0}))
+    run.wait_until_learning(beyond=400)
+    os.kill(run.pids()["trainer-1"], signal.SIGSTOP)
+    before = run.last()
+    run.signal(signal.SIGINT)
+    assert run.wait(within_s=10.0) == 128 + signal.SIGINT, run.diagnosis()
+    saved = load_newest(run.folder / "checkpoints")
+    assert saved is not None and saved.label >= before["updates"] > 0
+
+
 def test_resident_ranks_play_on_until_they_are_stopped_together(system: System) -> None:
     resident = {"envs": 64, "device": "cpu", "devices": 2, "threads": 1}
     run = system.train(system.config(RESIDENT, resident=resident, run={"max_updates": 10_000_000}))

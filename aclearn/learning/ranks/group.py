@@ -31,6 +31,10 @@ class Group(Protocol):
         """
         ...
 
+    def hurry(self, within_s: float) -> None:
+        """Wait at most so long for the other ranks from now on, also in an exchange that runs."""
+        return
+
     def watch(self, meanwhile: Callable[[], object]) -> None:
         """Call `meanwhile` from time to time while other ranks are awaited."""
         return

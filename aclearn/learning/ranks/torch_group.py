@@ -10,15 +10,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import Store
+from torch._C._distributed_c10d import AllgatherOptions, Store
 from typing_extensions import override
 
 from aclearn.errors import RankLost
 from aclearn.learning.ranks.group import Group
 
-#: Longest wait for the other ranks in an exchange: a rank may play a whole batch meanwhile, and a
-#: killed one is noticed at once, since its connections close.
-_ANSWER_WITHIN_S = 60.0
+#: Longest wait for the other ranks in an exchange: a rank may play a whole batch meanwhile, or
+#: compile its environments. A killed one is noticed at once, since its connections close.
+_ANSWER_WITHIN_S = 120.0
 #: Seconds between two looks in an exchange.
 _LOOK_EVERY_S = 0.05
 
@@ -47,7 +47,7 @@ class TorchGroup(Group):
         answer_within_s: float = _ANSWER_WITHIN_S,
     ) -> None:
         self.rank, self.size, self._device = rank, size, device
-        self._answer_within_s = answer_within_s
+        self._answer_within_s, self._lost = answer_within_s, ""
         self._meanwhile: Callable[[], object] = lambda: None
         try:
             self._group = _process_group(store, rank, size, device, host, within_s)
@@ -58,13 +58,20 @@ class TorchGroup(Group):
     def gather(self, tensor: Tensor) -> list[Tensor]:
         mine = tensor.detach().contiguous()
         gathered = [torch.empty_like(mine) for _ in range(self.size)]
+        options = AllgatherOptions()
+        options.timeout = timedelta(seconds=2 * _ANSWER_WITHIN_S)  # `_wait` ends it before
         try:
-            self._wait(self._group.allgather([gathered], [mine]))
+            if not self._lost:
+                self._wait(self._group.allgather([gathered], [mine], options))
         except RuntimeError as error:
-            raise RankLost(
-                f"rank {self.rank} of {self.size} has lost another rank: {error}"
-            ) from None
+            self._lost = str(error)  # what comes later would belong to another exchange
+        if self._lost:
+            raise RankLost(f"rank {self.rank} of {self.size} has lost another rank: {self._lost}")
         return gathered
+
+    @override
+    def hurry(self, within_s: float) -> None:
+        self._answer_within_s = within_s
 
     @override
     def watch(self, meanwhile: Callable[[], object]) -> None:
@@ -75,7 +82,7 @@ class TorchGroup(Group):
         self._group.shutdown()
 
     def _wait(self, work: Any) -> None:
-        until = time.monotonic() + self._answer_within_s
+        began = time.monotonic()
         while True:
             try:
                 work.wait(timedelta(seconds=_LOOK_EVERY_S))
@@ -84,7 +91,7 @@ class TorchGroup(Group):
                 if work.is_completed():  # it has failed, or has just ended
                     work.wait()
                     return
-                if time.monotonic() > until:
+                if time.monotonic() - began > self._answer_within_s:
                     raise RuntimeError(f"no answer within {self._answer_within_s:g} s") from None
                 self._meanwhile()
 

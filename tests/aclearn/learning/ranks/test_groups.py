@@ -81,6 +81,25 @@ def test_a_rank_notices_at_once_that_another_one_has_ended() -> None:
     assert run_ranks("gloo", 2, run)[0]
 
 
+def test_a_rank_that_hangs_is_given_up_after_a_while_and_for_good() -> None:
+    over = threading.Event()
+
+    def run(group: Group) -> int:
+        group.gather(torch.zeros(2))
+        if group.rank == 1:
+            over.wait(20.0)
+            return 0
+        looks: list[int] = []
+        group.watch(lambda: looks.append(len(looks)) or (len(looks) > 3 and group.hurry(0.01)))
+        for words in ("no answer within 0.01 s", "no answer within 0.01 s"):
+            with pytest.raises(RankLost, match=words):
+                group.gather(torch.zeros(2))
+        over.set()
+        return len(looks)
+
+    assert 3 < run_ranks("gloo", 2, run)[0] < 10  # the second time at once
+
+
 def test_ranks_in_lockstep_run_in_order_and_lose_one_that_does_not_exchange() -> None:
     ranks, order = LockstepRanks(2), []
 
