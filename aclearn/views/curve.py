@@ -26,7 +26,12 @@ _NO_SETTINGS: Final = ("run.seed", "run.name", "run.dir", "run.experiment", "run
 
 
 class Reached(NamedTuple):
-    """When a run reached its target."""
+    """When a run reached its target.
+
+    Attributes:
+        env_steps: of the weights that reached it, where an evaluator judges.
+        time_s: when that was known.
+    """
 
     env_steps: float
     time_s: float
@@ -155,7 +160,7 @@ def read_curve(run_dir: Path) -> Curve:
         evaluator=_evaluations(lines),
         target=target,
         seed=seed if isinstance(seed := run.get("seed"), int) else None,
-        reached=_reached(lines, target),
+        reached=_reached(lines, target, evaluated=_evaluator_judges(config)),
         damaged=len(read) - len(lines),
         marks=read_marks(run_dir),
         settings=dict(_settings(config)) if "seed" in run else {},
@@ -181,12 +186,27 @@ def _evaluations(lines: Sequence[Mapping[str, Any]]) -> Points:
     )
 
 
-def _reached(lines: Sequence[Mapping[str, Any]], target: float | None) -> Reached | None:
+def _reached(
+    lines: Sequence[Mapping[str, Any]], target: float | None, *, evaluated: bool
+) -> Reached | None:
+    if target is None:
+        return None
     for line in lines:
-        time_s = line.get("reached_target_at_s")
-        if target is not None and time_s is not None and line.get("target_return") == target:
-            return Reached(float(line["env_steps"]), float(time_s))
+        time_s, of_line = line.get("reached_target_at_s"), line.get("target_return")
+        # an earlier part of a resumed run may have reached a higher target
+        if time_s is not None and of_line is not None and of_line >= target:
+            steps = line.get("evaluator_env_steps") if evaluated else None
+            return Reached(float(line["env_steps"] if steps is None else steps), float(time_s))
     return None
+
+
+def _evaluator_judges(config: Mapping[str, Any]) -> bool:
+    """As `Config.judge`, of a configuration of any version."""
+    groups = (config.get(name) for name in ("run", "evaluator"))
+    run, evaluator = (group if isinstance(group, dict) else {} for group in groups)
+    if (judge := run.get("judge")) is not None:
+        return bool(judge == "evaluator")
+    return any(evaluator.get(key) is not None for key in ("every_s", "every_steps"))
 
 
 def _config(path: Path) -> Mapping[str, Any]:

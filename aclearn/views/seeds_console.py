@@ -153,7 +153,7 @@ class _Row:
 
     def cells(self) -> list[Any]:
         line, progress = self._line, self._progress
-        value = line.get("return_mean_100")
+        value = line.get("judged_return")
         done = 0.0 if progress is None else progress.fraction or 0.0
         return [
             Text(self._name, style="bold"),

@@ -11,7 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from aclearn.config import Config, config_from_yaml, inline_yaml, load_config, override_keys
+from aclearn.config import (
+    Config,
+    RunConfig,
+    config_from_yaml,
+    inline_yaml,
+    load_config,
+    override_keys,
+)
 from aclearn.errors import AclearnError, ConfigError, RoleFailure, RunFolderError, RunFolderTaken
 from aclearn.launch import StopFlag
 from aclearn.runs import RunFolder, numbered_runs, runs_in, write_atomically
@@ -27,6 +34,8 @@ from services.launcher.seed_runs import SeedRun, SeedRuns, runs_at_once
 SEEDS_FILE: Final = "seeds.yaml"
 #: Overrides that name one run; each run of a seed has its own.
 _OF_ONE_RUN: Final = ("run.seed", "run.name", "run.dir")
+#: Ends of a run, which a run that is over takes too: its result would be the same.
+_ENDS: Final = ("evaluator.stop_after", *(f"run.{key}" for key in RunConfig().bounds()))
 _MOST_SEEDS, _LARGEST_SEED = 1000, 2**31 - 1
 #: The command of each run; -P as for roles.
 _TRAIN: Final = (sys.executable, "-P", "-m", "services.cli", "train")
@@ -114,6 +123,9 @@ def train_seeds(
     write_atomically(folder / SEEDS_FILE, common.to_yaml().encode())
     runs = [_run(folder, seed, words, resume=resume, overwrite=overwrite) for seed in chosen]
     left = [] if not resume else [run for run in runs if _is_over(run, words)]
+    ends = [word for word in words if word.partition("=")[0] in _ENDS]
+    for run in left:
+        _take(run, ends)
     with SeedsConsole(config.run.bounds(), [run.name for run in runs]) as console:
         for run in left:
             console.end(run.name, "over", "is over, and stays")
@@ -228,6 +240,13 @@ def _is_over(run: SeedRun, words: Sequence[str]) -> bool:
         return why_over(load_config(run.folder / "config.yaml", words)) is not None
     except AclearnError:  # missing, or its own command says what is wrong
         return False
+
+
+def _take(run: SeedRun, words: Sequence[str]) -> None:
+    """Write overrides into the configuration of a run that is over, as a resumed one's has them."""
+    folder = RunFolder.open(run.folder)
+    if words:
+        folder.write_config_yaml(load_config(folder.config_path, words).to_yaml())
 
 
 def _tell(folder: Path, runs: Sequence[SeedRun], stop: StopFlag) -> None:

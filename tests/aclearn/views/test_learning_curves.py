@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,28 @@ def test_a_curve_has_the_points_with_a_return_the_target_and_when_it_was_reached
     text = (resumed / "config.yaml").read_text().replace("18.0", "19.0")
     (resumed / "config.yaml").write_text(text)  # since then with another target
     assert read_curve(resumed).reached is None
+    (resumed / "config.yaml").write_text(text.replace("19.0", "17.0"))
+    assert read_curve(resumed).reached == Reached(0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("judge", "evaluator", "steps"),
+    [
+        ("evaluator", {}, 1000.0),
+        (None, {"every_s": 60.0, "every_steps": None}, 1000.0),
+        (None, {"every_s": None, "every_steps": 500}, 1000.0),
+        ("training", {"every_s": 60.0}, 2000.0),
+        (None, {"every_s": None, "every_steps": None}, 2000.0),
+    ],
+)
+def test_the_target_is_reached_at_the_steps_of_what_was_judged(
+    tmp_path: Path, judge: str | None, evaluator: dict, steps: float
+) -> None:
+    run = write_run(tmp_path / "a", [0.0, 9.0, 9.0], target=7.0, evaluations=[None, 8.0, 9.0])
+    config = json.loads((run / "config.yaml").read_text())
+    config["run"]["judge"], config["evaluator"] = judge, evaluator
+    (run / "config.yaml").write_text(json.dumps(config))
+    assert read_curve(run).reached == Reached(steps, 60.0)
 
 
 def test_damaged_lines_are_left_out_and_counted_and_a_line_that_is_being_written_is_not(

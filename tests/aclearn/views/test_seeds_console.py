@@ -46,8 +46,8 @@ def test_a_terminal_has_a_row_for_each_run_and_the_newest_events() -> None:
     names = ["seed-1", "seed-2", "seed-10"]
     drawn = Console(file=stream, width=100, force_terminal=True, color_system=None)
     table = SeedsTable({"target_return": 43.0}, names, drawn)
-    with table.rows["seed-1"] as run:
-        run.update(_LINE, [])
+    with table.rows["seed-1"] as run:  # the evaluator judges
+        run.update({**_LINE, "return_mean_100": 30.0, "evaluator_return_mean": 21.5}, [])
     table.rows["seed-2"].state = "failed"
     for n in range(7):
         table.note("seed-2", f"event {n}")

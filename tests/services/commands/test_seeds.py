@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import aclearn as library
+from aclearn.config import load_config
 from aclearn.errors import AclearnError, ArgumentError, RoleFailure
 from services.commands.seeds import check_seeds, read_seeds
 from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
@@ -133,17 +134,23 @@ def test_a_seed_that_fails_is_named_and_resumed_and_those_that_are_over_stay(
     assert (first["reason"], first["seed"], first["updates"]) == ("max_updates", 1, 3)
 
     broken.unlink()
-    before = {path: path.read_bytes() for path in (runs / "seed-1").rglob("*") if path.is_file()}
-    said = aclearn("train", config, "--seeds", "3", "--resume", "--at-once", "2")
+    files = [path for path in (runs / "seed-1").rglob("*") if path.is_file()]
+    before = {path: path.read_bytes() for path in files if path.name != "config.yaml"}
+    new = ("run.max_wall_s=900", "optimiser.learning_rate=0.01")
+    said = aclearn("train", config, "--seeds", "3", "--resume", "--at-once", "2", *new)
     assert "not taken from" in said and "run.max_updates" in said  # 4 in the file
     assert "seed-1: is over, and stays\n" in said
     assert before == {path: path.read_bytes() for path in before}
+    # a new bound is for all of them, another key for those that learn with it
+    [over, *resumed] = [load_config(runs / f"seed-{seed}" / "config.yaml") for seed in (1, 2, 3)]
+    assert {run.run.max_wall_s for run in (over, *resumed)} == {900.0}
+    assert [run.optimiser.learning_rate == 0.01 for run in (over, *resumed)] == [False, True, True]
     for seed in (2, 3):
         summary = json.loads((runs / f"seed-{seed}" / "summary.json").read_text())
         assert (summary["updates"], summary["seed"]) == (3, seed)
         assert f"seed-{seed}: run seed-{seed} (seed {seed}) ended: max_updates" in said
     assert "next: aclearn plot runs/pole-seeds-1\n      aclearn compare runs/pole-seeds-1" in said
-    # a new bound is for all of them
+    # a higher one continues what is over
     said = aclearn("train", config, "--seeds", "1", "--resume", "run.max_updates=5")
     assert json.loads((runs / "seed-1" / "summary.json").read_text())["updates"] == 5
     assert "run.max_updates" not in said
