@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
@@ -11,7 +12,7 @@ from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
 from aclearn.config._plain import not_plain
-from aclearn.config._yaml import dump_yaml, with_tuples
+from aclearn.config._yaml import canonical_yaml, dump_yaml, with_tuples
 from aclearn.config.actors import ActorsConfig
 from aclearn.config.compressor import CompressorConfig
 from aclearn.config.correctors import CorrectorConfig, listed
@@ -211,6 +212,13 @@ class Config(Group):
     def judge(self) -> Judge:
         """Whose mean return decides about the target and the best checkpoint."""
         return self.run.judge or ("evaluator" if self.evaluator.enabled else "training")
+
+    @property
+    def evaluator_test(self) -> str:
+        """Digest of what the evaluator plays; only means of the same are compared."""
+        env = self.evaluator_env.model_dump(exclude={"info_metrics"})
+        test = [env, self.evaluator.episodes, self.evaluator.greedy, self.run.seed]
+        return hashlib.sha256(canonical_yaml(test).encode()).hexdigest()[:16]
 
     @property
     def evaluator_env(self) -> EnvConfig:

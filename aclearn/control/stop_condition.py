@@ -42,10 +42,12 @@ class StopCondition:
     def resumed(cls, config: Config, last: Mapping[str, Any]) -> StopCondition:
         """The condition of a run that continues after its last metrics line, {} for a new one.
 
-        A target that an earlier part reached counts while the target stays the same.
+        A target that an earlier part reached counts while the target and its test stay the same.
         """
         run = config.run
         same = last.get("target_return", run.target_return) == run.target_return
+        if config.judge == "evaluator":
+            same &= last.get("evaluator_test") == config.evaluator_test
         return cls(
             run,
             judge=config.judge,

@@ -19,7 +19,7 @@ _TAIL_BYTES: Final = 65536
 #: Some hundred lines, enough for a trend.
 _FIRST_BYTES: Final = 1024 * 1024
 #: Values that are text or null.
-_TEXTS: Final = ("policy", "checkpoint_error", "metrics_error", "sink_error")
+_TEXTS: Final = ("policy", "checkpoint_error", "metrics_error", "sink_error", "evaluator_test")
 #: Values that are mappings of numbers, and their depth.
 _LEVELS: Final = {
     **dict.fromkeys(("dropped_steps", "tuner_verdicts", "chain_steps"), 1),

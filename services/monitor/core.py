@@ -308,6 +308,8 @@ class MonitorState:
             if self._judge is not None and member.role == EVALUATOR.name:
                 time_s = self._metrics.time_s(self._wall(now))
                 self._judge.take(incarnation, fitting.gauges, time_s)
+            if self._judge is not None and member.role == TRAINER.name and member.number == 0:
+                self._judge.take_saved(member.generation, fitting.gauges.get("best_return"))
         else:
             self.refused += 1
             words = f"{member.name} reports implausible values: {fault}"

@@ -18,7 +18,8 @@ class Judge:
     Pure: time is an argument. A version is judged once, however often its judgement is reported.
 
     Args:
-        last: the last metrics line of an earlier part of the run; {} for none.
+        last: the last metrics line of an earlier part of the run; {} for none. Means of another
+            test are forgotten.
     """
 
     def __init__(self, config: Config, last: Mapping[str, Any]) -> None:
@@ -29,13 +30,17 @@ class Judge:
             for key, bound in config.run.bounds().items()
             if key.startswith("max_") and bound is not None
         ]
-        self._newest = _newest(last)
+        self._test = config.evaluator_test
         self._count = int(last.get("evaluator_evaluations") or 0)
+        self._restarts, self._incarnation = int(last.get("evaluator_restarts") or 0), ""
+        if last.get("evaluator_test") != self._test:
+            last = {}
+        self._newest = _newest(last)
         self._since_best = int(last.get("evaluator_since_best") or 0)
         self._best: float | None = last.get("evaluator_best_return")
+        self._generation: int | None = None
         age_s = last.get("evaluator_age_s")
         self._given_at = None if age_s is None else float(last["time_s"]) - age_s
-        self._restarts, self._incarnation = int(last.get("evaluator_restarts") or 0), ""
         self._present_at: float | None = None
         self._told: set[str] = set()
 
@@ -59,7 +64,15 @@ class Judge:
         else:
             self._since_best += 1
 
-    def fields(self, time_s: float) -> dict[str, float | None]:
+    def take_saved(self, generation: int, best_return: float | None) -> None:
+        """Take the best mean that a new trainer knows: one just before a death may be lost."""
+        if not self._judges or generation == self._generation:
+            return
+        self._generation = generation
+        if self._best is not None and (best_return is None or best_return < self._best):
+            self._best = best_return
+
+    def fields(self, time_s: float) -> dict[str, float | str | None]:
         """The fields of a metrics line at `time_s` of the run's clock."""
         return {
             **dict.fromkeys(EVALUATED),
@@ -68,6 +81,7 @@ class Judge:
             "evaluator_evaluations": self._count,
             "evaluator_since_best": self._since_best,
             "evaluator_best_return": self._best,
+            "evaluator_test": self._test,
             "evaluator_restarts": self._restarts,
         }
 

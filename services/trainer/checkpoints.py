@@ -34,6 +34,7 @@ class TrainerCheckpoints:
 
     Args:
         judge: whose mean returns decide which policy is the best; see `Config.judge`.
+        test: what an evaluator plays; see `Config.evaluator_test`.
         spread: policies that are kept for later, evenly over the run; see `keep`.
         start: gives that with which a run without checkpoints begins.
 
@@ -48,6 +49,7 @@ class TrainerCheckpoints:
         run: RunConfig,
         *,
         judge: Judge = "training",
+        test: str = "",
         spread: int = 0,
         start: Callable[[], WarmStart] = WarmStart,
         clock: Callable[[], float] = time.monotonic,
@@ -56,6 +58,8 @@ class TrainerCheckpoints:
         self._dir = folder.checkpoints_dir
         self._kept, self._start = run.checkpoints_kept, start
         self._every_s, self._judge, self._spread = run.checkpoint_every_s, judge, spread
+        #: Means are compared with those that have the same in their checkpoint.
+        self._by = {"by": judge} | ({"test": test} if judge == "evaluator" else {})
         self._tried_at = self._saved_at = clock()
         self._saved_updates, self._saved_steps = -1, 0  # in the newest checkpoint
         self._failures, self._error = 0, ""
@@ -137,7 +141,7 @@ class TrainerCheckpoints:
             except CheckpointError as error:
                 self._note_failure(error)
                 continue
-            self._copies["best"] = best.judged(return_mean, self._judge)
+            self._copies["best"] = best.judged(return_mean, self._by)
             self.best_return = return_mean
 
     def write_if_due(self) -> None:
@@ -222,6 +226,8 @@ class TrainerCheckpoints:
         except CheckpointError as error:  # none is whole: any new best is an improvement
             _LOGGER.warning("event=best_not_read reason=%r", str(error))
             return None
-        if best is None or (judged := best.state["judged"])["by"] != self._judge:
-            return None  # means of another judge cannot be compared
-        return float(judged["return_mean"])
+        if best is None:
+            return None
+        by = dict(best.state["judged"])
+        return_mean = float(by.pop("return_mean"))
+        return return_mean if by == self._by else None

@@ -37,8 +37,9 @@ class Judging:
         self._offer_best, self._keep = offer_best, keep
         self._names = tuple(trainer.learner.architecture.acting().tensor_shapes())
         self._lock = threading.Lock()
-        self._wanted, self._due_steps = True, 0  # the first version too: what it began with
-        self._coming = False
+        # what a run begins with too; a later trainer waits for a request, which may come much later
+        self._wanted, self._due_steps = trainer.generation == 0, 0
+        self._coming = self._given = False
         self._aside: Snapshot | None = None
         trainer.on_publish = self._look
 
@@ -54,10 +55,13 @@ class Judging:
                     return JudgementReply(False, request.policy)
                 self._offer_best(request.return_mean, aside)
                 return JudgementReply(True, request.policy)
-            if aside is None or aside.at <= at:
+            # with an interval in seconds a new evaluator judges what is new
+            again = self._every_steps is None and self._given and at == PolicyVersion()
+            if aside is None or aside.at <= at or again:
                 # a second copy would take the place of the first one while that is judged
                 self._wanted = not self._coming
                 return NoNewerWeights(request.policy)
+            self._given = True
         tensors = {name: aside.tensors[f"weights/{name}"] for name in self._names}
         at, steps = aside.at, aside.env_steps
         return WeightsToJudge(at.generation, at.version, steps, tensors, request.policy)
@@ -77,5 +81,5 @@ class Judging:
     def _set_aside(self) -> None:
         aside = self._trainer.snapshot(whole=False)
         with self._lock:
-            self._aside, self._coming = aside, False
+            self._aside, self._coming, self._given = aside, False, False
         self._keep(aside)

@@ -108,6 +108,7 @@ class TrainerRole:
                 folder,
                 config.run,
                 judge=config.judge,
+                test=config.evaluator_test,
                 spread=config.evaluator.keep,
                 start=lambda: warm_start(config, trainer.learner.architecture),
                 clock=context.clocks.wall,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,10 +51,9 @@ class Snapshot:
         empty = StepAccount(policy=account["policy"]).state()
         return [account, *[empty] * (ranks - 1)]
 
-    def judged(self, return_mean: float, by: str) -> Snapshot:
-        """A copy that is marked as the best: by `run.judge`, with its mean return."""
-        mark = {"judged": {"by": by, "return_mean": return_mean}}
-        return Snapshot(self.tensors, self.state | mark)
+    def judged(self, return_mean: float, by: Mapping[str, Any]) -> Snapshot:
+        """A copy that is marked as the best, with its mean return and by whom it is."""
+        return Snapshot(self.tensors, self.state | {"judged": {**by, "return_mean": return_mean}})
 
     def packed(self) -> bytes:
         """It as bytes, for another rank."""

@@ -99,6 +99,15 @@ def test_a_run_that_goes_on_has_reached_what_it_has_unless_the_target_is_another
     assert goal.fields({"return_mean_100": 3.0}) == expected
 
 
+def test_a_target_that_was_met_in_another_test_of_the_evaluator_is_not_reached() -> None:
+    keys = {"env.id": "a", "run.target_return": 18.0, "evaluator.every_s": 60}
+    first = config_of_keys(keys)
+    last = {"reached_target_at_s": 40.0, "evaluator_test": first.evaluator_test}
+    assert StopCondition.resumed(first, last).reached_target_at_s == 40.0
+    other = config_of_keys(keys | {"evaluator.greedy": True})
+    assert StopCondition.resumed(other, last).reached_target_at_s is None
+
+
 def test_the_target_is_met_by_the_mean_of_the_one_who_judges() -> None:
     keys = {"env.id": "a", "run.target_return": 18.0, "evaluator.every_s": 60}
     line = _line(0, evaluator_return_mean=18.5, time_s=50.0)

@@ -51,7 +51,7 @@ def test_a_seed_gives_the_same_judgements_and_best_policy_and_what_it_gives_with
     best = load_best(first.path / "checkpoints")
     assert summary["best_return"] == summary["evaluator_best_return"]
     mean = max(mean for _, mean, _ in judged)
-    assert best.state["judged"] == {"by": "evaluator", "return_mean": mean}
+    assert best.state["judged"]["return_mean"] == mean
     version = next(version for version, each, _ in judged if each == mean)
     assert best.state["counters"]["policy_version"] == version
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from aclearn.config import config_of_keys
 from services.monitor.judge import Judge
 
@@ -53,6 +55,41 @@ def test_a_later_part_of_the_run_counts_on() -> None:
     assert _counts(again) == (2, 1, 3.0)
     again.take("e", _gauges(0, 1.0, generation=1.0), 14.0)
     assert _counts(again) == (3, 2, 3.0)
+
+
+def test_means_of_another_test_are_forgotten() -> None:
+    judge = _judge()
+    for version, mean in enumerate((30.0, 20.0)):
+        judge.take("e", _gauges(version, mean), 10.0)
+    line = {"time_s": 12.0, **judge.fields(12.0)}
+    for keys in (
+        {"evaluator.env": {"kwargs": {"level": 2}}},
+        {"evaluator.greedy": True},
+        {"evaluator.episodes": 3},
+    ):
+        again = _judge(line, **keys)
+        assert _counts(again) == (2, 0, None)  # evaluations of the run are still two
+        assert again.fields(12.0)["evaluator_return_mean"] is None  # no target is met by it
+        again.take("e", _gauges(0, 1.0, generation=1.0), 14.0)
+        assert _counts(again) == (3, 0, 1.0)
+    same = _judge(line, **{"evaluator.every_s": 5.0, "env.info_metrics": ["success"]})
+    assert _counts(same) == (2, 1, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("judges", "saved", "best"), [(True, 3.0, 3.0), (True, None, None), (False, None, 5.0)]
+)
+def test_a_best_that_died_with_its_trainer_is_forgotten(judges, saved, best) -> None:
+    judge = _judge(**{"run.judge": "evaluator" if judges else "training"})
+    judge.take_saved(0, None)
+    for version, mean in enumerate((3.0, 5.0)):
+        judge.take("e", _gauges(version, mean), 10.0)
+    judge.take_saved(0, 3.0)  # a heartbeat from before the judgement
+    assert _counts(judge) == (2, 0, 5.0)
+    judge.take_saved(1, saved)
+    assert _counts(judge) == (2, 0, best)
+    judge.take("e", _gauges(0, 4.0, generation=1.0), 11.0)
+    assert _counts(judge) == ((3, 0, 4.0) if judges else (3, 1, 5.0))
 
 
 def _said(judge: Judge, present: bool, *times: float) -> list[str]:

@@ -19,7 +19,15 @@ from tests.services.trainer.test_trainer import admit, learn
 from tests.support.clock import Clock
 
 
-def _parts(tmp_path, *, judge="evaluator", every_steps=None, spread=0, clock=time.monotonic):
+def _parts(
+    tmp_path,
+    *,
+    judge="evaluator",
+    every_steps=None,
+    spread=0,
+    generation=0,
+    clock=time.monotonic,
+):
     config = Config(
         run=RunConfig(name="r", seed=3),
         env=EnvConfig(id="CartPole-v1"),
@@ -27,10 +35,10 @@ def _parts(tmp_path, *, judge="evaluator", every_steps=None, spread=0, clock=tim
         actors={"unroll_length": 5},
         trainer=TrainerConfig(amp="off", device="cpu"),
     )
-    trainer = build.make_trainer(config, read_spec(config.env))
+    trainer = build.make_trainer(config, read_spec(config.env), generation=generation)
     folder = RunFolder.create(tmp_path, "r", "")
     checkpoints = TrainerCheckpoints(
-        trainer, folder, RunConfig(), judge=judge, spread=spread, clock=clock
+        trainer, folder, RunConfig(), judge=judge, test="a", spread=spread, clock=clock
     )
     checkpoints.restore_or_start()
     judging = Judging(
@@ -72,7 +80,7 @@ def test_the_best_checkpoint_has_the_weights_that_were_judged_whatever_was_learn
     checkpoints.write()
 
     best, newest = load_best(folder.checkpoints_dir), load_newest(folder.checkpoints_dir)
-    assert best.state["judged"] == {"by": "evaluator", "return_mean": 9.0}
+    assert best.state["judged"] == {"by": "evaluator", "test": "a", "return_mean": 9.0}
     assert best.state["counters"]["policy_version"] == given.version == 1
     assert newest.state["counters"]["policy_version"] == 3
     for name, array in given.tensors.items():
@@ -80,7 +88,11 @@ def test_the_best_checkpoint_has_the_weights_that_were_judged_whatever_was_learn
         assert not np.array_equal(newest.tensors[f"weights/{name}"], array)
     # a trainer can continue from it
     again = TrainerCheckpoints(
-        build.make_trainer(trainer._config, trainer._spec), folder, RunConfig(), judge="evaluator"
+        build.make_trainer(trainer._config, trainer._spec),
+        folder,
+        RunConfig(),
+        judge="evaluator",
+        test="a",
     )
     assert again.restore_or_start() and again.best_return == 9.0
 
@@ -117,6 +129,20 @@ def test_means_of_another_judge_are_not_compared(tmp_path) -> None:
         assert again.best_return == best
 
 
+def test_means_of_another_test_are_not_compared(tmp_path) -> None:
+    trainer, checkpoints, _, folder = _parts(tmp_path)
+    _offer(checkpoints, trainer, 9.0)
+    checkpoints.write_if_due()
+    for test, best in (("a", 9.0), ("b", None)):
+        again = TrainerCheckpoints(trainer, folder, RunConfig(), judge="evaluator", test=test)
+        again.restore_or_start()
+        assert again.best_return == best
+    _offer(again, trainer, 3.0)
+    again.write_if_due()
+    best = load_best(folder.checkpoints_dir).state["judged"]
+    assert best == {"by": "evaluator", "test": "b", "return_mean": 3.0}
+
+
 def test_versions_are_set_aside_at_an_interval_of_steps(tmp_path) -> None:
     trainer, _, judging, _ = _parts(tmp_path, every_steps=50)  # of unrolls of 20 steps
     known, found = -1, []
@@ -128,6 +154,32 @@ def test_versions_are_set_aside_at_an_interval_of_steps(tmp_path) -> None:
             judging.answer(JudgeRequest(0, known))
         learn(trainer, admit(trainer, number))
     assert found == [0, 60, 120]
+
+
+def test_an_evaluator_of_a_later_trainer_judges_what_is_published_after_its_request(
+    tmp_path,
+) -> None:
+    trainer, _, judging, _ = _parts(tmp_path, generation=1)
+    for number in range(3):  # while the evaluator waits for its interval
+        learn(trainer, admit(trainer, number))
+    assert isinstance(judging.answer(JudgeRequest(0, 7)), NoNewerWeights)
+    learn(trainer, admit(trainer, 3))
+    given = judging.answer(JudgeRequest(0, 7))
+    assert (given.generation, given.version) == (1, 4)
+
+
+def test_a_new_evaluator_judges_a_new_version_but_the_first_one_what_the_run_began_with(
+    tmp_path,
+) -> None:
+    trainer, _, judging, _ = _parts(tmp_path)
+    learn(trainer, admit(trainer, 0))
+    new = JudgeRequest(-1, -1)
+    assert judging.answer(new).version == 0
+    learn(trainer, admit(trainer, 1))
+    for _ in range(2):
+        assert isinstance(judging.answer(new), NoNewerWeights)
+    learn(trainer, admit(trainer, 2))
+    assert judging.answer(new).version == 3
 
 
 def test_a_request_while_a_version_is_copied_sets_no_second_one_aside(tmp_path) -> None:
