@@ -58,7 +58,7 @@ class Comparison:
     """A row of the table: one group of runs.
 
     Attributes:
-        without_return: number of runs that have ended no episode yet.
+        without_return: number of runs that have no mean return yet.
         last_return: of the newest 100 episodes of training.
         evaluator: of the newest evaluation.
         reached: number of runs that have reached the target.
@@ -133,9 +133,9 @@ def _table(rows: Sequence[Comparison]) -> Table:
     ):
         table.add_column(column, justify="right")
     for row in rows:
-        last = _words_of(row.last_return, "no episode yet")
+        last = _words_of(row.last_return, "no mean yet")
         if row.last_return.value is not None and row.without_return:
-            last += f", {row.without_return} without an episode"
+            last += f", {row.without_return} without a mean"
         table.add_row(
             Text(row.group),
             row.seeds,

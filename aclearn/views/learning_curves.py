@@ -58,7 +58,7 @@ def plot_curves(
         out: the picture, a .png, .pdf or .svg; an existing one is replaced.
 
     Raises:
-        RunFolderError: no run has ended an episode yet.
+        RunFolderError: no run has a mean return yet.
         AclearnError: the picture cannot be written.
     """
     check_picture(out)
@@ -71,19 +71,23 @@ def figure_of_curves(
     """A figure with the curves of all runs, which a notebook shows, and a panel for each axis.
 
     Runs that differ by their seeds and names only are one line: their interquartile mean, of fewer
-    than five the mean, in its 95 % interval. It ends where the first of them ends. An evaluator's
-    returns are a line of their own, in the same colour.
+    than five the mean, in its 95 % interval. It begins with the last of them and ends with the
+    first; a run that ends before is left out. An evaluator's returns are a line of their own, in
+    the same colour.
 
     Args:
         each: a line for each run instead.
 
     Raises:
-        RunFolderError: no run has ended an episode yet.
+        RunFolderError: no run has a mean return yet.
     """
     lines = [points for curve in curves for points in (curve.training, curve.evaluator)]
     if not any(points.returns for points in lines):
         names = ", ".join(curve.name for curve in curves)
-        raise RunFolderError(f"no episode has ended yet in {names}: there is nothing to draw")
+        raise RunFolderError(
+            f"there is no mean return yet in {names}, and nothing to draw: in every environment an "
+            "episode must end first"
+        )
     # Imported here for its 0.3 s. pyplot would need a display and keep every figure.
     from matplotlib.ticker import EngFormatter
 
@@ -141,7 +145,7 @@ def time_unit(longest_s: float) -> tuple[str, float]:
 def _draw_group(panel: Any, group: Group, axis: Axis, unit_s: float, *, each: bool) -> None:
     """Draw the returns of training, and in the same colour the evaluator's where there are any."""
     training = [curve.training for curve in group.curves]
-    line, note = _draw_returns(panel, training, axis, unit_s, each=each)
+    line, note = _draw_returns(panel, training, axis, unit_s, each=each, missing="a mean")
     line.set_label(group.label + note)
     if len(group.curves) == 1:
         [curve] = group.curves
@@ -150,7 +154,9 @@ def _draw_group(panel: Any, group: Group, axis: Axis, unit_s: float, *, each: bo
     evaluator = [curve.evaluator for curve in group.curves]
     if any(points.returns for points in evaluator):
         style = {"color": line.get_color(), "linestyle": "-.", "marker": "o", "markersize": 3}
-        line, note = _draw_returns(panel, evaluator, axis, unit_s, each=each, style=style)
+        line, note = _draw_returns(
+            panel, evaluator, axis, unit_s, each=each, missing="an evaluation", style=style
+        )
         line.set_label(f"{group.label}, evaluator{note}")
 
 
@@ -161,12 +167,19 @@ def _draw_returns(
     unit_s: float,
     *,
     each: bool,
+    missing: str,
     style: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Any, str]:
-    """Draw a run's line, or the mean and interval of several; returns the line and what it is."""
-    drawn = [points for points in runs if points.returns] or runs[:1]
-    missing = len(runs) - len(drawn)
-    without = f"; {missing} without an episode" if missing and drawn[0].returns else ""
+    """Draw a run's line, or the mean and interval of several; returns the line and what it is.
+
+    Args:
+        missing: what a run without points has none of.
+    """
+    begun = [points for points in runs if points.returns]
+    drawn = _overlapping(begun)
+    counts = {f"without {missing}": len(runs) - len(begun), "too short": len(begun) - len(drawn)}
+    left_out = "".join(f"; {count} {why}" for why, count in counts.items() if count)
+    drawn = drawn or runs[:1]
     style = {"linewidth": 1.6, **style}
     places = [_places(points, axis, unit_s) for points in drawn]
     if len(drawn) == 1:
@@ -175,21 +188,30 @@ def _draw_returns(
             style["marker"] = "o"  # a line of one point would be invisible
         [line] = panel.plot(places[0], points.returns, **style)
         if not points.returns:
-            return line, " (no episode yet)"
+            return line, " (no mean yet)"
         what = "1 run, no interval"
         if points.standard_errors:
             ends = [np.add(points.returns, np.multiply(s, points.standard_errors)) for s in (-1, 1)]
             panel.fill_between(places[0], *ends, color=line.get_color(), alpha=0.2, lw=0)
             what = "1 run, ± standard error"
-        return line, "" if each and not points.standard_errors else f" ({what}{without})"
+        return line, "" if each and not points.standard_errors else f" ({what}{left_out})"
     first, last = max(x[0] for x in places), min(x[-1] for x in places)
-    grid = np.linspace(first, max(first, last), _BAND_POINTS)
+    grid = np.linspace(first, last, _BAND_POINTS)
     rows = [np.interp(grid, x, of.returns) for x, of in zip(places, drawn, strict=True)]
     found = estimate(rows, resamples=_BAND_RESAMPLES)
-    [line] = panel.plot(grid, found.value, **{**style, "marker": None})
+    [line] = panel.plot(grid, found.value, **{**style, "marker": None if first < last else "o"})
     assert found.low is not None and found.high is not None  # of several runs
     panel.fill_between(grid, found.low, found.high, color=line.get_color(), alpha=0.2, lw=0)
-    return line, f" ({found.name} of {len(rows)} runs, 95 % interval{without})"
+    return line, f" ({found.name} of {len(rows)} runs, 95 % interval{left_out})"
+
+
+def _overlapping(runs: Sequence[Points]) -> Sequence[Points]:
+    """The runs that have not ended, along any axis, where the last of them begins."""
+    for axis in Axis:  # along all of them, since a label is for all panels
+        places = [_places(run, axis, 1.0) for run in runs]
+        first = max((x[0] for x in places), default=0.0)
+        runs = [run for run, x in zip(runs, places, strict=True) if x[-1] >= first]
+    return runs
 
 
 def _places(points: Points, axis: Axis, unit_s: float) -> Sequence[float]:

@@ -83,7 +83,7 @@ class ProgressEstimate:
         self, target: float, value: float | None, latest_s: float | None
     ) -> Progress:
         if value is None or self._lowest is None:
-            return Progress(f"return of {target:g}, no episode yet", 0.0, None, latest_s)
+            return Progress(f"return of {target:g}, no mean yet", 0.0, None, latest_s)
         label = f"return {value:.1f} of {target:g}"
         if value >= target:
             return Progress(label, 1.0, 0.0, latest_s)

@@ -73,7 +73,7 @@ def test_the_table_says_what_is_missing_and_is_written_as_csv_and_json(
     assert first.split()[-2:] == ["n/a", "n/a"]
     assert "mean 9.25 [9.00, 9.50]" in second and "9: 2 of 2" in second
     assert second.split()[-3:] == ["2.00", "k", "60"]
-    assert "n/a, no episode yet" in third and "none" in third
+    assert "n/a, no mean yet" in third and "none" in third
     assert wrote == f"wrote {tmp_path / 't.csv'}"
 
     aclearn("compare", tmp_path / "runs", "--to", tmp_path / "t.json")

@@ -418,5 +418,5 @@ def test_the_live_view_starts_without_any_figures() -> None:
     view, console = _live({"target_return": 18.0})
     with view:
         view.update(_EMPTY, [])
-    assert "return of 18, no episode yet" in _picture(view)
+    assert "return of 18, no mean yet" in _picture(view)
     assert "the trainer has not reported" in console.file.getvalue()  # type: ignore[attr-defined]

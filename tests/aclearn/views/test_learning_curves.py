@@ -102,7 +102,7 @@ def test_several_runs_stand_in_one_picture_with_their_names_and_one_target_line(
     figure = figure_of_curves(find_curves(runs), each=True)
 
     over_time, over_steps = figure.axes
-    names = ["pong-1", "pong-2", "cartpole", "new (no episode yet)", "target 18", "target 475"]
+    names = ["pong-1", "pong-2", "cartpole", "new (no mean yet)", "target 18", "target 475"]
     assert _labels(figure) == names
     assert list(over_time.lines[0].get_xdata()) == [0.0, 1.0, 2.0]  # minutes
     assert list(over_steps.lines[0].get_xdata()) == [0.0, 2000.0, 4000.0]
@@ -168,7 +168,7 @@ def test_metrics_of_something_else_are_refused_by_their_missing_name(tmp_path: P
 
 def test_runs_without_any_episode_leave_nothing_to_draw(tmp_path: Path) -> None:
     run = write_run(tmp_path / "pong-1", [None, None])
-    with pytest.raises(RunFolderError, match="no episode has ended yet in pong-1"):
+    with pytest.raises(RunFolderError, match="no mean return yet in pong-1, and nothing to"):
         figure_of_curves(find_curves([run]))
 
 
@@ -214,7 +214,7 @@ def test_five_seeds_are_an_interquartile_mean_and_one_without_an_episode_is_name
         write_run(tmp_path / "pole-seeds-1" / f"seed-{seed}", points, seed=seed)
     figure = figure_of_curves(find_curves([tmp_path]))
     assert _labels(figure) == [
-        "pole-seeds-1 (interquartile mean of 5 runs, 95 % interval; 1 without an episode)"
+        "pole-seeds-1 (interquartile mean of 5 runs, 95 % interval; 1 without a mean)"
     ]
     drawn = figure.axes[1].lines[0].get_ydata()
     assert (drawn[0], drawn[-1]) == (4.0, 3.0)
@@ -256,6 +256,33 @@ def test_an_evaluator_has_a_line_of_its_own_where_its_weights_were_published(
     [row] = [compare_group(group) for group in group_runs(find_curves(runs))]
     assert row.evaluator[:2] == ("mean", 8.0) and row.last_return[:2] == ("mean", 2.0)
     assert "mean 8.00 [6.00, 10.00]" in aclearn("compare", *runs)
+
+
+def test_runs_that_end_before_the_last_begins_are_left_out_and_one_place_has_a_marker(
+    tmp_path: Path,
+) -> None:
+    evaluations = ([None, 8.0, 9.0], [None, None, 4.0, 6.0], [None, 1.0], [])
+    for seed, each in enumerate(evaluations, start=1):
+        write_run(tmp_path / "a" / f"seed-{seed}", [2.0] * 4, seed=seed, evaluations=each)
+    figure = figure_of_curves(find_curves([tmp_path]))
+    what = "mean of 2 runs, 95 % interval; 1 without an evaluation; 1 too short"
+    assert _labels(figure)[1] == f"a, evaluator ({what})"
+    for panel, place in zip(figure.axes, (1.5, 3000.0), strict=True):
+        _, line = panel.lines
+        # the first run ends where the second begins
+        assert (set(line.get_xdata()), set(line.get_ydata())) == ({place}, {6.5})
+        assert line.get_marker() == "o"
+
+
+def test_a_run_that_is_too_short_along_one_axis_is_left_out_of_all_panels(tmp_path: Path) -> None:
+    for seed, (every_s, returns) in enumerate(
+        [(60.0, [None, 1.0, 2.0]), (60.0, [None, 3.0, 4.0]), (9.0, [None, 9.0, 9.0])], start=1
+    ):
+        write_run(tmp_path / f"a-{seed}", returns, seed=seed, every_s=every_s)
+    figure = figure_of_curves(find_curves([tmp_path]))
+    assert _labels(figure) == ["a (mean of 2 runs, 95 % interval; 1 too short)"]
+    for panel in figure.axes:
+        assert list(panel.lines[0].get_ydata()[[0, -1]]) == [2.0, 3.0]
 
 
 def test_the_default_picture_is_replaced_a_named_one_is_not(tmp_path: Path, monkeypatch) -> None:

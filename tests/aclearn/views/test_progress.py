@@ -65,7 +65,7 @@ def test_before_the_first_episode_there_is_no_progress_towards_a_return() -> Non
     progress = ProgressEstimate({"target_return": 18.0}).observe(
         {"time_s": 3.0, "judged_return": None}
     )
-    assert progress == Progress("return of 18, no episode yet", 0.0, None, None)
+    assert progress == Progress("return of 18, no mean yet", 0.0, None, None)
 
 
 def test_a_return_at_the_target_is_the_end() -> None:
