@@ -46,7 +46,7 @@ def checkpoint_in(dir: Path, at: str | int = NEWEST) -> Checkpoint:
             nearest to it.
 
     Raises:
-        CheckpointError: there is none; names those that there are.
+        CheckpointError: there is none, or it is damaged; names those that there are.
     """
     at = str(at).strip()
     found = load_newest(dir) if at == NEWEST else load_best(dir) if at == BEST else None
@@ -64,11 +64,10 @@ def checkpoint_in(dir: Path, at: str | int = NEWEST) -> Checkpoint:
         percent = _number(at.removesuffix("%"))
         if percent is not None and 0 <= percent <= 100:
             nearest = min(there, key=lambda each: abs(each.percent - percent))
-            return load_checkpoint(nearest.path)
+            return _load_after(nearest.env_steps, there)
     elif (steps := _number(at)) is not None:
-        for each in there:
-            if each.env_steps == steps:
-                return load_checkpoint(each.path)
+        if any(each.env_steps == steps for each in there):
+            return _load_after(steps, there)
         raise CheckpointError(
             f"{dir}: no checkpoint after {at} agent steps; choose {_those(there)}"
         )
@@ -94,6 +93,21 @@ def kept_in(dir: Path) -> list[Kept]:
     newest = max(1, found[0][1])
     kept = [Kept(path, steps, 100 * steps / newest, mark_of(path)) for path, steps in found]
     return sorted(kept, key=lambda each: each.env_steps)
+
+
+def _load_after(steps: float, there: list[Kept]) -> Checkpoint:
+    """The first whole one after so many steps; where none is, the error names the others."""
+    damages = []
+    for each in there:
+        if each.env_steps == steps:
+            try:
+                return load_checkpoint(each.path)
+            except CheckpointError as error:
+                damages.append(error)
+    others = _those([each for each in there if each.env_steps != steps])
+    raise CheckpointError(
+        f"{damages[0]}; " + (f"choose {others}" if others else "there is no other")
+    )
 
 
 def _number(text: str) -> float | None:

@@ -9,7 +9,8 @@ def thinned(labels: Sequence[int], count: int) -> list[int]:
     """The places of at most `count` labels that lie evenly between the first and the last one.
 
     Labels come one by one and grow: of those between the ends the one goes whose neighbours are
-    nearest to each other. Where they come at an interval, no gap is three times as long as another.
+    nearest to each other. Where they come at an interval, no gap is three times as long as another;
+    the gap before the last one may be shorter.
     """
     places = list(range(len(labels)))
     while len(places) > max(0, count):

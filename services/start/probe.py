@@ -98,11 +98,17 @@ def probe_evaluator(
 
 def check_evaluator_spaces(found: EnvSpec, run: EnvSpec) -> None:
     """Raise `ConfigError` unless an evaluator's environment has the spaces of the run's."""
-    if (found.observation, found.action, found.masked) != (run.observation, run.action, run.masked):
+    if (found.observation, found.action) != (run.observation, run.action):
         raise ConfigError(
             f"evaluator.env: it has {found.observation} → {found.action}, and the run's policy "
             f"takes {run.observation} → {run.action}; override only keys that leave the spaces as "
             "they are"
+        )
+    if found.masked != run.masked:
+        has, other = ("masks", "none") if found.masked else ("no masks", "some")
+        raise ConfigError(
+            f"evaluator.env: it has {has} of actions, and the run's environment has {other}; set "
+            "env.action_mask and evaluator.env={action_mask: …} so that both have masks or none"
         )
 
 

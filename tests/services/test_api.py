@@ -180,6 +180,7 @@ def test_a_mistake_is_told_as_on_the_command_line_at_the_callers_line(
         (lambda run: aclearn.load(run, seed=-1), "seed: expected 0 or more, got -1"),
         (lambda run: aclearn.export(run, "x.onnx", passes=0), "passes: expected 1 or more, got 0"),
         (lambda run: aclearn.open_run(None), "run: expected a path, got a NoneType"),
+        (lambda run: aclearn.load(run, at="last"), "^at: expected newest, best, agent steps"),
         (lambda run: aclearn.load(3), "run: expected a path, got an int"),
         (lambda run: aclearn.export(run, None), "to: expected a path, got a NoneType"),
         (lambda run: aclearn.load_config(None), "config: expected the name .* got a NoneType"),

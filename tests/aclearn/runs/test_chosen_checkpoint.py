@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aclearn.errors import CheckpointError
-from aclearn.runs import checkpoint_in, save_checkpoint
+from aclearn.runs import Mark, checkpoint_in, save_checkpoint
 
 #: Steps and mark, in the order in which they are written.
 _SAVED = [
@@ -20,16 +20,20 @@ _SAVED = [
 @pytest.fixture
 def dir(tmp_path: Path) -> Path:
     for steps, mark in _SAVED:
-        save_checkpoint(
-            tmp_path,
-            tensors={"w": np.zeros(2, np.float32)},
-            state={"account": {"env_steps": steps}},
-            label=steps // 10,
-            keep=3,
-            mark=mark,
-            spread=9,
-        )
+        _save(tmp_path, steps, mark)
     return tmp_path
+
+
+def _save(dir: Path, steps: int, mark: Mark) -> None:
+    save_checkpoint(
+        dir,
+        tensors={"w": np.zeros(2, np.float32)},
+        state={"account": {"env_steps": steps}},
+        label=steps // 10,
+        keep=3,
+        mark=mark,
+        spread=9,
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,6 +84,19 @@ def test_without_a_best_or_any_the_sentence_says_why(dir: Path, tmp_path: Path) 
     for at in ("newest", "best", "50%", "7"):
         with pytest.raises(CheckpointError, match="no checkpoint yet; train first"):
             checkpoint_in(tmp_path / "missing", at)
+
+
+def test_where_the_newest_is_damaged_another_one_of_its_steps_or_the_others_are_named(
+    dir: Path,
+) -> None:
+    (newest,) = dir.glob("*-20.safetensors")
+    newest.write_bytes(b"")
+    for at in ("100%", "200"):
+        with pytest.raises(CheckpointError, match=r"is damaged.*; choose 0 .*, 160 ") as raised:
+            checkpoint_in(dir, at)
+        assert "200 (100%" not in str(raised.value)
+    _save(dir, 200, "kept")
+    assert checkpoint_in(dir, "200").path.stem.endswith("-20-kept")
 
 
 def test_a_damaged_one_is_not_offered(dir: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def sound(tmp_path_factory) -> WholeRun:
 def _evaluated(run: WholeRun) -> list[tuple[float, float, float]]:
     names = ("evaluator_version", "evaluator_return_mean", "evaluator_env_steps")
     lines = [tuple(line[name] for name in names) for line in run.lines()]
-    return [line for line in dict.fromkeys(lines) if line[0] is not None]
+    return [line for line, _ in groupby(lines) if line[0] is not None]
 
 
 def test_a_seed_gives_the_same_judgements_and_best_policy_and_what_it_gives_without_any(
@@ -172,6 +173,7 @@ def test_a_killed_evaluator_starts_again_with_the_version_that_is_set_aside(tmp_
     run.run_until(lambda: len(_evaluated(run)) > before + 1, "it judges again")
     versions = [version for version, _, _ in _evaluated(run)]
     assert versions == sorted(set(versions))
+    assert run.lines()[-1]["evaluator_evaluations"] == len(versions)
     run.close()
 
 
