@@ -212,11 +212,12 @@ class TrainerCheckpoints:
             mark=mark,
             spread=self._spread,
         )
+        self._error = ""
         if not mark:  # a run resumes from one without
             self._note_saved(snapshot.state)
 
     def _note_saved(self, state: Mapping[str, Any]) -> None:
-        self._saved_at, self._error = self._clock(), ""
+        self._saved_at = self._clock()
         self._saved_updates = state["counters"]["updates"]
         self._saved_steps = state["account"]["learned_steps"]
 

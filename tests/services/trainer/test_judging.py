@@ -240,8 +240,10 @@ def test_a_best_that_cannot_be_written_waits_for_the_next_attempt(tmp_path, monk
             clock.now = begin + after_s
             checkpoints.write_if_due()
     assert tried == [begin, begin + 10.0]
+    assert checkpoints.heartbeat_fields()["note"] == "the disk is full"
     clock.now = begin + 20.0
     checkpoints.write_if_due()
+    assert checkpoints.heartbeat_fields()["note"] == ""
     assert load_best(folder.checkpoints_dir).state["judged"]["return_mean"] == 9.0
 
 
