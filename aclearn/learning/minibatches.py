@@ -32,6 +32,13 @@ def random_orders(batch: Batch, generator: torch.Generator) -> Iterator[Tensor]:
         yield steps
 
 
+def most_parts(batch: Batch) -> Tensor:
+    """`[]` int64, the largest number of minibatches of a prepared batch."""
+    if batch.frozen is not None and not batch.state:
+        return batch.steps
+    return torch.tensor(batch.width, device=batch.valid.device)
+
+
 class Minibatches:
     """The minibatches of a batch, one pass after another.
 

@@ -21,7 +21,7 @@ from aclearn.learning.captured_updates import CapturedUpdates
 from aclearn.learning.decisions import is_finite, readable, surely
 from aclearn.learning.gradient_worker import GradientWorker
 from aclearn.learning.learner_state import LearnerState
-from aclearn.learning.minibatches import Minibatches, random_orders
+from aclearn.learning.minibatches import Minibatches, most_parts, random_orders
 from aclearn.learning.moments import Moments
 from aclearn.learning.networks import place
 from aclearn.learning.optimiser import clip_gradients, step
@@ -186,8 +186,8 @@ class Learner:
                 self._refresh(worker)
                 batch = worker.begin_after(batch, self._burn_in_steps)
             batch = self.prepare(batch, worker)
-            if self._group.size > 1:  # a part of each rank has a step, where steps are shuffled
-                minibatches = min(minibatches, max(1, least(self._group, batch.steps)))
+            if self._group.size > 1:  # every rank must have as many parts
+                minibatches = min(minibatches, max(1, least(self._group, most_parts(batch))))
             parts = Minibatches(batch, count=minibatches, passes=epochs, orders=orders)
             for index, minibatch in parts:
                 new_here = new_steps = minibatch.new_steps

@@ -218,6 +218,19 @@ def test_what_one_rank_cannot_learn_is_refused_by_all_and_minibatches_are_as_man
         np.testing.assert_array_equal(other[name], values, err_msg=name)
 
 
+@pytest.mark.parametrize("named", ["v-trace", "a memory"])
+def test_a_narrow_batch_of_one_rank_gives_all_as_few_minibatches(named: str) -> None:
+    def learn(group: Group) -> tuple[int, Mapping[str, np.ndarray]]:
+        learner = _learner(_LOSSES[named], group=group)
+        batch = _batch(learner, 4, width=(6, 2)[group.rank])
+        return len(learner.learn(batch, minibatches=4)), _state(learner)
+
+    (updates, state), (as_many, other) = run_ranks("lockstep", 2, learn)
+    assert updates == as_many == 2
+    for name, values in state.items():
+        np.testing.assert_array_equal(other[name], values, err_msg=name)
+
+
 def test_a_stop_of_one_rank_ends_the_batch_of_all_between_two_updates() -> None:
     def learn(group: Group) -> int:
         learner, looks = _learner(_LOSSES["ppo"], group=group), iter(range(100))
