@@ -11,6 +11,8 @@ from aclearn.types import ObservationSpec, Unroll, Visited
 
 #: Kept unrolls. Consecutive observations are alike, so a few of many unrolls vary more.
 _UNROLLS_KEPT = 8
+#: Most observations of a sample: about 14 MB of 84 × 84 × 4 images.
+MOST_OBSERVATIONS = 512
 
 
 class RecentObservations:
@@ -29,11 +31,12 @@ class RecentObservations:
         self._unrolls.append(unroll)
 
     def sample(self, count: int) -> Visited:
-        """At most `count` observations of valid steps, with their masks.
+        """At most `count` observations of valid steps, and `MOST_OBSERVATIONS`, with their masks.
 
         Of unrolls with a state, whole ones of some environments, with the state before; one at
-        least.
+        least. Of longer ones than `MOST_OBSERVATIONS` these are the first steps.
         """
+        count = min(count, MOST_OBSERVATIONS)
         if self._unrolls and self._unrolls[-1].state:
             return self._sequences(count)
         places = [np.nonzero(unroll.valid) for unroll in self._unrolls]
@@ -53,12 +56,14 @@ class RecentObservations:
         return Visited.joined(drawn)
 
     def _sequences(self, count: int) -> Visited:
+        length = min(len(self._unrolls[-1].valid), MOST_OBSERVATIONS)
         whole = [
-            (unroll, b) for unroll in self._unrolls for b in np.flatnonzero(unroll.valid.any(0))
+            (unroll, b)
+            for unroll in self._unrolls
+            for b in np.flatnonzero(unroll.valid[:length].any(0))
         ]
         if count < 1 or not whole:
             return Visited()
-        length = len(whole[0][0].valid)
         most = min(len(whole), max(1, count // length))
         drawn = []
         for i in np.sort(self._rng.choice(len(whole), most, replace=False)):
@@ -72,7 +77,7 @@ class RecentObservations:
                     },
                     None if unroll.masks is None else unroll.masks[at],
                     length,
-                    unroll.valid[:, b],
+                    unroll.valid[:length, b],
                     tuple(part[b : b + 1] for part in unroll.state),
                 )
             )

@@ -19,9 +19,6 @@ from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.judging import Judging
 from services.trainer.trainer import Trainer
 
-#: Most observations in a reply: about 14 MB of 84 × 84 × 4 images.
-_MOST_OBSERVATIONS = 512
-
 
 class WeightsServer:
     """The trainer's server of weights. It belongs to one thread.
@@ -65,7 +62,7 @@ class WeightsServer:
 
     def _answer(self, request: Any) -> Message:
         if isinstance(request, ObservationsRequest):
-            visited = self._recent.sample(min(request.count, _MOST_OBSERVATIONS))
+            visited = self._recent.sample(request.count)
             return RecentObservationsReply(
                 dict(visited.observations),
                 visited.masks,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from aclearn.learning import RecentObservations
+from aclearn.learning.observation_buffer import MOST_OBSERVATIONS
 from aclearn.types import OBSERVATION, ObservationSpec, Unroll
 from tests.support.unrolls import quiet_unroll
 
@@ -98,3 +99,22 @@ def test_of_unrolls_with_a_state_whole_ones_are_drawn_with_the_state_before() ->
     assert drawn.valid.reshape(3, T).tolist() == [gap, [True] * T, gap]
     assert [part.tolist() for part in drawn.state] == [[[0, 1], [0, 2], [40, 1]], [[3], [4], [43]]]
     assert [recent.sample(n).sequences for n in (0, 1, T, 2 * T + 1)] == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("units", [0, 2])
+def test_a_sample_has_a_bounded_size_and_begins_with_a_long_unroll(units: int) -> None:
+    recent, steps = RecentObservations(FLAT), 2 * MOST_OBSERVATIONS
+    frames = np.broadcast_to(
+        np.arange(steps + 1, dtype=np.float32)[:, None, None], (steps + 1, B, 3)
+    )
+    late = np.ones((steps, B), np.bool_)
+    late[:MOST_OBSERVATIONS, 0] = False  # nothing of its first steps was played
+    state = (np.float32([[1, 2], [3, 4]]),) if units else ()
+    recent.add(replace(quiet_unroll(frames.astype(np.float32), valid=late), state=state))
+    drawn = recent.sample(10 * steps)
+    seen = drawn.observations[OBSERVATION][:, 0]
+    assert len(seen) == MOST_OBSERVATIONS
+    if units:
+        assert drawn.length == len(drawn.valid) == MOST_OBSERVATIONS
+        assert seen.tolist() == list(range(MOST_OBSERVATIONS))
+        assert drawn.state[0].tolist() == [[3, 4]]
