@@ -22,7 +22,13 @@ from aclearn.policies.state_check import (
     passes_gradient,
     reached_state,
 )
-from aclearn.policies.users_network import output_of, random_observations, seeded, state_shapes
+from aclearn.policies.users_network import (
+    has_unroll,
+    output_of,
+    random_observations,
+    seeded,
+    state_shapes,
+)
 from aclearn.policies.users_onnx import exported
 from aclearn.types import ObservationSpec, PolicyOutput
 
@@ -276,8 +282,9 @@ class _Check:
             )
         if state and not passes_gradient(self, module):
             warnings.warn(
-                f"{self.name}: no gradient passes through its state to the step before, so that it "
-                "does not learn what to remember; leave out detach and no_grad",
+                f"{self.name}: {'unroll' if has_unroll(module) else 'step'}: no gradient passes "
+                "through its state to the step before, so that it does not learn what to remember; "
+                "leave out detach and no_grad",
                 PolicyWarning,
                 stacklevel=3,
             )

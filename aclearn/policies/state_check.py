@@ -150,16 +150,33 @@ def _begins_with_zeros(
 
 
 def passes_gradient(check: _Check, module: nn.Module) -> bool:
-    """Whether a gradient passes through the state to the observations of the step before."""
+    """Whether a gradient passes through the state to the observations of the step before.
+
+    Through an `unroll` of the network's own, if there is one: the trainer learns by it.
+    """
     before, after = (random_observations(check.observation, _ROWS[0], seed=i) for i in (1, 2))
     for leaf in before.values():
         leaf.requires_grad_()
-    output = check.output(module, after, check.output(module, before).state)
+    first = check.output(module, before)
+    if has_unroll(module):
+        steps = {name: torch.stack([leaf, after[name]]) for name, leaf in before.items()}
+        zeros = tuple(torch.zeros_like(part) for part in first.state)
+        starts = torch.zeros(2, _ROWS[0], dtype=torch.bool)
+        output: PolicyOutput[Tensor] = module.unroll(steps, zeros, starts)  # type: ignore[operator]
+        count = 2
+    else:
+        output, count = check.output(module, after, first.state), 1
     critic = output.value if output.q is None else output.q
     assert critic is not None
-    total = output.parameters.sum() + critic.sum()
-    passed = torch.autograd.grad(total, [*before.values()], allow_unused=True)
-    return any(each is not None for each in passed)
+    total = sum(part.reshape(count, -1)[-1].sum() for part in (output.parameters, critic))
+    assert isinstance(total, Tensor)
+    if not total.requires_grad:
+        return False
+    # NaN passes weights of 0 too, and leaves 0 where nothing is passed
+    passed = torch.autograd.grad(
+        total, [*before.values()], torch.tensor(torch.nan), allow_unused=True
+    )
+    return any(each is not None and bool(each.isnan().any()) for each in passed)
 
 
 def _unrolls_its_steps(check: _Check, module: nn.Module, state: State) -> None:
@@ -180,7 +197,21 @@ def _unrolls_its_steps(check: _Check, module: nn.Module, state: State) -> None:
     check.require(
         isinstance(found, PolicyOutput), f"unroll: expected a PolicyOutput, got {found!r:.80}"
     )
+    check.require(
+        isinstance(found.state, tuple),
+        f"unroll: expected a tuple of tensors as state, got {kind_of(found.state)}",
+    )
+    names, given = list(_parts(expected)), list(_parts(found))
+    check.require(
+        given == names, f"unroll: expected {', '.join(names)} as of step, got {', '.join(given)}"
+    )
     for name, by_step, in_one in paired(expected, found):
+        check.require(
+            isinstance(in_one, Tensor)
+            and (name in ("value", "q") or in_one.shape == by_step.shape),
+            f"{name}: expected a tensor {list(by_step.shape)} from unroll for {_STEPS} steps of "
+            f"{rows} rows, got {list(getattr(in_one, 'shape', ())) or kind_of(in_one)}",
+        )
         check.require(
             in_one.numel() == by_step.numel() and _near(by_step, in_one.reshape(by_step.shape)),
             f"{name}: unroll differs from step after step; where an observation starts an episode "
@@ -198,12 +229,17 @@ def paired(
     one: PolicyOutput[Tensor], other: PolicyOutput[Tensor]
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     """What both outputs have, with its name."""
-    for name in ("parameters", "value", "q"):
-        mine, its = getattr(one, name), getattr(other, name)
-        if mine is not None and its is not None:
-            yield name, mine, its
-    for (name, mine), its in zip(named_state(one.state), other.state, strict=False):
-        yield name, mine, its
+    its = _parts(other)
+    for name, mine in _parts(one).items():
+        if name in its:
+            yield name, mine, its[name]
+
+
+def _parts(output: PolicyOutput[Tensor]) -> dict[str, Tensor]:
+    """Name → what the output has."""
+    numbers = {"parameters": output.parameters, "value": output.value, "q": output.q}
+    found = {name: part for name, part in numbers.items() if part is not None}
+    return found | dict(named_state(output.state))
 
 
 def _near(one: Tensor, other: Tensor) -> bool:

@@ -17,9 +17,17 @@ _LEAVES = ObservationSpec(
 )
 
 
+class _ZeroHeads(Unrolls):
+    def __init__(self, observation, parameters):
+        super().__init__(observation, parameters)
+        for head in (self.policy, self.value):
+            torch.nn.init.zeros_(head.weight)
+
+
 @pytest.mark.parametrize("observation", [_FLAT, _LEAVES])
 @pytest.mark.parametrize(
-    ("network", "critic"), [(Remembers, "v"), (RemembersQ, "q"), (Unrolls, "v"), (Layered, "v")]
+    ("network", "critic"),
+    [(Remembers, "v"), (RemembersQ, "q"), (Unrolls, "v"), (Layered, "v"), (_ZeroHeads, "v")],
 )
 def test_networks_that_keep_the_contract_pass_without_a_word(network, critic, observation) -> None:
     with warnings.catch_warnings():
@@ -85,6 +93,27 @@ class _NoOutput(Unrolls):
         return super().unroll(observations, state, starts).parameters
 
 
+def _unrolled(change):
+    """`Unrolls` whose output of an unroll is changed."""
+
+    class Broken(Unrolls):
+        def unroll(self, observations, state, starts):
+            return change(super().unroll(observations, state, starts))
+
+    return Broken
+
+
+class _ForgetsGradient(Unrolls):
+    def unroll(self, observations, state, starts):
+        outputs = []
+        for t in range(len(starts)):
+            now = {name: leaf[t : t + 1] for name, leaf in observations.items()}
+            outputs.append(super().unroll(now, state, starts[t : t + 1]))
+            state = tuple(part.detach() for part in outputs[-1].state)
+        parameters, value = (torch.cat(parts) for parts in list(zip(*outputs, strict=True))[:2])
+        return PolicyOutput(parameters, value, state=state)
+
+
 def _ones(rows):
     return torch.ones(rows, 5), torch.ones(rows, 2, 3)
 
@@ -126,6 +155,23 @@ def _ones(rows):
         (_ForgetsStarts, r"parameters: unroll differs from step after step; where an observation"),
         (_BatchFirst, r"unroll raised ValueError: expected \[B, T\] .* for 4 steps of 5 rows"),
         (_NoOutput, r"unroll: expected a PolicyOutput, got tensor"),
+        (
+            _unrolled(lambda found: found._replace(state=())),
+            r"unroll: expected parameters, value, state\[0\], state\[1\] as of step, got param\w+, "
+            r"value$",
+        ),
+        (
+            _unrolled(lambda found: found._replace(state=None)),
+            r"unroll: expected a tuple of tensors as state, got ",
+        ),
+        (
+            _unrolled(lambda found: found._replace(value=None)),
+            r"unroll: expected parameters, value, .* got parameters, state\[0\], state\[1\]$",
+        ),
+        (
+            _unrolled(lambda found: found._replace(parameters=found.parameters.flatten(0, 1))),
+            r"parameters: expected a tensor \[4, 5, 2\] from unroll .* 5 rows, got \[20, 2\]",
+        ),
     ],
 )
 def test_a_breach_is_named_with_what_was_expected(network, breach) -> None:
@@ -133,6 +179,22 @@ def test_a_breach_is_named_with_what_was_expected(network, breach) -> None:
         check_policy(network, _FLAT, 2)
 
 
-def test_a_state_without_gradient_is_warned_of() -> None:
-    with pytest.warns(PolicyWarning, match=r"no gradient passes through its state .* leave out d"):
-        check_policy(_new(lambda h, trace: (h.detach(), trace.detach())), _FLAT, 2)
+@pytest.mark.parametrize(
+    ("network", "where"),
+    [
+        (_new(lambda h, trace: (h.detach(), trace.detach())), "step"),
+        (_ForgetsGradient, "unroll"),
+        (
+            _unrolled(
+                lambda found: found._replace(
+                    parameters=found.parameters.detach(), value=found.value.detach()
+                )
+            ),
+            "unroll",
+        ),
+    ],
+)
+def test_a_state_without_gradient_is_warned_of(network, where) -> None:
+    match = rf"{where}: no gradient passes through its state .* leave out d"
+    with pytest.warns(PolicyWarning, match=match):
+        check_policy(network, _FLAT, 2)
