@@ -42,7 +42,7 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
     them directly. The value head is left out, since acting does not need it.
 
     Raises:
-        ChainError: a layer's kind is not in `KINDS`, or a leaf has the name of a state.
+        ChainError: a layer's kind is not in `KINDS`, or a leaf has the name of a state or output.
     """
     if (reason := why_not(graph)) is not None:
         raise ChainError(f"{graph.architecture.name}: {reason}")
@@ -305,12 +305,13 @@ def why_not(graph: PolicyGraph) -> str | None:
                 f"layer {layer.name!r}: ONNX has no kind {layer.kind!r}; expected one of "
                 f"{', '.join(KINDS)}, or put it into compress.graphs.onnx_graph.KINDS"
             )
-    names = state_inputs(graph)
+    states = state_inputs(graph)
+    taken = {"parameters", *states, *(f"next_{name}" for name in states)}
     for leaf in graph.architecture.observation:
-        if leaf in names:
+        if leaf in taken:
             return (
-                f"the observation's part {leaf!r} has the name of an input for the memory's state; "
-                "give it another name"
+                f"the observation's part {leaf!r} has the name of an output of the ONNX graph, or "
+                "of an input for the memory's state; give it another name"
             )
     return None
 

@@ -20,6 +20,7 @@ _SPACES = {
     "mlp": ObservationSpec.plain((3,), "float32"),
     "small-cnn": ObservationSpec.plain((3, 10, 10), "uint8"),
 }
+_KINDS = (None, "gru")
 
 
 def _architecture(preset, kind, layers=2):
@@ -81,16 +82,28 @@ def test_a_memory_is_a_valid_model_of_products_and_elementwise_operations(kind, 
     assert not {"LSTM", "GRU"} & kinds.keys()
 
 
-def test_a_leaf_with_the_name_of_a_state_is_refused_where_there_is_one() -> None:
-    leaves = ObservationSpec({"state_0": LeafSpec((3,), "float32")})
+@pytest.mark.parametrize(
+    ("leaf", "memory", "refused"),
+    [
+        *((f"{name}state_0", kind, kind is not None) for name in ("", "next_") for kind in _KINDS),
+        *(("parameters", kind, True) for kind in _KINDS),
+        ("next_state_1", "gru", False),
+    ],
+)
+def test_a_leaf_with_a_name_that_the_graph_has_is_refused(leaf, memory, refused) -> None:
+    architecture = describe_architecture(
+        "mlp",
+        observation=ObservationSpec({leaf: LeafSpec((3,), "float32")}),
+        actions=2,
+        memory=Memory(memory, 4) if memory else None,
+    )
     chain = CompressorChain().add(ONNX())
-    for memory in (None, Memory("gru", 4)):
-        architecture = describe_architecture("mlp", observation=leaves, actions=2, memory=memory)
-        if memory is None:
-            chain.plan(architecture)
-            executable = OnnxRuntime(architecture).load(tensors_of(PolicyNetwork(architecture)))
-            assert executable.step({"state_0": np.ones((2, 3), np.float32)}).state == ()
-            continue
-        for refused in (chain.plan, lambda given: build_onnx(PolicyGraph(given))):
-            with pytest.raises(ChainError, match="'state_0' has the name of an input for the mem"):
-                refused(architecture)
+    if not refused:
+        chain.plan(architecture)
+        executable = OnnxRuntime(architecture).load(tensors_of(PolicyNetwork(architecture)))
+        output = executable.step({leaf: np.ones((2, 3), np.float32)})
+        assert [part.shape for part in output.state] == [(2, 4)] * len(architecture.state)
+        return
+    for refuse in (chain.plan, lambda given: build_onnx(PolicyGraph(given))):
+        with pytest.raises(ChainError, match=f"'{leaf}' has the name of an output of the ONNX"):
+            refuse(architecture)

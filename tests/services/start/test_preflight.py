@@ -328,12 +328,13 @@ def test_a_memory_is_checked_against_the_sequences_of_a_batch() -> None:
     "policy",
     [{"memory.kind": "gru"}, {"architecture": "tests.support.own_networks:Remembers"}],
 )
-def test_a_part_of_an_observation_with_the_name_of_a_state_is_refused(policy) -> None:
+def test_a_part_of_an_observation_with_a_name_of_the_onnx_graph_is_refused(policy) -> None:
     keys = {"env.id": "a", **{f"policy.{key}": value for key, value in policy.items()}}
-    leaves = {name: LeafSpec((2,), "float32") for name in ("state_0", "other")}
-    spec = replace(plain_spec((4,), "float32", 2), observation=ObservationSpec(leaves))
-    with pytest.raises(ConfigError, match=r"^policy: the observation's part 'state_0' has the na"):
-        check_policy(config_of_keys(keys), spec)
+    for taken in ("state_0", "next_state_0", "parameters"):
+        leaves = {name: LeafSpec((2,), "float32") for name in (taken, "other")}
+        spec = replace(plain_spec((4,), "float32", 2), observation=ObservationSpec(leaves))
+        with pytest.raises(ConfigError, match=rf"^policy: the observation's part '{taken}' has"):
+            check_policy(config_of_keys(keys), spec)
 
 
 @pytest.mark.parametrize(
