@@ -42,6 +42,11 @@ class ActionSource(Protocol):
         """
         return
 
+    @property
+    def has_own_state(self) -> bool:
+        """Whether the current rung's policy has a state that the uncompressed one cannot read."""
+        return False
+
     def take(self, group: int, timeout_s: float) -> ActionBatch | None:
         """The actions of the group's last request; None if there are none within `timeout_s`."""
 
@@ -101,6 +106,12 @@ class LocalActions(ActionSource):
         elif not wanted and self._original is not None:
             self._original.close()
             self._original = None
+
+    @property
+    @override
+    def has_own_state(self) -> bool:
+        acting = self._client.acting
+        return acting is not None and acting.own_state is not None
 
     @override
     def take(self, group: int, timeout_s: float) -> ActionBatch | None:

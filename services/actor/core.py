@@ -81,7 +81,8 @@ class Actor:
     def set_mix(self, compressed_share: float) -> None:
         """Play the current rung's policy in this share of the unrolls, from each group's next one.
 
-        No effect in groups that play one policy.
+        It is of episodes where that policy has a state of its own. No effect in groups that play
+        one policy.
         """
         if not self._mixes or (before := self._mixes[0].compressed_share) == compressed_share:
             return
@@ -119,7 +120,9 @@ class Actor:
         with self._meter.waiting("emulator"):
             step = group.env.recv()
         choice, group.choice = group.choice, None
-        original = group.mix.advance(step.reset) if group.mix else None
+        original = None
+        if group.mix:
+            original = group.mix.advance(step.reset, by_episode=self._actions.has_own_state)
         if group.noise is not None:
             group.noise.begin(step.reset)
         state = zeroed(choice.next_state, step.reset)

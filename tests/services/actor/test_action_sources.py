@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -128,3 +129,12 @@ def test_an_actor_waits_for_its_first_weights(tools) -> None:
     local.actions.poll()
     assert local.actions.take(0, 0.0).at == PolicyVersion(0, 3)
     assert local.meter.seconds()["weights"] > 0.002
+
+
+def test_a_policy_has_a_state_of_its_own_where_it_says_so(tools) -> None:
+    local = Local(tools)
+    assert not local.actions.has_own_state  # there is no policy yet
+    for own_state in (None, ((3,),)):
+        local.become(PolicyVersion(0, 1), [1, 1])
+        local.weights.acting = replace(local.weights.acting, own_state=own_state)
+        assert local.actions.has_own_state == (own_state is not None)

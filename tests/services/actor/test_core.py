@@ -51,6 +51,7 @@ class Scripted:
             poll=lambda: self.did.append(("look",)),
             gauges=dict,
             hold_original=self.held.append,
+            has_own_state=False,
             close=lambda: self.did.append(("close",)),
         )
         self.sender = SimpleNamespace(
@@ -203,6 +204,20 @@ def test_steps_and_episodes_are_counted_when_they_are_taken_and_told_once() -> N
     # the second environment's episode began with the first one's, and goes on
     assert cohorts == []
     assert "predictions" not in heartbeat.counters  # the predictor reports them
+
+
+def test_the_share_is_of_episodes_where_another_policy_would_forget_them() -> None:
+    scripted = Scripted(ends={0: {4, 10}})
+    mix = PolicyMix(B, T, 0.0, np.random.default_rng(1))
+    scripted.actor._groups = [replace(scripted.groups[0], mix=mix)]
+    scripted.actions.has_own_state = True
+    scripted.steps(2)
+    mix.compressed_share = 0.0
+    scripted.steps(2 * 12)
+    # the first environment shows its next episode after step 5; the other one's goes on
+    assert [each.tolist() for each in scripted.original] == (
+        [[False, False]] * 5 + [[True, False]] * 9
+    )
 
 
 def test_the_share_of_unrolls_is_followed_from_the_next_unroll_and_told(caplog) -> None:

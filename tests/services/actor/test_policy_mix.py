@@ -54,6 +54,19 @@ def test_an_episode_of_the_original_policy_is_its_own_from_reset_to_reset() -> N
     }
 
 
+@pytest.mark.parametrize("original_share", [0.0, 0.2])
+def test_a_share_of_episodes_is_drawn_for_each_at_its_reset(original_share: float) -> None:
+    resets = np.random.default_rng(5).random((3000, B)) < 0.2
+    mix = mix_of(original_share, 0.4)
+    before = mix.begin()
+    played = np.array([before, *(mix.advance(reset, by_episode=True) for reset in resets)])
+    changes = played[1:] != played[:-1]
+    assert changes.any() and not (changes & ~resets).any()
+    first = played[1:][resets]
+    original = 1 - (1 - original_share) * 0.4
+    assert abs(first.mean() - original) < 5 * np.sqrt(original * (1 - original) / len(first))
+
+
 def test_a_new_share_holds_from_the_next_unroll_and_the_seed_decides() -> None:
     mix, no = mix_of(0.0, 1.0), np.zeros(B, np.bool_)
     mix.begin()
