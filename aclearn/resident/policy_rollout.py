@@ -16,6 +16,7 @@ from aclearn.policies.network import LayerNetwork
 from aclearn.resident import kernels
 from aclearn.resident.engine import ResidentEnvs, Rollout
 from aclearn.resident.network import (
+    WIDEST,
     fits_in_kernel,
     network_chooser,
     policy_layers,
@@ -44,6 +45,9 @@ class PolicyRollout:
     Attributes:
         state: `[N, n]` of each part of the policy's state, before the next step; a kernel has none.
         first_state: the same before the first recorded step.
+
+    Raises:
+        ValueError: `in_kernel`, and the policy does not fit (`fits_in_kernel`).
     """
 
     def __init__(
@@ -68,6 +72,12 @@ class PolicyRollout:
             in_kernel = False
         if in_kernel is None:
             in_kernel = envs.device.type == "cuda" and fits_in_kernel(architecture)
+        if in_kernel and not fits_in_kernel(architecture):
+            raise ValueError(
+                f"in_kernel: expected a chain of dense layers of at most {WIDEST} units and no "
+                f"memory, got the policy {architecture.name!r}; leave in_kernel out, and torch "
+                "computes it"
+            )
         self._names = weight_names(architecture)
         self._flat: Tensor | None = None
         if in_kernel:

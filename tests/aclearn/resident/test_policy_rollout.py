@@ -188,6 +188,17 @@ def test_what_the_kernel_cannot_compute_is_left_to_torch() -> None:
     assert fits_in_kernel(build_architecture(*spaces, hidden=(64, 64), separate_value=True))
 
 
+@pytest.mark.parametrize(
+    "options", [{"memory": Memory("gru", 6, 1)}, {"normalise_observations": True}]
+)
+def test_a_policy_that_the_kernel_cannot_compute_is_refused_there(options) -> None:
+    game = Game(**options)
+    envs = game.envs(4)
+    with pytest.raises(ValueError, match=r"in_kernel: expected a chain .* leave in_kernel out"):
+        PolicyRollout(envs, game.architecture, in_kernel=True)
+    envs.close()
+
+
 def test_statistics_of_observations_are_not_rounded_with_the_weights() -> None:
     game = Game(normalise_observations=True)
     weights = game.weights
