@@ -80,7 +80,7 @@ class ResidentSource(BatchSource):
         assert resident.envs is not None
         self._learner, self._account, self._published = learner, account, published
         self._incarnation = incarnation
-        self._clips = config.env.clip_rewards
+        self._clips, self._burn_in_steps = config.env.clip_rewards, config.trainer.burn_in_steps
         env, on_cpu = resident_env_of(config), device.type == "cpu"
         self.envs = ResidentEnvs(
             env,
@@ -144,15 +144,15 @@ class ResidentSource(BatchSource):
         return self._batch(self._counted())
 
     def _counted(self) -> int:
-        """Count episodes and steps of the newest batch; the number of its valid steps."""
+        """Count episodes and steps of the newest batch; the number of its steps to learn."""
         sums = self.envs.take_sums()
         self.episodes += sums.episodes
         self._ended += sums.episodes
         self._ended_return += sums.returns
         self._cohorts = bounded_cohorts([*self._cohorts, *self.envs.take_cohorts()])
-        steps = int(self.envs.buffers.valid.sum())
-        self._account.produced(self._incarnation, steps)
-        return steps
+        valid = self.envs.buffers.valid
+        self._account.produced(self._incarnation, int(valid.sum()))
+        return int(valid[self._burn_in_steps :].sum())
 
     def _acting_weights(self) -> Mapping[str, Tensor]:
         """The weights that act next, by name."""
@@ -162,7 +162,7 @@ class ResidentSource(BatchSource):
         return self._copy.of(network, self.envs.buffers.observations[-1])
 
     def _batch(self, steps: int) -> Batch:
-        """The buffers, without a copy, which have so many valid steps."""
+        """The buffers, without a copy, which have so many steps to learn."""
         b = self.envs.buffers
         return Batch(
             observations={OBSERVATION: b.observations},

@@ -173,6 +173,17 @@ def test_the_memory_of_the_updates_counts(
         _trainer(resident={"envs": 10**7, "device": "cpu"}, loss={"kind": loss})
 
 
+def test_steps_of_the_burn_in_are_no_steps_of_a_chain() -> None:
+    groups = {"resident": {"envs": 8, "device": "cpu"}, "actors": {"unroll_length": 8}}
+    memory = {"memory": {"kind": "lstm", "size": 4}}
+    trainer = _trainer(threads=1, **groups, policy=memory, trainer={"burn_in_steps": 5})
+    worker = trainer.make_worker()
+    batch = trainer.source.next(0.0, worker)
+    assert batch.chain_steps == {"none": int(batch.valid[5:].sum())}
+    trainer.source.close()
+    worker.close()
+
+
 @pytest.mark.parametrize(("loss", "after"), [("ppo", 0), ("actor_critic", 1), ("ppo", 3)])
 def test_a_batch_ends_where_the_run_does(loss: str, after: int) -> None:
     # 4000 environments: two threads, and minibatches of two chunks each
