@@ -97,15 +97,16 @@ class LearnerState:
     def average(self, group: Group) -> None:
         """Replace all that updates change by its mean over ranks which make their own ones.
 
-        The number of learned steps is that of all of them.
+        The number of learned steps is that of all of them; each keeps its number of updates.
         """
         if group.size == 1:
             return
-        learned = self.learned_steps - self._averaged_steps
+        learned, updates = self.learned_steps - self._averaged_steps, self.updates.clone()
         add_up(group, [learned])
         average(group, self.memory)
         self._averaged_steps += learned
         self.learned_steps.copy_(self._averaged_steps)
+        self.updates.copy_(updates)
 
     @property
     def memory(self) -> list[Tensor]:

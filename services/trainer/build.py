@@ -68,13 +68,7 @@ def make_trainer(
         max_env_steps=math.inf if config.run.max_env_steps is None else config.run.max_env_steps,
         ahead=ranks * (config.actors.max_in_flight_unrolls + config.actors.groups),
     )
-    # ranks that average make updates of their own
-    learner = _make_learner(
-        config,
-        architecture_of(config, spec),
-        device_of(config, rank),
-        group if config.trainer.average_every is None else ALONE,
-    )
+    learner = _make_learner(config, architecture_of(config, spec), device_of(config, rank), group)
     published, acting = _published(config, learner)
     seeds = Seeds(config.run.seed, generation, rank)
     source: BatchSource
@@ -170,6 +164,7 @@ def _make_learner(
     config: Config, architecture: Architecture, device: torch.device, group: Group
 ) -> Learner:
     resident, trainer = config.resident.envs is not None, config.trainer
+    averages = trainer.average_every is not None  # of ranks that make updates of their own
     # each worker is a thread; torch's pool would compete with them
     torch.set_num_threads(1)
     torch.manual_seed(config.run.seed)
@@ -185,12 +180,13 @@ def _make_learner(
         ),
         optimiser=config.optimiser,
         device=device,
-        group=group,
+        group=ALONE if averages else group,
         amp_dtype=_amp(config, architecture, device),
         channels_last=trainer.channels_last,
         compiled=trainer.compile,
         chunk_samples=_CHUNK_SAMPLES_OF_FLAT if resident or flat_memory else None,
-        max_updates=config.run.max_updates,
+        # the bound is one of rank 0's updates, so that it ends all ranks after the same batch
+        max_updates=None if averages and group.rank > 0 else config.run.max_updates,
         burn_in_steps=trainer.burn_in_steps,
         seed=config.run.seed,
     )

@@ -161,13 +161,13 @@ class _Other(_Forming):
         endpoints = [p.endpoints[GROUP] for p in self.monitor.peers if GROUP in p.endpoints]
         if not endpoints:
             return None
-        if self._store is None or endpoints[0] != self._endpoint:
-            self._endpoint = endpoints[0]
-            self._store = self._connected(self._endpoint)
         try:
+            if self._store is None or endpoints[0] != self._endpoint:
+                self._endpoint = endpoints[0]
+                self._store = self._connected(self._endpoint)
             return self._look_into(self._store) if self._store is not None else None
-        except RuntimeError:  # rank 0 is gone: its successor has another store
-            self._store = None
+        except RuntimeError as error:  # rank 0 is gone: its successor has another store
+            self._store, self._unreachable = None, f"{self._endpoint}: {error}"
             return None
 
     def _look_into(self, store: TCPStore) -> Store | None:

@@ -186,6 +186,7 @@ class TrainerRole:
         if self._ended is None:
             self._trainer.close()
             self._ended = self._loop.end()
+            self._trainer.drop_waiting()  # a worker that met the others has put it back
         return self._ended
 
     def _look_at_others(self) -> None:

@@ -22,15 +22,26 @@ class Rounds:
     All ranks learn a batch at the same time, or none does. So each is at the same update in a
     meeting, which is the moment for a checkpoint: weights and every rank's account agree.
 
+    Args:
+        before_copies: called by every rank before a checkpoint is copied.
+
     Attributes:
+        batches: number of batches that all ranks have learned at the same time.
         over: whether a rank has left, so that there are no meetings any more.
         ledgers: the state of every rank's account at the newest moment for a checkpoint.
         learned_elsewhere: agent steps that the other ranks had learned by the newest meeting.
     """
 
-    def __init__(self, group: Group, account: StepAccount, device: torch.device) -> None:
+    def __init__(
+        self,
+        group: Group,
+        account: StepAccount,
+        device: torch.device,
+        before_copies: Callable[[], None] = lambda: None,
+    ) -> None:
         self.group, self._account, self._device = group, account, device
-        self.over = False
+        self._before_copies = before_copies
+        self.batches, self.over = 0, False
         self.ledgers: Sequence[dict[str, Any]] = [account.state()]
         self.learned_elsewhere = 0
         self._wanted: list[Callable[[], None]] = []
@@ -72,10 +83,13 @@ class Rounds:
         account.end(_BOUNDS[max(row[3] for row in told)])
         leave, want = any(row[4] for row in told), any(row[5] for row in told)
         if leave or want:
+            self._before_copies()
             texts = gather_bytes(self.group, json.dumps(account.state()).encode(), self._device)
             self.ledgers = [json.loads(text) for text in texts]
             self.over = leave
             copies, self._wanted = self._wanted, []
             for copy in copies:
                 copy()
-        return not leave and all(row[0] for row in told)
+        learns = not leave and all(row[0] for row in told)
+        self.batches += learns
+        return learns

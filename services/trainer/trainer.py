@@ -78,7 +78,7 @@ class Trainer:
     ) -> None:
         self._acting = acting
         self.learner, self.account, self.source = learner, account, source
-        self.rounds = Rounds(group, account, learner.device)
+        self.rounds = Rounds(group, account, learner.device, self._average)
         self._waiting: Batch | None = None  # until every rank has one
         self.published, self.generation = published, generation
         self.counters = TrainerCounters()
@@ -118,6 +118,7 @@ class Trainer:
             seed = Seeds(self._config.run.seed, self.generation, group.rank).number(Use.LEARNING)
             for generator in self.learner.state.generators.values():
                 generator.manual_seed(seed)
+            torch.manual_seed(seed)
         self.rounds.ledgers = first.ledgers(group.size)
 
     def _take(self, snapshot: Snapshot) -> None:
@@ -211,8 +212,9 @@ class Trainer:
         if batch is not None and not int(batch.steps):  # others cannot wait for nothing
             self.source.learned(batch)
             batch = None
-        if self.rounds.meet(batch is not None):
-            return batch
+        with self._together():
+            if self.rounds.meet(batch is not None):
+                return batch
         self._waiting = batch
         return None
 
@@ -229,13 +231,18 @@ class Trainer:
     def leave(self) -> None:
         """Tell the other ranks that this one ends; its accounts are those of a checkpoint then."""
         try:
-            self.rounds.meet(False, leaves=True)
+            with self._together():
+                self.rounds.meet(False, leaves=True)
         except RankLost as error:
             _LOGGER.warning("event=rank_lost reason=%r", str(error))
 
     def close(self) -> None:
         """Give up the source; steps of a batch that no update has had count as dropped."""
         self.source.close()
+        self.drop_waiting()
+
+    def drop_waiting(self) -> None:
+        """Drop the batch that waits for other ranks; for the end, once no worker keeps it."""
         if self._waiting is not None:
             reason = self.account.reached or "shutdown"
             self.account.dropped(reason, int(self._waiting.new_steps))
@@ -280,6 +287,9 @@ class Trainer:
                 minibatches=trainer.minibatches,
                 epochs=trainer.epochs,
             )
+            every = self._config.trainer.average_every
+            if every is not None and self.rounds.batches % every == 0:
+                self._average()  # whatever the updates of this rank, since the others do so too
             if reports:
                 self._end_batch(reports, lags, batch.chain_steps)
         self.source.learned(batch, reports[-1].errors if reports else None)
@@ -293,10 +303,6 @@ class Trainer:
             self.counters.batches += 1
             self.counters.ended_batches += any(report.ends for report in reports)
             self._chain_steps.add(chain_steps)
-            every = self._config.trainer.average_every
-            if every is not None and self.counters.batches % every == 0:
-                with part("exchange"):
-                    self.learner.state.average(self.rounds.group)
             if not applied:
                 return
             self.counters.policy_version += 1
@@ -311,10 +317,18 @@ class Trainer:
             }
             self._correction.look(self._gauges)
 
+    def _average(self) -> None:
+        """Take the mean over the ranks, where these make updates of their own."""
+        if self._config.trainer.average_every is not None:
+            with self.learner.turn(), part("exchange"):
+                self.learner.state.average(self.rounds.group)
+
     @property
     def _finished(self) -> bool:
         """Whether the run has made all its updates."""
         most = self._config.run.max_updates
+        if self._config.trainer.average_every is not None and self.rounds.group.rank > 0:
+            return False  # rank 0 tells it, of its own updates
         return most is not None and self.counters.updates >= most
 
     def _count(self, report: UpdateReport, open_batch: OpenBatch) -> None:

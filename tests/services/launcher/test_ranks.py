@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from aclearn.config import config_of_keys
 from aclearn.control import Directive, SetWorkers
+from aclearn.envs import read_spec
 from aclearn.errors import RankLost
 from aclearn.learning import TrainingQueue
+from aclearn.learning.ranks import Group
 from aclearn.learning.update_report import Sums
 from aclearn.runs import load_best
 from aclearn.types import Unroll
 from services.trainer.build import make_trainer
+from tests.support.ranks import run_ranks
 from tests.support.whole_run import WholeRun
 
 _TWO = {"trainer": {"processes": 2}, "run": {"max_updates": 8}}
@@ -101,6 +106,51 @@ def test_ranks_in_lockstep_are_reproducible_and_go_on_with_another_number(
         _assert_account(run)
 
 
+@pytest.mark.parametrize("average_every", [1, 3, 1000])
+def test_ranks_that_average_end_at_the_bound_of_rank_0_with_the_mean_of_all(
+    start, average_every: int
+) -> None:
+    # `target_kl` ends the passes of each rank where its own batch says so
+    trainer = {"processes": 2, "average_every": average_every, "epochs": 4, "minibatches": 1}
+    run = start(
+        trainer=trainer,
+        loss={"kind": "ppo", "target_kl": 1e-4},
+        optimiser={"learning_rate": 0.01},
+        run={"max_updates": 21},
+    )
+    trainers = [run.roles[f"trainer-{rank}"]._trainer for rank in (0, 1)]
+    assert run.run(most_rounds=1500)["updates"] == 21
+    made = [trainer.counters.updates for trainer in trainers]
+    assert made[0] != made[1] and made == [int(t.learner.state.updates) for t in trainers]
+    assert trainers[0].counters.batches == trainers[1].counters.batches
+    saved = run.checkpoint()
+    for trainer in trainers:
+        for name, values in trainer.learner.tensors().items():
+            np.testing.assert_array_equal(saved.tensors[f"weights/{name}"], values, err_msg=name)
+    assert _assert_account(run)["learned_steps"] == saved.tensors["totals"][2]
+    assert [trainer.account.in_flight_steps for trainer in trainers] == [0, 0]
+
+
+def test_ranks_average_after_the_same_batch_whatever_the_updates_of_each(
+    start, monkeypatch
+) -> None:
+    run = start(trainer={"processes": 2, "average_every": 2}, run={"max_updates": 5})
+    trainers = [run.roles[f"trainer-{rank}"]._trainer for rank in (0, 1)]
+    learn, batches = trainers[1].learner.learn, []
+
+    def stopped_first(*args: Any, **options: Any) -> Any:
+        batches.append(args[0])  # the first one is stopped before its first update
+        return learn(*args, **options) if len(batches) > 1 else []
+
+    monkeypatch.setattr(trainers[1].learner, "learn", stopped_first)
+    run.run_until(lambda: trainers[0].counters.batches == 2, "a mean")
+    mine, its = (trainer.learner.tensors() for trainer in trainers)
+    assert trainers[1].counters.batches == 1
+    for name, values in mine.items():
+        np.testing.assert_array_equal(its[name], values, err_msg=name)
+    assert run.run()["updates"] == 5
+
+
 def test_a_bound_of_steps_is_that_of_all_ranks(start) -> None:
     run = start(run={"max_env_steps": 400}, trainer={"processes": 2})
     summary = run.run()
@@ -138,6 +188,46 @@ def test_a_rank_that_fails_within_a_batch_takes_the_others_along(start, monkeypa
         for _ in range(200):
             run.round()
     assert {"trainer-0", "trainer-1"}.isdisjoint(run.roles)
+
+
+def test_a_rank_that_fails_in_a_copy_takes_the_others_along(start) -> None:
+    run = start(run={"max_updates": 50}, trainer={"processes": 2})
+
+    def fail() -> None:
+        raise ValueError("on purpose")
+
+    run.roles["trainer-0"]._trainer.rounds.when_whole(fail)
+    with pytest.raises(RankLost, match=r"failed within a batch: ValueError: on purpose"):
+        for _ in range(200):
+            run.round()
+
+
+def test_a_batch_that_a_worker_gives_back_at_the_end_is_dropped(start, monkeypatch) -> None:
+    run = start(run={"max_updates": 50}, trainer={"processes": 2})
+    role = run.roles["trainer-0"]
+    trainer, end = role._trainer, role._loop.end
+    trainer.account.produced("in its hands", 5)
+
+    def meets_until_now() -> bool:
+        trainer._waiting = SimpleNamespace(new_steps=5)
+        return end()
+
+    monkeypatch.setattr(role._loop, "end", meets_until_now)
+    role._end()
+    assert trainer.account.in_flight_steps == 0
+
+
+def test_each_rank_has_random_numbers_of_torch_of_its_own() -> None:
+    processes = {"trainer.processes": 3, "actors.processes": 3}
+    config = config_of_keys({"env.id": "CartPole-v1", "run.seed": 5, **processes})
+    spec = read_spec(config.env)
+
+    def shared(group: Group) -> int:
+        make_trainer(config, spec, group=group).share()
+        return torch.initial_seed()
+
+    seeds = run_ranks("lockstep", 3, shared)
+    assert len(set(seeds)) == 3 and seeds[0] == config.run.seed
 
 
 @pytest.mark.parametrize("kind", ["ppo", "sac"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from aclearn.config import Config
 from aclearn.errors import ConfigError, GroupError
@@ -100,6 +102,20 @@ def test_ranks_use_another_address_than_loopback_only_where_plain_connections_ar
     assert waiting.look() is None
     assert "cannot be reached at tcp://127.0.0.1:1" in waiting.missing()
     assert "takes network.plain_group: true" in waiting.missing()
+    waiting.close()
+
+
+def test_a_rank_0_that_dies_while_another_connects_is_awaited_again(rank, monkeypatch) -> None:
+    def reset(*_: Any, **__: Any) -> None:
+        raise dist.DistNetworkError("connection reset")
+
+    monkeypatch.setattr(forming, "TCPStore", reset)
+    waiting = forming._Other(rank(1))
+    with socket.create_server(("127.0.0.1", 0)) as dying:
+        at = f"tcp://127.0.0.1:{dying.getsockname()[1]}"
+        waiting.monitor.peers = (Peer("trainer", "trainer-0", "x", {"group": at}, 0),)
+        assert waiting.look() is None
+    assert f"cannot be reached at {at}: connection reset" in waiting.missing()
     waiting.close()
 
 
