@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,11 +35,16 @@ with temporary_directory(sys.argv[1], StopFlag()) as directory:
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of temporary directories of this process and its children."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    return tmp_path
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of temporary directories of this process and its children.
+
+    Its path is short: that of `tmp_path` grows with the number of pytest's runs, and sockets allow
+    no more than 72 bytes.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        monkeypatch.setenv("TMPDIR", directory)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        yield Path(directory)
 
 
 def _aged(directory: Path) -> Path:
@@ -66,13 +72,15 @@ def test_the_directory_of_a_killed_process_is_removed_by_the_next_one(
     with subprocess.Popen(
         [sys.executable, "-c", _HOLDS, use], stdout=subprocess.PIPE, text=True
     ) as holder:
-        assert holder.stdout is not None
-        held = _aged(Path(holder.stdout.readline().strip()))
-        with socket_directory(StopFlag()):
-            assert held.exists(), "its process lives"
-        _aged(held)
-        holder.kill()
-        holder.wait(DEADLINE_S)
+        try:
+            assert holder.stdout is not None
+            held = _aged(Path(holder.stdout.readline().strip()))
+            with socket_directory(StopFlag()):
+                assert held.exists(), "its process lives"
+            _aged(held)
+        finally:
+            holder.kill()
+            holder.wait(DEADLINE_S)
     with temporary_directory(PROFILE, StopFlag()):
         assert not held.exists()
 
