@@ -307,6 +307,23 @@ class StepAccount(BaseModel):
         total.check()
         return total.state()
 
+    @classmethod
+    def reckoned(
+        cls, ledgers: Sequence[Mapping[str, Any]], env_steps: int, learned_steps: int
+    ) -> dict[str, Any]:
+        """The sum of older `state`s of accounts that cannot be asked, with newer counts of them.
+
+        Steps of which no fate is known are dropped as "lost".
+        """
+        total = cls.model_validate(cls.joined(ledgers))
+        dropped = sum(total.dropped_steps.values())
+        env_steps = max(env_steps, total.env_steps, learned_steps + dropped)
+        total.forgotten_steps += env_steps - total.env_steps
+        total.env_steps, total.learned_steps, total.in_flight_steps = env_steps, learned_steps, 0
+        total._count_dropped("lost", env_steps - learned_steps - dropped)
+        total.check()
+        return total.state()
+
     def state(self) -> dict[str, Any]:
         """The account as JSON-able values, for a checkpoint."""
         with self._lock:

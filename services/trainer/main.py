@@ -137,7 +137,12 @@ class TrainerRole:
             EnvironmentFailure: an environment of its own failed.
             RankLost: another rank has died, or has left although the run goes on.
         """
-        self._loop.step(timeout_s)
+        try:
+            self._loop.step(timeout_s)
+        except RankLost as error:
+            if not self._loop.stopped or error.__cause__ is not None:  # the rank itself has failed
+                raise
+            _LOGGER.warning("event=rank_lost reason=%r", str(error))
         self._stopped = self._loop.stopped
         if self._stopped:
             self._group.hurry(_LEAVE_WITHIN_S)
@@ -195,6 +200,8 @@ class TrainerRole:
         now = self._context.clocks.decisions()
         self._alone_since = self._alone_since or now
         if now - self._alone_since > _STOPPED_WITHIN_S:
+            if self._checkpoints is not None:
+                self._checkpoints.write()
             raise RankLost(
                 "another trainer of this run has left, and the run goes on: all start again"
             )
@@ -206,15 +213,12 @@ class OwnLoop:
     Args:
         checkpoints: theirs are the heartbeat's fields, and they save the best policy; None: another
             rank saves.
-
-    Attributes:
-        stopped: whether the monitor or a signal stops the trainer.
     """
 
     def __init__(
         self, context: RoleContext, trainer: Trainer, checkpoints: TrainerCheckpoints | None
     ) -> None:
-        self._trainer, self._inline = trainer, context.inline
+        self._context, self._trainer, self._inline = context, trainer, context.inline
         self._fields = (checkpoints or trainer).heartbeat_fields
         self._meter = WaitMeter()
         # nobody else asks: the policy of its environments is its own
@@ -234,15 +238,22 @@ class OwnLoop:
         self._worker = trainer.make_worker()
         if not context.inline:  # a batch must not depend on a real clock
             self._worker.watch(StopCheck(self._batch_goes_on))
-            trainer.rounds.group.watch(self._batch_goes_on)
+            trainer.rounds.group.watch(self._await_others)
         trainer.publish()
-        self.stopped = False
         self._ask_at, self._end_batch_at = 0.0, float("inf")
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the monitor or a signal stops the trainer."""
+        return bool(self._context.stop) or self.monitor.stop_reason is not None
+
     def step(self, timeout_s: float) -> None:
-        """Play and learn for about `timeout_s`, one batch at least."""
-        self.stopped = not self._goes_on()
-        if self.stopped:
+        """Play and learn for about `timeout_s`, one batch at least.
+
+        Raises:
+            RankLost: another rank has died, or has not answered in time.
+        """
+        if not self._goes_on():
             return
         measure_here(self._meter)
         until = time.monotonic() + timeout_s
@@ -279,6 +290,10 @@ class OwnLoop:
             if not self._goes_on():
                 self._end_batch_at = min(self._end_batch_at, now + _END_BATCH_WITHIN_S)
         return now < self._end_batch_at
+
+    def _await_others(self) -> None:
+        if not self._batch_goes_on():  # one that hangs must not cost the end in time
+            self._trainer.rounds.group.hurry(_LEAVE_WITHIN_S)
 
     def _heartbeat(self) -> Any:
         fields = self._fields()

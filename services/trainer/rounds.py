@@ -28,6 +28,7 @@ class Rounds:
     Attributes:
         batches: number of batches that all ranks have learned at the same time.
         over: whether a rank has left, so that there are no meetings any more.
+        stale: whether a batch has been learned since the ledgers were of one moment.
         ledgers: the state of every rank's account at the newest moment for a checkpoint.
         learned_elsewhere: agent steps that the other ranks had learned by the newest meeting.
     """
@@ -41,7 +42,7 @@ class Rounds:
     ) -> None:
         self.group, self._account, self._device = group, account, device
         self._before_copies = before_copies
-        self.batches, self.over = 0, False
+        self.batches, self.over, self.stale = 0, False, False
         self.ledgers: Sequence[dict[str, Any]] = [account.state()]
         self.learned_elsewhere = 0
         self._wanted: list[Callable[[], None]] = []
@@ -86,10 +87,12 @@ class Rounds:
             self._before_copies()
             texts = gather_bytes(self.group, json.dumps(account.state()).encode(), self._device)
             self.ledgers = [json.loads(text) for text in texts]
-            self.over = leave
+            self.over, self.stale = leave, False
             copies, self._wanted = self._wanted, []
             for copy in copies:
                 copy()
         learns = not leave and all(row[0] for row in told)
-        self.batches += learns
+        if learns:
+            self.batches += 1
+            self.stale = True
         return learns

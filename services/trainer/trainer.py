@@ -396,4 +396,10 @@ class Trainer:
             return {"account": mine}
         ledgers = [*self.rounds.ledgers]
         ledgers[group.rank] = mine
+        if self.rounds.stale:  # at an end without the others
+            others = [ledger for rank, ledger in enumerate(ledgers) if rank != group.rank]
+            learned = int(self.learner.state.learned_steps) - self.account.learned_steps
+            gone = StepAccount.reckoned(others, self.account.elsewhere, learned)
+            empty = StepAccount(policy=self.account.policy).state()
+            ledgers = [mine, gone, *[empty] * (group.size - 2)]
         return {"account": StepAccount.joined(ledgers), "ledgers": ledgers}

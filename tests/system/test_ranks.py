@@ -7,6 +7,7 @@ import signal
 from typing import Any
 
 import psutil
+import pytest
 
 from aclearn.runs import load_newest
 from tests.support.system import CARTPOLE, RESIDENT, Run, System
@@ -15,6 +16,10 @@ _RANKS: dict[str, Any] = CARTPOLE | {
     "trainer": {**CARTPOLE["trainer"], "processes": 2},
     "actors": {**CARTPOLE["actors"], "processes": 3},
     "supervisor": {"max_restarts": 20, "backoff_first_s": 0.1, "backoff_max_s": 0.2},
+}
+
+_RESIDENT: dict[str, Any] = RESIDENT | {
+    "resident": {"envs": 64, "device": "cpu", "devices": 2, "threads": 1}
 }
 
 
@@ -86,10 +91,11 @@ def test_one_rank_that_is_told_to_end_takes_the_others_along_and_loses_nothing(
     run.finish()
 
 
+@pytest.mark.parametrize("settings", [_RANKS, _RESIDENT], ids=["actors", "resident"])
 def test_a_rank_that_hangs_costs_neither_the_end_in_time_nor_the_checkpoint(
-    system: System,
+    system: System, settings: dict[str, Any]
 ) -> None:
-    run = system.train(system.config(_RANKS, run={"checkpoint_every_s": 1000.0}))
+    run = system.train(system.config(settings, run={"checkpoint_every_s": 1000.0}))
     run.wait_until_learning(beyond=400)
     os.kill(run.pids()["trainer-1"], signal.SIGSTOP)
     before = run.last()
@@ -97,11 +103,11 @@ def test_a_rank_that_hangs_costs_neither_the_end_in_time_nor_the_checkpoint(
     assert run.wait(within_s=10.0) == 128 + signal.SIGINT, run.diagnosis()
     saved = load_newest(run.folder / "checkpoints")
     assert saved is not None and saved.label >= before["updates"] > 0
+    assert saved.state["account"]["learned_steps"] == saved.tensors["totals"][2]
 
 
 def test_resident_ranks_play_on_until_they_are_stopped_together(system: System) -> None:
-    resident = {"envs": 64, "device": "cpu", "devices": 2, "threads": 1}
-    run = system.train(system.config(RESIDENT, resident=resident, run={"max_updates": 10_000_000}))
+    run = system.train(system.config(_RESIDENT, run={"max_updates": 10_000_000}))
     run.wait_until_learning(beyond=2000)
     ended = run.finish(signal.SIGINT)
     saved = load_newest(run.folder / "checkpoints")

@@ -115,6 +115,17 @@ def test_a_saved_account_that_does_not_balance_is_refused(damage: dict[str, obje
         restored(StepAccount(policy="other").state())
 
 
+def test_newer_counts_of_accounts_that_cannot_be_asked_drop_what_nobody_knows() -> None:
+    older = [StepAccount(), StepAccount()]
+    for number, account in enumerate(older):
+        account.admit(f"actor-{number}", 1, 0, 50, {}, 50)
+        account.learned(20)
+        account.dropped("policy_lag", 10)  # 20 stay in flight
+    # given 130 of 160 later steps, then 160 - 130 - 20 have no fate that is known
+    later = restored(StepAccount.reckoned([a.state() for a in older], 160, 130))
+    assert _numbers(later) == (160, 130, {"policy_lag": 20, "lost": 10}, 0)
+
+
 def test_learning_more_than_is_in_flight_is_a_bug_told_with_the_numbers() -> None:
     account = StepAccount()
     account.admit("a", 0, 0, 40, {}, 40)

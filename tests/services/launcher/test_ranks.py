@@ -15,7 +15,7 @@ from aclearn.config import config_of_keys
 from aclearn.control import Directive, SetWorkers
 from aclearn.envs import read_spec
 from aclearn.errors import RankLost
-from aclearn.learning import TrainingQueue
+from aclearn.learning import StepAccount, TrainingQueue
 from aclearn.learning.ranks import Group
 from aclearn.learning.update_report import Sums
 from aclearn.runs import load_best
@@ -215,6 +215,54 @@ def test_a_batch_that_a_worker_gives_back_at_the_end_is_dropped(start, monkeypat
     monkeypatch.setattr(role._loop, "end", meets_until_now)
     role._end()
     assert trainer.account.in_flight_steps == 0
+
+
+@pytest.mark.parametrize(("ranks", "average_every"), [(2, None), (3, None), (2, 3)])
+def test_a_checkpoint_without_the_others_has_the_account_of_its_weights(
+    start, ranks: int, average_every: int | None
+) -> None:
+    run = start(
+        trainer={"processes": ranks, "average_every": average_every},
+        actors={"processes": 3},
+        run={"max_updates": 50},
+    )
+    first = run.roles["trainer-0"]
+    run.run_until(lambda: first._trainer.counters.updates == 7, "some updates")
+    first._checkpoints.write()  # as at an end while another rank hangs
+    saved = run.checkpoint()
+    ledgers = saved.state["ledgers"]
+    assert len(ledgers) == ranks and ledgers[0] == first._trainer.account.state()
+    assert StepAccount.joined(ledgers) == saved.state["account"]
+    assert saved.state["account"]["learned_steps"] == saved.tensors["totals"][2]
+    elsewhere = sum(ledger["env_steps"] for ledger in ledgers[1:])
+    assert elsewhere == first._trainer.account.elsewhere >= ledgers[1]["learned_steps"] > 0
+
+
+def test_resident_environments_are_saved_where_another_rank_leaves_a_run_that_goes_on(
+    start,
+) -> None:
+    pytest.importorskip("warp")
+    run = start(
+        resident={"envs": 16, "device": "cpu", "devices": 2},
+        actors={"processes": 2, "envs_per_group": 16, "unroll_length": 8},
+        trainer={"device": "cpu", "amp": "off", "unrolls_per_batch": 2},
+    )
+    first, second = (run.roles[f"trainer-{rank}"] for rank in (0, 1))
+    run.run_until(lambda: first._trainer.counters.updates == 5, "some updates")
+    left: list[None] = []
+
+    def leaves(timeout_s: float) -> bool:
+        if not left:
+            left.append(second._trainer.leave())
+        return True
+
+    second.step = leaves
+    with pytest.raises(RankLost, match="another trainer of this run has left"):
+        for _ in range(200):
+            run.round()
+    saved = run.checkpoint()
+    assert saved.label == first._trainer.counters.updates >= 5
+    assert saved.state["account"]["learned_steps"] == saved.tensors["totals"][2]
 
 
 def test_each_rank_has_random_numbers_of_torch_of_its_own() -> None:
