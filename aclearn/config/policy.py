@@ -66,7 +66,7 @@ def memory_contradictions(config: Any, key: str) -> Iterator[str]:
 
 
 def _memory_has_its_own_key(name: Any) -> Any:
-    """Tell whoever looks for a recurrent architecture where the memory is."""
+    """Refuse the name of a recurrent architecture with the key that adds a memory."""
     found = re.search("lstm|gru|rnn|recurrent", name) if isinstance(name, str) else None
     if found is None or name in ARCHITECTURES or ":" in name:
         return name

@@ -51,7 +51,7 @@ class Judging:
             aside = self._aside
             at = PolicyVersion(request.generation, request.version)
             if isinstance(request, Judgement):
-                if aside is None or aside.at != at:  # of a trainer before: nobody has its state
+                if aside is None or aside.at != at:  # of an earlier trainer, whose state is lost
                     return JudgementReply(False, request.policy)
                 self._offer_best(request.return_mean, aside)
                 return JudgementReply(True, request.policy)
