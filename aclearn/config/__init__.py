@@ -23,6 +23,7 @@ from aclearn.config.loss import LossConfig
 from aclearn.config.model import Config, Judge, RunConfig, doubts
 from aclearn.config.monitor import TUNED_COUNTS, MonitorConfig, TunerConfig
 from aclearn.config.network import NetworkConfig
+from aclearn.config.policies import PolicyOverrides
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.predictor import PredictorConfig
 from aclearn.config.resident import ResidentConfig
@@ -44,6 +45,7 @@ __all__ = [
     "NetworkConfig",
     "OptimiserConfig",
     "PolicyConfig",
+    "PolicyOverrides",
     "PredictorConfig",
     "ReplayConfig",
     "ResidentConfig",

@@ -90,9 +90,15 @@ def _mistakes(
 
 def _unknown(whole: type[BaseModel], data: Any, location: list[str], prefix: str) -> Mistake:
     dotted, owner = ".".join(location), whole
+    named = None
     for name in location[:-1]:
         data = data[name]
-        owner = _explain.group_of(_explain.fields_of(owner)[name], data) or owner
+        if named is not None:
+            owner, named = named, None
+            continue
+        field = _explain.fields_of(owner)[name]
+        named = _explain.named_group_of(field)
+        owner = _explain.group_of(field, data) or owner
     siblings = list(_explain.fields_of(owner))
     meant = _explain.nearest(whole, dotted, siblings)
     dot = f"{prefix}." if prefix else ""

@@ -21,6 +21,8 @@ _PLAIN = {
     type(None): "null",
 }
 _GOT_LIMIT = 80
+#: Stands in dotted keys for the names of a mapping whose values are sections.
+MAPPED = "NAME"
 
 
 def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -38,14 +40,23 @@ def group_of(field: FieldInfo, value: Any = None) -> type[BaseModel] | None:
     return model
 
 
+def named_group_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of the values of a mapping whose values are sections, or None."""
+    if get_origin(field.annotation) is not dict:
+        return None
+    kind = get_args(field.annotation)[1]
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
 def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
     """Every single value below a model with its dotted key, in the order of the models."""
     for key, field in fields_of(model).items():
-        group = group_of(field)
-        if group is None:
-            yield f"{prefix}{key}", field
-        else:
+        if (group := group_of(field)) is not None:
             yield from walk(group, f"{prefix}{key}.")
+        elif (group := named_group_of(field)) is not None:
+            yield from walk(group, f"{prefix}{key}.{MAPPED}.")
+        else:
+            yield f"{prefix}{key}", field
 
 
 def sections(model: type[BaseModel]) -> frozenset[str]:
@@ -59,6 +70,11 @@ def find(model: type[BaseModel], location: Sequence[str | int], data: Any) -> tu
     names = list(location)
     key = str(names.pop(0))
     field = fields_of(model)[key]
+    if names and (named := named_group_of(field)) is not None:
+        data, key = data[key][names[0]], f"{key}.{names.pop(0)}"
+        field = FieldInfo.from_annotation(named)
+        if names and names[0] in fields_of(named):
+            key, field = f"{key}.{names[0]}", fields_of(named)[str(names.pop(0))]
     while names and (group := group_of(field, data := data[key.rpartition(".")[2]])) is not None:
         name = str(names.pop(0))
         key, field = f"{key}.{name}", fields_of(group)[name]

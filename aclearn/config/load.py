@@ -15,6 +15,7 @@ from aclearn.config import _explain
 from aclearn.config._check import check
 from aclearn.config._yaml import DEEPEST, Document, Keys, YamlError, parse_yaml
 from aclearn.config.model import Config, plain_name
+from aclearn.config.policies import schema_key
 from aclearn.config.shipped import environment_hint, find_config, shipped_configs, shipped_name
 from aclearn.errors import ConfigError
 
@@ -27,7 +28,14 @@ _OF_A_RUN = ("checkpoints", "logs")
 def _keys() -> Keys:
     """The configuration's sections and text keys, for the reader of YAML."""
     texts = (key for key, field in _explain.walk(Config) if field.annotation in (str, str | None))
-    return Keys(sections=_explain.sections(Config), texts=frozenset(texts))
+    return Keys(sections=_Known(_explain.sections(Config)), texts=_Known(texts))
+
+
+class _Known(frozenset[str]):
+    """Keys of the models, which those of a policy's own sections are too."""
+
+    def __contains__(self, dotted: object) -> bool:
+        return super().__contains__(schema_key(str(dotted)))
 
 
 @dataclass(frozen=True)
@@ -139,6 +147,13 @@ def _settled(config: Config, experiment: str | None = None, folders: Iterable[Pa
     config = config.with_run(dir=str(Path(config.run.dir).absolute()), pythonpath=pythonpath)
     if config.run.init_from is not None:
         config = config.with_run(init_from=str(Path(config.run.init_from).absolute()))
+    policies = {
+        name: own.model_copy(update={"init_from": str(Path(own.init_from).absolute())})
+        for name, own in config.policies.items()
+        if own.init_from is not None
+    }
+    if policies:
+        config = config.model_copy(update={"policies": config.policies | policies})
     if config.run.experiment is None and experiment is not None:
         config = config.with_run(experiment=plain_name(experiment))
     return config
@@ -283,7 +298,7 @@ def _override_key(key: str, source: str, value: str = "") -> str:
         raise ConfigError(f"{source}: expected section.key=value, for instance {example}")
     if key.count(".") >= DEEPEST:
         raise ConfigError(f"{source}: nested more than {DEEPEST} deep")
-    if key in _keys().sections:
+    if key in _keys().sections and key.partition(".")[0] != "policies":  # these have any names
         first = next(each for each, _ in _explain.walk(Config) if each.startswith(f"{key}."))
         raise ConfigError(
             f"{source}: {key} is a section, whose keys are set one by one, for instance {first}=…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, Strict, model_validator
 from typing_extensions import override
 
+from aclearn.config._explain import got
 from aclearn.config._fields import Group, Whole
 from aclearn.config._plain import not_plain
 from aclearn.config._yaml import canonical_yaml, dump_yaml, with_tuples
@@ -22,12 +24,26 @@ from aclearn.config.learning import OptimiserConfig, ReplayConfig, TrainerConfig
 from aclearn.config.loss import AnyLoss, LossConfig, default_correctors
 from aclearn.config.monitor import MetricsConfig, MonitorConfig, TunerConfig
 from aclearn.config.network import NetworkConfig, SupervisorConfig
+from aclearn.config.policies import Policies, data_of_policy, doubts_of_policies, mistakes
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.predictor import PredictorConfig
 from aclearn.config.resident import ResidentConfig
-from aclearn.types import is_compressed
+from aclearn.errors import ConfigError
+from aclearn.types import DEFAULT_POLICY, is_compressed
 
 Judge = Literal["training", "evaluator"]
+
+
+def _target_of(target: Any) -> Any:
+    by_policy = isinstance(target, Mapping)
+    for number in target.values() if by_policy else () if target is None else (target,):
+        if type(number) not in (int, float) or not math.isfinite(number):
+            raise ValueError(f"expected a number, numbers by policy, or null, got {got(number)}")
+    return {str(name): float(number) for name, number in target.items()} if by_policy else target
+
+
+TargetReturn = Annotated[float | dict[str, float] | None, BeforeValidator(_target_of)]
+"""A mean return to reach, one of each policy, or none."""
 
 _BOUNDS = ("target_return", "stop_at_target", "max_env_steps", "max_updates", "max_wall_s")
 
@@ -62,9 +78,10 @@ class RunConfig(Group):
         "checkpoint: weights, normalisers and the moments of an optimiser of the same kind, but no "
         "counters; of the same architecture",
     )
-    target_return: float | None = Field(
+    target_return: TargetReturn = Field(
         default=None,
-        description="target: mean return by run.judge, in points of the game",
+        description="target: mean return by run.judge, in points of the game; with several "
+        "policies a mapping, policy → its target, all of which must be met",
     )
     judge: Judge | None = Field(
         default=None,
@@ -144,6 +161,10 @@ class Config(Group):
     run: RunConfig = Field(default_factory=RunConfig)
     env: EnvConfig
     policy: PolicyConfig = Field(default_factory=PolicyConfig)
+    policies: Policies = Field(
+        default_factory=dict,
+        description="several policies, by name; empty: one policy plays all agents",
+    )
     actors: ActorsConfig = Field(default_factory=ActorsConfig)
     resident: ResidentConfig = Field(default_factory=ResidentConfig)
     predictor: PredictorConfig = Field(default_factory=PredictorConfig)
@@ -199,9 +220,37 @@ class Config(Group):
     def _groups_agree(self) -> Config:
         found = [sentence for group in _groups(self) for sentence in group.contradictions(self)]
         found += not_plain(self.model_dump(by_alias=True), "")
+        found += mistakes(self) if not found else ()
         if found:
             raise ValueError("\n".join(found))
         return self
+
+    def policy_names(self) -> tuple[str, ...]:
+        """The names of the run's policies; "default" alone where it has one."""
+        return tuple(self.policies) or (DEFAULT_POLICY,)
+
+    def learning_policies(self) -> tuple[str, ...]:
+        """The names of those that learn, which are all but the fixed opponents."""
+        return tuple(name for name, own in self.policies.items() if own.learns) or (
+            () if self.policies else (DEFAULT_POLICY,)
+        )
+
+    def of_policy(self, name: str) -> Config:
+        """The configuration of one of the policies, as if the run had this one alone.
+
+        Raises:
+            ConfigError: there is none of this name.
+        """
+        if name not in self.policy_names():
+            known = ", ".join(self.policy_names())
+            raise ConfigError(f"there is no policy {name!r} in this run; its policies are {known}")
+        return Config.model_validate(data_of_policy(self, name)) if self.policies else self
+
+    def with_policy(self, name: str, section: str, **values: Any) -> Config:
+        """A copy in which one of the policies has these keys of a section of its own."""
+        own = self.policies[name]
+        changed = own.model_copy(update={section: {**getattr(own, section), **values}})
+        return self.model_copy(update={"policies": {**self.policies, name: changed}})
 
     @property
     def mixes_policies(self) -> bool:
@@ -273,13 +322,16 @@ def doubts(config: Config) -> Iterator[str]:
 
     It begins with the dotted key to change and says how to mend it.
     """
-    for group in _groups(config):
-        yield from group.doubts(config)
+    found = [sentence for group in _groups(config) for sentence in group.doubts(config)]
+    yield from found
+    yield from doubts_of_policies(config, set(found))
 
 
 def _groups(config: Config) -> Iterator[Group]:
     for key in type(config).model_fields:
         group = getattr(config, key)
+        if isinstance(group, dict):
+            group = tuple(group.values())
         yield from group if isinstance(group, tuple) else (group,)
 
 

@@ -55,7 +55,7 @@ class StopCondition:
             reached_target_at_s=last.get("reached_target_at_s") if same else None,
         )
 
-    def fields(self, line: Mapping[str, Any]) -> dict[str, float | None]:
+    def fields(self, line: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a metrics line: the judged return, the target, and when it was met."""
         return {
             "judged_return": line.get(_MEANS[self._judge]),
@@ -76,7 +76,7 @@ class StopCondition:
         """
         run = self._run
         mean = line.get(_MEANS[self._judge])
-        if run.target_return is not None and self.reached_target_at_s is None:
+        if isinstance(run.target_return, float) and self.reached_target_at_s is None:
             few = self._judge == "training" and line["episodes_in_mean"] < EPISODES_FOR_TARGET
             if mean is not None and not few and mean >= run.target_return:
                 self.reached_target_at_s = float(line["time_s"])

@@ -23,6 +23,7 @@ from aclearn.types.episode_cohort import (
 from aclearn.types.flat_parameters import Shapes, flat_size, split_flat
 from aclearn.types.observation_form import ObservationForm, ObservationPart
 from aclearn.types.observation_spec import OBSERVATION, LeafSpec, ObservationSpec
+from aclearn.types.policy_map import agents_by_policy, check_equal_spaces
 from aclearn.types.policy_output import PolicyOutput, State, zeroed
 from aclearn.types.policy_version import DEFAULT_POLICY, PolicyId, PolicyVersion, is_compressed
 from aclearn.types.unroll import Unroll, UnrollSpec
@@ -57,7 +58,9 @@ __all__ = [
     "Unroll",
     "UnrollSpec",
     "Visited",
+    "agents_by_policy",
     "bounded_cohorts",
+    "check_equal_spaces",
     "flat_size",
     "is_compressed",
     "split_flat",

@@ -37,7 +37,7 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
     if reasons := dropped_words(summary):
         words += f", not learned: {reasons}"
     if reached is not None:
-        words += f"; target {config.run.target_return} reached at {reached:.0f} s"
+        words += f"; target {target_words(config)} reached at {reached:.0f} s"
     best, before = summary.get("best_return"), return_before(config)
     if before is not None and (best is None or best < before):
         words += f"; run.init_from had a return of {before:.2f}, "
@@ -50,6 +50,14 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
         words += "; run.max_wall_s, which counts from the command, passed before the first update"
     words += f"; {Path(config.run.dir) / str(config.run.name)}"
     return f"{words}\n{error}" if (error := summary.get("sink_error")) else words
+
+
+def target_words(config: Config) -> str:
+    """The run's target: `18`, or `tagger 10 and runner -2`."""
+    target = config.run.target_return
+    if isinstance(target, Mapping):
+        return " and ".join(f"{name} {_digits(each)}" for name, each in target.items())
+    return _digits(target or 0.0)
 
 
 def next_commands(config: Config, summary: Mapping[str, Any]) -> str:
@@ -97,9 +105,7 @@ def why_over(config: Config) -> str | None:
     reached = goal.reached(summary)
     for reason, value in reached.items():
         if reason == "target_reached":
-            seen.append(
-                f"its target of {_digits(config.run.target_return or 0.0)} at {value:.0f} s"
-            )
+            seen.append(f"its target of {target_words(config)} at {value:.0f} s")
             keys.append("run.stop_at_target=false or a higher run.target_return")
         elif reason == EARLY_STOP:
             seen.append(f"{value:.0f} evaluations without a better one (evaluator.stop_after)")

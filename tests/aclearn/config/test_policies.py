@@ -1,0 +1,141 @@
+"""The section `policies`: what each policy has of its own, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aclearn.config import Config, config_from_yaml, config_of_keys, doubts, load_config
+from aclearn.errors import ConfigError
+
+_TAG: dict[str, Any] = {
+    "env": {"id": "m:tag"},
+    "run": {"init_from": "/runs/before", "target_return": {"runner": -2}},
+    "policy": {"hidden": [32], "memory": {"kind": "gru", "size": 8}},
+    "loss": {"entropy_cost": 0.02},
+    "optimiser": {"max_grad_norm": 1.0},
+    "correctors": ["vtrace"],
+    "policies": {
+        "tagger": {
+            "agents": "adversary_*",
+            "policy": {"memory": {"size": 16}},
+            "loss": {"discount": 0.9},
+            "correctors": ["no_correction"],
+            "optimiser": {"learning_rate": 1e-3},
+        },
+        "runner": {"agents": ["agent_0", "agent_1"], "init_from": "/runs/x", "learns": False},
+        "judge": {"agents": "judge", "loss": {"kind": "ppo"}, "policy": {"memory": None}},
+    },
+}
+
+
+def test_a_policy_has_the_keys_of_the_run_with_its_own_on_top() -> None:
+    config = Config(**_TAG)
+    assert config.policy_names() == ("tagger", "runner", "judge")
+    assert config.learning_policies() == ("tagger", "judge")
+    assert config.policies["tagger"].agents == ("adversary_*",)
+    tagger, runner = config.of_policy("tagger"), config.of_policy("runner")
+    assert tagger.policies == {} and tagger.of_policy("default") is tagger
+    memory = tagger.policy.memory
+    assert (tagger.policy.hidden, memory.kind, memory.size) == ((32,), "gru", 16)
+    assert (tagger.loss.discount, tagger.loss.model_dump()["entropy_cost"]) == (0.9, 0.02)
+    assert [corrector.name for corrector in tagger.correctors] == ["no_correction"]
+    assert (tagger.optimiser.learning_rate, tagger.optimiser.max_grad_norm) == (1e-3, 1.0)
+    assert (tagger.run.init_from, tagger.run.target_return) == ("/runs/before", None)
+    assert (runner.run.init_from, runner.run.target_return) == ("/runs/x", -2.0)
+    assert runner.policy == config.policy and runner.loss == config.loss
+
+
+def test_another_loss_begins_with_its_own_defaults_and_the_actors_stay_those_of_the_run() -> None:
+    config = Config(**_TAG)
+    judge, alone = config.of_policy("judge"), Config(env={"id": "m:tag"}, loss={"kind": "ppo"})
+    assert (judge.loss, judge.correctors) == (alone.loss, alone.correctors)
+    assert judge.trainer.epochs == alone.trainer.epochs != config.trainer.epochs
+    assert judge.actors == config.actors and judge.actors != alone.actors
+    with_epochs = Config(**{**_TAG, "trainer": {"epochs": 2}})
+    assert with_epochs.of_policy("judge").trainer.epochs == 2
+
+
+def test_a_run_with_one_policy_is_its_own_configuration() -> None:
+    config = Config(env={"id": "m:tag"}, run={"target_return": 3})
+    assert config.policy_names() == config.learning_policies() == ("default",)
+    assert config.of_policy("default") is config and config.run.target_return == 3.0
+    with pytest.raises(ConfigError, match="no policy 'tagger' in this run; its policies are defau"):
+        config.of_policy("tagger")
+
+
+def test_policies_are_read_from_files_and_overrides_as_other_sections_are(tmp_path: Path) -> None:
+    base, above = tmp_path / "base.yaml", tmp_path / "tag.yaml"
+    base.write_text(
+        "env: {id: m:tag}\npolicies:\n"
+        "  tagger: {agents: a_*, loss: {discount: 0.9}}\n  runner: {agents: b_0, init_from: old}\n"
+    )
+    above.write_text("base: base.yaml\npolicies:\n  tagger:\n    loss: {entropy_cost: 0.5}\n")
+    config = load_config(above, ["policies.runner.loss.discount=0.5"])
+    assert config.policies["tagger"].loss == {"discount": 0.9, "entropy_cost": 0.5}
+    assert config.policies["runner"].loss == {"discount": 0.5}
+    assert config.policies["runner"].agents == ("b_0",)
+    assert config.policies["runner"].init_from == str(Path.cwd() / "old")
+    assert config_from_yaml(config.to_yaml()) == config
+    above.write_text("base: base.yaml\npolicies:\n  tagger:\n    loss: {entropy_cos: 0.5}\n")
+    with pytest.raises(ConfigError, match=r"line 4: policies\.tagger\.loss\.entropy_cos: is not a"):
+        load_config(above)
+    assert config_of_keys({"env.id": "m:tag", "policies.a": {"agents": "*"}}).policies["a"].learns
+
+
+def test_a_setting_without_effect_of_one_policy_is_doubted_with_its_name() -> None:
+    linear = {"schedule": "linear", "schedule_steps": 10}
+    config = Config(
+        env={"id": "m:tag"},
+        run={"max_env_steps": 100},
+        policies={"a": {"agents": "*", "optimiser": linear}},
+    )
+    (said,) = [each for each in doubts(config) if "schedule" in each]
+    assert said.startswith("policies.a.optimiser.schedule_steps: the rate is 0 after 10")
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"policies": {"../red": {"agents": "*"}}}, r"^policies: '\.\./red' cannot be the name"),
+        ({"policies": {"a.b": {"agents": "*"}}}, r"^policies: 'a\.b' cannot be the name"),
+        ({"policies": {1: {"agents": "*"}}}, r"^policies: 1 cannot be the name"),
+        ({"policies": {"a": None}}, r"^policies\.a\.agents is missing"),
+        ({"policies": {"a": "x"}}, r"^policies\.a: expected a section with keys, got 'x'"),
+        ({"policies": {"a": {"agents": []}}}, r"^policies\.a\.agents: expected list of text"),
+        ({"policies": {"a": {"agnts": "*"}}}, r"policies\.a\.agnts is not .*mean policies\.a\.age"),
+        (
+            {"policies": {"a": {"agents": "*", "loss": {"entropy_cost": "x"}}}},
+            r"^policies\.a\.loss\.entropy_cost: expected number .*, got 'x'",
+        ),
+        (
+            {"policies": {"a": {"agents": "*", "correctors": ["vtrac"]}}},
+            r"^policies\.a\.correctors\[0\]: 'vtrac' is unknown",
+        ),
+        (
+            {
+                "trainer": {"burn_in_steps": 5},
+                "policy": {"memory": {"kind": "lstm"}},
+                "policies": {"a": {"agents": "*", "policy": {"memory": None}}},
+            },
+            r"^policies\.a: with its keys, trainer\.burn_in_steps: ",
+        ),
+        ({"policies": {"a": {"agents": "*", "learns": False}}}, r"^policies: none of them learns"),
+        (
+            {"policies": {"a": {"agents": "*"}}, "run": {"target_return": 3}},
+            r"^run\.target_return: .* by policy, for instance \{a: 3\}",
+        ),
+        (
+            {"policies": {"a": {"agents": "*"}}, "run": {"target_return": {"b": 3}}},
+            r"^run\.target_return: there is no policy 'b'; the policies are a",
+        ),
+        ({"run": {"target_return": {"b": 3}}}, r"^run\.target_return: there is one policy"),
+        ({"run": {"target_return": {"b": "x"}}}, r"^run\.target_return: expected a number"),
+        ({"run": {"target_return": True}}, r"^run\.target_return: expected a number"),
+    ],
+)
+def test_a_mistake_is_refused_by_its_key(keys, said) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Config(**{"env": {"id": "m:tag"}, **keys})
