@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from pydantic import TypeAdapter
 from aclearn.types.action_spec import ActionSpec
 from aclearn.types.observation_form import ObservationForm
 from aclearn.types.observation_spec import Observations, ObservationSpec
+from aclearn.types.policy_map import agents_by_policy, check_equal_spaces
+from aclearn.types.policy_version import DEFAULT_POLICY
 
 Bools = NDArray[np.bool_]
 
@@ -23,6 +25,9 @@ class EnvSpec:
 
     Attributes:
         agents: of an environment; each has a row of B.
+        agent_names: of these, in the order of the rows; () where the one agent has no name.
+        kinds: where agents differ in their spaces, one specification for the agents of each; the
+            observation and action of the whole are then those of the first kind.
         own_form: of its observations before they become leaves; None: it shows the leaves.
     """
 
@@ -32,22 +37,44 @@ class EnvSpec:
     masked: bool = False
     agents: int = 1
     own_form: ObservationForm | None = field(default=None, compare=False)
+    agent_names: tuple[str, ...] = ()
+    kinds: tuple[EnvSpec, ...] = ()
 
     @property
     def form(self) -> ObservationForm:
         """The environment's own form of observations."""
         return self.own_form or ObservationForm.of_leaves(self.observation)
 
+    def by_policy(self, patterns: Mapping[str, Sequence[str]]) -> dict[str, EnvSpec]:
+        """Policy → the specification of its agents, of `agents_by_policy`; of one policy, this one.
+
+        Raises:
+            ConfigError: an agent has no policy or two, a policy no agent, or agents of one policy
+                differ in their spaces.
+        """
+        if not patterns and not self.kinds:
+            return {DEFAULT_POLICY: self}
+        policies = agents_by_policy(patterns, self.agent_names)
+        kind_of = {name: kind for kind in self.kinds or (self,) for name in kind.agent_names}
+        for what in ("observation", "action", "masked"):
+            spaces = {name: getattr(kind, what) for name, kind in kind_of.items()}
+            check_equal_spaces(policies, {"masked": "masks"}.get(what, f"{what}s"), spaces)
+        return {
+            policy: replace(kind_of[names[0]], agents=len(names), agent_names=names)
+            for policy, names in policies.items()
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data; `from_dict` is its inverse."""
         return asdict(self) | {
             "observation": self.observation.to_dict(),
             "action": self.action.to_dict(),
+            "kinds": [kind.to_dict() for kind in self.kinds],
         }
 
     def of_environment(self) -> dict[str, Any]:
         """What a policy's architecture does not have, as JSON-able data; see `of_policy`."""
-        named = ("masked", "agents", "own_form")
+        named = ("masked", "agents", "agent_names", "own_form")
         return {name: value for name, value in self.to_dict().items() if name in named}
 
     @classmethod
@@ -73,7 +100,10 @@ class EnvSpec:
             observation = ObservationSpec.from_dict(data["observation"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"no description of observations: {error!r}") from error
-        return cls.of_policy(observation, ActionSpec.from_dict(data["action"]), data)
+        kinds = tuple(map(cls.from_dict, data["kinds"]))
+        return cls.of_policy(
+            observation, ActionSpec.from_dict(data["action"]), {**data, "kinds": kinds}
+        )
 
 
 @dataclass

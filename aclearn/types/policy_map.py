@@ -76,7 +76,8 @@ def check_equal_spaces(
                 raise ConfigError(
                     f"policies.{policy}.agents: the agents of a policy have the same {what}, and "
                     f"these differ: {spaces[first]} of {first}, {spaces[other]} of {other}. Give "
-                    "them policies of their own, or wrap the environment so that they are equal"
+                    "them policies of their own (section policies), or wrap the environment so "
+                    "that they are equal"
                 )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from aclearn.errors import ConfigError
 from aclearn.types import ActionSpec, EnvSpec, LeafSpec, ObservationSpec
 from aclearn.types.action_spec import ActionPart
 
@@ -22,6 +24,33 @@ def test_a_specification_survives_json_in_the_order_of_its_leaves():
         back = EnvSpec.from_dict(json.loads(json.dumps(spec.to_dict())))
         assert back == spec
         assert list(back.observation) == list(leaves)
+
+
+def _kind(size: int, count: int, *names: str) -> EnvSpec:
+    seen = ObservationSpec.plain((size,), "float32")
+    return EnvSpec(seen, ActionSpec.discrete(count), agents=len(names), agent_names=names)
+
+
+def test_each_policy_has_the_specification_of_its_agents_which_differ_between_policies() -> None:
+    tagger, runner = _kind(4, 5, "red_0", "red_1", "red_2"), _kind(6, 3, "blue_0")
+    both = replace(tagger, agents=4, agent_names=("red_0", "blue_0", "red_1", "red_2"))
+    both = replace(both, kinds=(tagger, runner))
+    assert EnvSpec.from_dict(json.loads(json.dumps(both.to_dict()))) == both
+    assert both.by_policy({"b": ("blue_*",), "a": ("red_[02]",), "c": ("red_1",)}) == {
+        "b": runner,
+        "a": _kind(4, 5, "red_0", "red_2"),
+        "c": _kind(4, 5, "red_1"),
+    }
+    assert tagger.by_policy({}) == {"default": tagger}
+    with pytest.raises(ConfigError, match=r"policies\.all\.agents: .* same observations, .*\(6,\)"):
+        both.by_policy({"all": ("*",)})
+    with pytest.raises(ConfigError, match=r"policies\.default\.agents: .* same observations"):
+        both.by_policy({})
+    other = replace(tagger, kinds=(_kind(4, 5, "red_0"), _kind(4, 6, "red_1")))
+    with pytest.raises(
+        ConfigError, match=r"same actions, .*: 5 actions of red_0, 6 actions of red_1"
+    ):
+        replace(other, agent_names=("red_0", "red_1")).by_policy({"all": ("*",)})
 
 
 def test_a_leaf_knows_its_newest_and_older_frames():
