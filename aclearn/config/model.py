@@ -26,6 +26,7 @@ from aclearn.config.monitor import MetricsConfig, MonitorConfig, TunerConfig
 from aclearn.config.network import NetworkConfig, SupervisorConfig
 from aclearn.config.policies import Policies, data_of_policy, doubts_of_policies, mistakes
 from aclearn.config.policy import PolicyConfig
+from aclearn.config.population import PopulationConfig
 from aclearn.config.predictor import PredictorConfig
 from aclearn.config.resident import ResidentConfig
 from aclearn.errors import ConfigError
@@ -187,6 +188,7 @@ class Config(Group):
     metrics: MetricsConfig = Field(default_factory=MetricsConfig)
     network: NetworkConfig = Field(default_factory=NetworkConfig)
     supervisor: SupervisorConfig = Field(default_factory=SupervisorConfig)
+    population: PopulationConfig = Field(default_factory=PopulationConfig)
 
     @model_validator(mode="wrap")
     @classmethod
