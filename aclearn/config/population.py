@@ -126,15 +126,15 @@ def mutable(config: Any, key: str) -> Mutable | str:
     """The hyper-parameter of this key, or why it may not be mutated: the end of a sentence."""
     section, _, leaf = key.partition(".")
     allowed = any(f"{key}.".startswith(f"{each}.") for each in MUTABLE)
-    group = getattr(config, section, None)
+    group: Any = getattr(config, section, None)
     if section == "correctors":
         name, _, leaf = leaf.partition(".")
-        group = next((each.arguments for each in group if each.name == name), None)
+        group = next((each.arguments for each in config.correctors if each.name == name), None)
         if group is None:
             listed = ", ".join(each.name for each in config.correctors)
             return f"names no corrector of this configuration; there are {listed or 'none'}"
     values = group.model_dump(by_alias=True) if isinstance(group, Group) else {}
-    if leaf not in values:
+    if not isinstance(group, Group) or leaf not in values:
         meant = _explain.nearest(type(config), key, list(values))
         hint = f"; did you mean {meant}?" if meant and meant != key else ""
         return f"is not a key of this configuration{hint}"

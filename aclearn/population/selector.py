@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -37,7 +36,7 @@ class Origin:
         return cls(standing.member, standing.member, standing.values)
 
 
-class Selector(ABC):
+class Selector:
     """Breeds the next round of a population. Pure: all chance comes from the generator.
 
     The constructor takes the arguments of `population.selector`. A difference of fitness below its
@@ -53,7 +52,6 @@ class Selector(ABC):
         """
         return [space.drawn(rng) for _ in range(members)]
 
-    @abstractmethod
     def select(
         self,
         round_: int,
@@ -67,6 +65,7 @@ class Selector(ABC):
             round_: number of the round that is over, from 1.
             standings: all members after it, in the order of their numbers.
         """
+        raise NotImplementedError
 
 
 class CopyingSelector(Selector):
@@ -76,7 +75,6 @@ class CopyingSelector(Selector):
     drawn from the best quarter.
     """
 
-    @abstractmethod
     def choose(
         self,
         round_: int,
@@ -85,12 +83,13 @@ class CopyingSelector(Selector):
         rng: np.random.Generator,
     ) -> dict[int, Origin]:
         """The origins of the members that do not stay as they are; dead ones may be missing."""
+        raise NotImplementedError
 
-    @abstractmethod
     def mutated(
         self, values: Values, space: SearchSpace, rng: np.random.Generator
     ) -> dict[str, float]:
         """Other hyper-parameters near these."""
+        raise NotImplementedError
 
     @override
     def select(
