@@ -20,6 +20,8 @@ from aclearn.learning.surrogate import Objective
 from aclearn.learning.target_network import TargetNetwork
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 #: Memory of the running mean square of advantages: about a hundred updates.
 _ADVANTAGE_DECAY = 0.99
 
@@ -119,6 +121,12 @@ class LearnerState:
             self.totals,
         ]
 
+    def digest(self) -> Tensor:
+        """`[]` int64: of the weights' bits; equal weights have equal ones, on any device."""
+        bits = [_bits(parameter).sum() for parameter in self.parameters]
+        order = torch.arange(1, len(bits) + 1, device=bits[0].device)
+        return (torch.stack(bits) * order).sum()
+
     def saved(self) -> dict[str, NDArray[Any]]:
         """A copy of everything under flat names."""
         tensors = self._others()
@@ -183,6 +191,10 @@ class LearnerState:
                     f"got {array.shape}"
                 )
             mine[key].copy_(_tensor(array))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.detach().view(_INTEGERS[tensor.element_size()])
 
 
 def _under(prefix: str, saved: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
