@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from aclearn.learning.batched.members import MemberLearners
+from aclearn.learning.batched.members import MemberLearner, MemberLearners
 
-
-__all__ = ["MemberLearners"]
+__all__ = ["MemberLearner", "MemberLearners"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
+from typing_extensions import override
 
 from aclearn.algorithms import Algorithm
 from aclearn.learning.batch import Batch
@@ -19,16 +20,42 @@ from aclearn.learning.batched.rows import StateRows
 from aclearn.learning.batched.scalars import scalars_of, with_scalars
 from aclearn.learning.batched.tensors import for_each_member
 from aclearn.learning.decisions import is_finite
+from aclearn.learning.gradient_worker import GradientWorker
 from aclearn.learning.learner_state import running_scale
 from aclearn.learning.moments import Moments
 from aclearn.learning.networks import Networks
 from aclearn.learning.ranks import ALONE
-from aclearn.learning.surrogate import ADVANTAGE_SQUARES, Surrogate
+from aclearn.learning.surrogate import ADVANTAGE_SQUARES
 from aclearn.learning.update import Learner
 from aclearn.learning.update_report import Sums, UpdateReport, step_scale
 from aclearn.telemetry import part
 
 _Weights = Mapping[str, Tensor]
+
+
+class MemberLearner(Learner):
+    """A learner whose updates `MemberLearners` makes.
+
+    Attributes:
+        made: the reports of the newest batch, which `learn` hands on.
+    """
+
+    made: Sequence[UpdateReport] = ()
+
+    @override
+    def learn(
+        self,
+        batch: Batch,
+        worker: GradientWorker | None = None,
+        note: Callable[[UpdateReport], None] = lambda report: None,
+        *,
+        minibatches: int = 1,
+        epochs: int = 1,
+    ) -> list[UpdateReport]:
+        made, self.made = list(self.made), ()
+        for report in made:
+            note(report)
+        return made
 
 
 class MemberLearners:
@@ -39,16 +66,16 @@ class MemberLearners:
     of learners that learn apart, but for rounding.
 
     Args:
-        learners: of `check_batchable` configurations; none of them may learn by itself any more.
+        learners: of surrogate losses, with one group of weights and no learned scalars; they may
+            differ in weights, generators, learning rate, `scalars.LOSS_KEYS` and λ.
 
     Attributes:
         rows: their states.
     """
 
-    def __init__(self, learners: Sequence[Learner]) -> None:
+    def __init__(self, learners: Sequence[MemberLearner]) -> None:
         first = learners[0]
         objectives = [each.objective for each in learners]
-        assert all(isinstance(each, Surrogate) for each in objectives)
         self._learners, self._device = learners, first.device
         self._objective: Any = first.objective
         self._config, self._max_updates = first.optimiser_config, first.max_updates
@@ -68,10 +95,8 @@ class MemberLearners:
         self._decay = first.state.decay
         self._names: tuple[str, ...] = ()
 
-    def learn(
-        self, batch: Batch, learns: Tensor, *, minibatches: int = 1, epochs: int = 1
-    ) -> list[list[UpdateReport]]:
-        """The reports of each member's updates of its batch, as of `Learner.learn`.
+    def learn(self, batch: Batch, learns: Tensor, *, minibatches: int = 1, epochs: int = 1) -> None:
+        """Make the updates of each member's batch, as `Learner.learn`; each gets its reports.
 
         Args:
             batch: its tensors have the members in front: `[M, T, B, …]`.
@@ -111,14 +136,11 @@ class MemberLearners:
             ]
             if seen:
                 learner.state.normalisers.add_observations(seen, ALONE)
-        return [
-            [
+            learner.made = [
                 report
                 for values, own in made
                 if (report := UpdateReport.of(self._names, values[member], own[member])).steps > 0
             ]
-            for member in range(len(self._learners))
-        ]
 
     def _prepared(self, batch: Batch) -> Batch:
         """As `Learner.prepare`, of each member."""
@@ -129,7 +151,8 @@ class MemberLearners:
 
         def frozen(whole: Batch, scalars: _Weights, weights: _Weights) -> Batch:
             of_member = with_scalars(objective, scalars)
-            return of_member.frozen(whole, [whole], self._networks(weights), ALONE)  # type: ignore[no-any-return, attr-defined]
+            made: Batch = of_member.frozen(whole, [whole], self._networks(weights), ALONE)
+            return made
 
         with part("forward"), torch.no_grad():
             found = for_each_member(frozen, batch, self._scalars, self.rows.targets)

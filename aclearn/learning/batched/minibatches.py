@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from aclearn.learning.batch import Batch, cut_columns
-from aclearn.learning.batched.tensors import for_each_member, mapped
+from aclearn.learning.batched.tensors import for_each_member, mapped, of_member
 from aclearn.learning.decisions import surely
 from aclearn.learning.minibatches import random_orders
 
@@ -38,7 +39,7 @@ class MemberMinibatches:
         self._orders = []
         if self._shuffled:
             self._orders = [
-                random_orders(mapped(batch, lambda tensor: tensor[member]), generator)
+                random_orders(of_member(batch, member), generator)
                 for member, generator in enumerate(generators)
             ]
         self._places: list[tuple[Tensor, Tensor]] = []
@@ -68,9 +69,7 @@ class MemberMinibatches:
         valid = self._batch.valid.flatten(1)
         refused = real & ~applied.unsqueeze(1)
         hit = torch.zeros_like(valid).scatter_reduce(1, numbers, refused, "amax")
-        self._batch = replace(
-            self._batch, valid=(valid & ~hit).view_as(self._batch.valid)
-        )
+        self._batch = replace(self._batch, valid=(valid & ~hit).view_as(self._batch.valid))
 
     def _shuffle(self) -> list[Batch]:
         orders = [next(each) for each in self._orders]
@@ -93,4 +92,8 @@ class MemberMinibatches:
 
 def _columns(batch: Batch, count: int) -> Iterator[Batch]:
     for columns in cut_columns(batch.actions.shape[2], count):
-        yield mapped(batch, lambda tensor: tensor[:, :, columns])
+        yield mapped(batch, partial(_columns_of, columns=columns))
+
+
+def _columns_of(tensor: Tensor, columns: slice) -> Tensor:
+    return tensor[:, :, columns]

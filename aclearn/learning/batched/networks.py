@@ -33,11 +33,13 @@ class _Bound:
 
     def step(self, *arguments: Any) -> PolicyOutput[Tensor]:
         """As `PolicyNetwork.step`."""
-        return self._call("step", *arguments)
+        found: PolicyOutput[Tensor] = self._call("step", *arguments)
+        return found
 
     def unroll(self, *arguments: Any) -> PolicyOutput[Tensor]:
         """As `PolicyNetwork.unroll`."""
-        return self._call("unroll", *arguments)
+        found: PolicyOutput[Tensor] = self._call("unroll", *arguments)
+        return found
 
     def _call(self, *arguments: Any) -> Any:
         return functional_call(self._method, self._weights, arguments)

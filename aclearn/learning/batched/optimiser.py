@@ -11,7 +11,7 @@ from aclearn.learning.decisions import surely
 
 
 def clip_rows(gradients: Tensor, limit: float) -> Tensor:
-    """Scale each row of `[M, P]` down to the Euclidean norm `limit`, 0: none; `[M]` norms before."""
+    """Scale each row of `[M, P]` down to the norm `limit`, 0: none; `[M]` norms before."""
     norms: Tensor = torch.linalg.vector_norm(gradients, dim=1)
     if limit > 0.0:
         gradients *= (limit / (norms + 1e-6)).clamp(max=1.0).unsqueeze(1)
@@ -31,12 +31,13 @@ def step_rows(
     """
     changed = [rows.learned.flat, *rows.moments.values()]
     changed += [] if rows.steps is None else [rows.steps]
-    before = [] if surely(applied.all()) else [tensor.clone() for tensor in changed]
+    everywhere = surely(applied.all())
+    before = [] if everywhere else [tensor.clone() for tensor in changed]
     if config.kind == "adam":
         _adam(rows, config, gradients, rates.unsqueeze(1))
     else:
         _rmsprop(rows, config, gradients, rates.unsqueeze(1))
-    for tensor, old in zip(changed, before, strict=bool(before)):
+    for tensor, old in zip(changed, before, strict=not everywhere):
         mask = applied.view(-1, *(1,) * (tensor.ndim - 1))
         torch.where(mask, tensor, old, out=tensor)
 
@@ -56,9 +57,9 @@ def _adam(rows: StateRows, config: OptimiserConfig, gradients: Tensor, rates: Te
 
 def _rmsprop(rows: StateRows, config: OptimiserConfig, gradients: Tensor, rates: Tensor) -> None:
     squares = rows.moments["square_avg"]
-    alpha, inside = config.rmsprop_alpha, config.kind == "rmsprop_tf"
-    squares.mul_(alpha).addcmul_(gradients, gradients, value=1.0 - alpha)
-    if inside:
+    squares.mul_(config.rmsprop_alpha)
+    squares.addcmul_(gradients, gradients, value=1.0 - config.rmsprop_alpha)
+    if config.kind == "rmsprop_tf":
         roots = (squares + config.epsilon).sqrt_()
     else:
         roots = squares.sqrt().add_(config.epsilon)

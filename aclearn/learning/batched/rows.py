@@ -19,7 +19,7 @@ def shared_rows(tensors: Sequence[Tensor]) -> Tensor:
         if isinstance(tensor, nn.Parameter):
             tensor.data = row
         else:
-            tensor.set_(row)  # type: ignore[call-overload]
+            tensor.set_(row)
     return rows
 
 
@@ -99,5 +99,5 @@ class StateRows:
             self.steps = torch.stack([steps[0] for steps in by_member])
             for row, steps in zip(self.steps, by_member, strict=True):
                 for step in steps:  # one number for all weights of a member
-                    step.set_(row)  # type: ignore[call-overload]
+                    step.set_(row)
         self.totals = shared_rows([state.totals for state in states])

@@ -22,8 +22,7 @@ LAMBDA: Final = "lambda_"
 def scalars_of(objectives: Sequence[Surrogate], device: torch.device) -> dict[str, Tensor]:
     """`[M]` float32 of each number in which they differ, by its name for `with_scalars`."""
     found: dict[str, list[Any]] = {
-        f"loss.{key}": [getattr(each.config, key, None) for each in objectives]
-        for key in LOSS_KEYS
+        f"loss.{key}": [getattr(each.config, key, None) for each in objectives] for key in LOSS_KEYS
     }
     for index in range(len(objectives[0].chain.correctors)):
         each = [getattr(one.chain.correctors[index], LAMBDA, None) for one in objectives]

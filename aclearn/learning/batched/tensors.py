@@ -28,6 +28,11 @@ def mapped(value: Value, change: Callable[[Tensor], Tensor]) -> Value:
     return found  # type: ignore[no-any-return]
 
 
+def of_member(value: Value, member: int) -> Value:
+    """The part of one member, as views."""
+    return mapped(value, lambda tensor: tensor[member])
+
+
 def for_each_member(function: Callable[..., Value], *values: Any) -> Value:
     """`function` of the values of each member, whose tensors have the members in front.
 
@@ -35,11 +40,11 @@ def for_each_member(function: Callable[..., Value], *values: Any) -> Value:
     """
     made: list[Value] = []
 
-    def of_member(tensors: list[Tensor]) -> list[Tensor]:
+    def of_one(tensors: list[Tensor]) -> list[Tensor]:
         made.append(function(*_filled(values, tensors)))
         return _tensors_in(made[0])
 
-    tensors = vmap(of_member)(_tensors_in(values))
+    tensors = vmap(of_one)(_tensors_in(values))
     return _filled(made[0], tensors)
 
 
