@@ -237,6 +237,17 @@ class Config(Group):
             () if self.policies else (DEFAULT_POLICY,)
         )
 
+    def judged_policies(self) -> tuple[str, ...]:
+        """Those whose mean return decides about the best checkpoint, together.
+
+        They are those of `run.target_return`, else the only one that learns; none otherwise, since
+        the returns of opponents cancel.
+        """
+        if isinstance(self.run.target_return, Mapping):
+            return tuple(self.run.target_return)
+        learning = self.learning_policies()
+        return learning if len(learning) == 1 else ()
+
     def of_policy(self, name: str) -> Config:
         """The configuration of one of the policies, as if the run had this one alone.
 
