@@ -19,9 +19,10 @@ from aclearn.errors import (
 )
 from aclearn.extensions import load_extension
 from aclearn.resident.action_sampler import ActionSampler
-from aclearn.resident.engine import EpisodeSums, ResidentEnvs, Rollout
+from aclearn.resident.engine import ResidentEnvs, Rollout
 from aclearn.resident.environment import NoParams, ResidentEnv, SharedColumns
 from aclearn.resident.environments import ENVIRONMENTS
+from aclearn.resident.episodes import EpisodeSums
 from aclearn.resident.parity import (
     GymnasiumReference,
     ParityError,
@@ -32,12 +33,19 @@ from aclearn.resident.parity import (
     check_resident,
 )
 from aclearn.resident.warp_setup import wp
+from aclearn.resident.world import AgentKind, ResidentWorld
+from aclearn.resident.worlds import ResidentWorlds, WorldStep
 
 #: Ours that are made of their arguments.
-_MADE_BY = {"Trading": "aclearn.resident.environments.trading:trading_env"}
+_MADE_BY = {
+    "Trading": "aclearn.resident.environments.trading:trading_env",
+    "tag_gridworld": "aclearn.resident.environments.tag_gridworld:tag_gridworld",
+}
 
 
-def find_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({})) -> ResidentEnv:
+def find_env(
+    name: str, arguments: Mapping[str, Any] = MappingProxyType({})
+) -> ResidentEnv | ResidentWorld:
     """Our environment of this name, or that of a user: `module:NAME`.
 
     Args:
@@ -65,9 +73,10 @@ def find_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({})) -> 
                 f"resident environment {name!r} cannot be made ({words_of(error)}); its arguments "
                 "are env.kwargs"
             ) from error
-    if not isinstance(found, ResidentEnv):
+    if not isinstance(found, ResidentEnv | ResidentWorld):
         raise EnvironmentFailure(
-            f"resident environment {name!r} is {kind_of(found)}, expected a ResidentEnv"
+            f"resident environment {name!r} is {kind_of(found)}, expected a ResidentEnv or a "
+            "ResidentWorld"
         )
     return found
 
@@ -79,7 +88,7 @@ def named_by_gymnasium(id: str) -> ResidentEnv | None:
     )
 
 
-def resident_env_of(config: Config) -> ResidentEnv:
+def resident_env_of(config: Config) -> ResidentEnv | ResidentWorld:
     """The resident environment of `resident.env` or `env.id`.
 
     Raises:
@@ -101,7 +110,7 @@ def resident_env_of(config: Config) -> ResidentEnv:
 
 
 def make(
-    name: str | ResidentEnv,
+    name: str | ResidentEnv | ResidentWorld,
     *,
     envs: int,
     device: str = "auto",
@@ -110,12 +119,13 @@ def make(
     squash: bool = False,
     time_limit: int | None = None,
     **config: Any,
-) -> ResidentEnvs:
+) -> ResidentEnvs | ResidentWorlds:
     """`envs` copies of an environment, to be stepped with torch tensors.
 
     `reset()` returns observations `[N, D]`, `step(actions)` observations, rewards, terminated and
-    truncated. These tensors are the environments' own: the next step overwrites them. Resets are at
-    the next step, as in gymnasium's vector environments.
+    truncated; with A agents observations are `[N, A, D]` and a step is a `WorldStep`. These tensors
+    are the environments' own: the next step overwrites them. Resets are at the next step, as in
+    gymnasium's vector environments.
 
     Args:
         name: of ours, `module:NAME` of yours (an environment, or a function that makes one of
@@ -133,7 +143,7 @@ def make(
     env = find_env(name, config) if isinstance(name, str) else name
     if time_limit is not None:
         env = replace(env, time_limit=time_limit)
-    return ResidentEnvs(
+    return copies_of(
         env,
         envs=envs,
         device=device,
@@ -144,9 +154,19 @@ def make(
     )
 
 
+def copies_of(
+    env: ResidentEnv | ResidentWorld, *, envs: int, **settings: Any
+) -> ResidentEnvs | ResidentWorlds:
+    """`envs` copies of an environment; `settings` are those of `ResidentEnvs`."""
+    if isinstance(env, ResidentWorld):
+        return ResidentWorlds(env, envs=envs, **settings)
+    return ResidentEnvs(env, envs=envs, **settings)
+
+
 __all__ = [
     "ENVIRONMENTS",
     "ActionSampler",
+    "AgentKind",
     "EpisodeSums",
     "GymnasiumReference",
     "NoParams",
@@ -157,9 +177,13 @@ __all__ = [
     "ResidentEnv",
     "ResidentEnvs",
     "ResidentReference",
+    "ResidentWorld",
+    "ResidentWorlds",
     "Rollout",
     "SharedColumns",
+    "WorldStep",
     "check_resident",
+    "copies_of",
     "find_env",
     "make",
     "named_by_gymnasium",

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from aclearn.resident.environment import ResidentEnv
-from aclearn.resident.sampling import Sampler
-from aclearn.resident.warp_setup import wp
 from aclearn.types import ActionSpec
+from aclearn.types.bounds import LARGEST_NUMBER
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +22,7 @@ class Buffers:
         rewards: `[T, N]` float32; 0 at a reset.
         terminated, truncated: `[T, N]` bool.
         valid: `[T, N]` bool; False at a reset, whose action was ignored.
+        masks: `[T+1, N, W]` bool, the choices that observations allow; None: all.
     """
 
     observations: Tensor
@@ -34,33 +32,63 @@ class Buffers:
     terminated: Tensor
     truncated: Tensor
     valid: Tensor
+    masks: Tensor | None = None
 
     @classmethod
     def empty(
-        cls, env: ResidentEnv, action: ActionSpec, *, steps: int, envs: int, device: torch.device
+        cls,
+        width: int,
+        action: ActionSpec,
+        *,
+        steps: int,
+        rows: int,
+        device: torch.device,
+        masked: bool = False,
     ) -> Buffers:
-        """Buffers of zeros."""
+        """Buffers of zeros.
+
+        Args:
+            width: D.
+            rows: N.
+        """
         dtype = torch.float32 if action.numbers else torch.int64
 
         def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
         return cls(
-            zeros(steps + 1, envs, env.observation_size),
-            zeros(steps, envs, *action.shape, dtype=dtype),
-            zeros(steps, envs),
-            zeros(steps, envs),
-            *(zeros(steps, envs, dtype=torch.bool) for _ in range(3)),
+            zeros(steps + 1, rows, width),
+            zeros(steps, rows, *action.shape, dtype=dtype),
+            zeros(steps, rows),
+            zeros(steps, rows),
+            zeros(steps, rows, dtype=torch.bool),
+            zeros(steps, rows, dtype=torch.bool),
+            zeros(steps, rows, dtype=torch.bool),
+            zeros(steps + 1, rows, action.mask_width, dtype=torch.bool) if masked else None,
         )
 
-    @staticmethod
-    def bytes_per_step(env: ResidentEnv, action: ActionSpec) -> int:
-        """Bytes of one step of one environment."""
-        numbers = max(1, *action.shape) if action.shape else 1
-        return 4 * env.observation_size + (4 if action.numbers else 8) * numbers + 4 + 4 + 3
+    def carry_over(self) -> None:
+        """Copy the last row of the observations to the first, where the next rollout begins."""
+        self.observations[0].copy_(self.observations[-1])
+        if self.masks is not None:
+            self.masks[0].copy_(self.masks[-1])
 
-    def arrays(self, env: ResidentEnv, sampler: Sampler) -> list[Any]:
-        """This memory as Warp arrays, in the order of a rollout kernel's arguments."""
-        dtypes = (env.observation_type, sampler.sampled, None, None, None, None, None)
-        tensors = vars(self).values()
-        return [wp.from_torch(t, dtype=dtype) for t, dtype in zip(tensors, dtypes, strict=True)]
+    def wrong_number(self, row: int) -> str:
+        """The first recorded number of a row that is out of range, for a message."""
+        for name, rows in {"reward": self.rewards, "observation": self.observations}.items():
+            wrong = rows[:, row][~(rows[:, row].abs() <= LARGEST_NUMBER)]
+            if len(wrong):
+                return f": {name} {float(wrong[0]):g}"
+        return ""  # not recorded, or clipped
+
+    @staticmethod
+    def bytes_per_step(width: int, action: ActionSpec) -> int:
+        """Bytes of one step of one row."""
+        numbers = max(1, *action.shape) if action.shape else 1
+        return 4 * width + (4 if action.numbers else 8) * numbers + 4 + 4 + 3
+
+    @classmethod
+    def bytes_of(cls, width: int, action: ActionSpec, *, steps: int) -> dict[str, int]:
+        """Bytes of one row's record."""
+        # one more row: the last observation
+        return {f"{steps} recorded steps": 4 * width + steps * cls.bytes_per_step(width, action)}

@@ -2,52 +2,247 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import psutil
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from aclearn.errors import ConfigError, EnvironmentFailure, words_of
 from aclearn.resident import kernels
 from aclearn.resident.buffers import Buffers
 from aclearn.resident.environment import ResidentEnv
+from aclearn.resident.episodes import Episodes, EpisodeSums, OutOfRange
+from aclearn.resident.rows import Rows
 from aclearn.resident.sampling import sampler_of
 from aclearn.resident.slices import Slice, Slices
+from aclearn.resident.structs import Structs, warp_device
 from aclearn.resident.warp_setup import wp
-from aclearn.types import EpisodeCohort
+from aclearn.types import EnvSpec, EpisodeCohort
 from aclearn.types.bounds import LARGEST_NUMBER
 
 #: Bytes of an environment besides its state: length, return and end of its episode, number of
 #: episodes, the last return, and an action.
-_BYTES = 40
+BYTES = 40
 #: Share of the free memory that environments may take.
 _MOST_MEMORY = 0.8
 
 
-@dataclass(frozen=True)
-class EpisodeSums:
-    """Sums over the episodes that ended, and over resets.
-
-    Attributes:
-        returns: sum of their returns.
-        resets: steps that began an episode and are not valid.
-    """
-
-    episodes: int
-    returns: float
-    resets: int
+#: How the agents of each kind choose: a chooser, and its source.
+Choosers = Sequence[tuple[kernels.Chooser, Any]]
 
 
-class ResidentEnvs:
+class Steps(Protocol):
+    """Launches of the kernels of one rollout."""
+
+    def run(self, count: int) -> None:
+        """`count` steps of every environment, recorded from the first row of the buffers."""
+
+    def run_slice(self, part: Slice, count: int, *, row: int, ahead: int = 0) -> None:
+        """Steps of one slice; the caller calls `envs.advance` with all steps afterwards.
+
+        Args:
+            ahead: steps of this slice that `envs.steps` does not count yet.
+        """
+
+
+class Resident(ABC):
     """N environments that step together on one device; use by one thread.
 
     Resets are at the next step (see `kernels`). What environment i draws depends on the seed, i and
     the number of steps since the start only: not on N, the device or the threads.
+
+    Args:
+        name: of the environment, in messages.
+        envs: N.
+        agents: of an environment; each has a row.
+        seed: of everything that is drawn.
+        threads: of the CPU; None: one for each core.
+        steps: T, of the buffers.
+        accounts: number of sums of episodes that are kept apart.
+
+    Attributes:
+        steps: number of the next step since the start.
+        kinds: the rows of each kind of agents.
+        data: the numbers of the state by name: views, which may be written.
+    """
+
+    kinds: tuple[Rows, ...]
+    data: Mapping[str, Tensor]
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        envs: int,
+        agents: int,
+        device: torch.device,
+        seed: int,
+        threads: int | None,
+        steps: int,
+        time_limit: int,
+        accounts: int = 1,
+    ) -> None:
+        self.name, self.num_envs, self.agents, self.steps = name, envs, agents, 0
+        self.device, self._warp_device = device, warp_device(device)
+        self.slices = Slices(envs, device, threads, agents=agents)
+        self.episodes = Episodes(
+            envs * agents,
+            parts=len(self.slices.all),
+            steps=steps,
+            time_limit=time_limit,
+            device=device,
+            accounts=accounts,
+        )
+        # seed and `steps` for kernels: in memory, since a captured launch keeps its other arguments
+        self._seed = torch.full((1,), seed, dtype=torch.int32, device=device)
+        self._clock = torch.zeros(1, dtype=torch.int32, device=device)
+        self._known_stream: Any = None
+
+    @abstractmethod
+    def _memory(self) -> Mapping[str, Tensor]:
+        """What a snapshot keeps besides the episodes, by name."""
+
+    @abstractmethod
+    def _observe(self, *, begins: bool) -> None:
+        """Write the present observations into the last row of the buffers.
+
+        Args:
+            begins: begin an episode in every environment before.
+        """
+
+    @abstractmethod
+    def rollout(self, choosers: Choosers, *, recorded: bool = True) -> Steps:
+        """Steps whose actions these choose, a chooser and its source for each kind."""
+
+    @abstractmethod
+    def _where(self, row: int) -> str:
+        """Words for a row, with the first number in it that is out of range."""
+
+    def _begin(self, seed: int | None) -> None:
+        """New episodes in every environment."""
+        if seed is not None:
+            self._seed.fill_(seed)
+        self.episodes.begin(self.steps)
+        self._observe(begins=True)
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Of the agents of the only kind."""
+        (rows,) = self.kinds
+        return rows.spec
+
+    @property
+    def buffers(self) -> Buffers:
+        """The last steps of the only kind."""
+        (rows,) = self.kinds
+        return rows.buffers
+
+    def carry_over(self) -> None:
+        """Copy the last observations to the first row, where the next rollout begins."""
+        for rows in self.kinds:
+            rows.buffers.carry_over()
+
+    def uniform_rollout(self, *, recorded: bool = True) -> Steps:
+        """A rollout of uniform actions; without a record it may be longer than the buffers."""
+        return self.rollout([uniform_chooser(rows) for rows in self.kinds], recorded=recorded)
+
+    def advance(self, count: int) -> None:
+        """Count steps that were made in every environment."""
+        self.steps += count
+        self._clock += count
+
+    def take_sums(self, account: int = 0) -> EpisodeSums:
+        """The sums since the last call; waits for the device.
+
+        Raises:
+            EnvironmentFailure: a reward or an observation was out of range.
+        """
+        try:
+            return self.episodes.take_sums(account)
+        except OutOfRange as error:
+            raise EnvironmentFailure(
+                f"resident environment {self.name}: a reward or an observation is NaN or beyond "
+                f"{LARGEST_NUMBER:g} ({error.count} steps, such as step {error.step} of "
+                f"{self._where(error.row)}); mend it or scale it in the environment"
+            ) from error
+
+    def take_cohorts(self, account: int = 0) -> list[EpisodeCohort]:
+        """The episodes by their first steps, as far as all have ended; waits for the device.
+
+        `begun_s` is the number of a step. Call it after every rollout, which has at most T steps.
+        """
+        return self.episodes.take_cohorts(self.steps, account)
+
+    def discard_sums(self) -> None:
+        """Forget the sums since the last call of `take_sums`."""
+        self.episodes.discard_sums()
+
+    def last_returns(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Number of ended episodes of each row, and the return of its last one; copies."""
+        return self.episodes.last_returns()
+
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        """All that a later `restore` continues from, by name."""
+        memory = {name: tensor.cpu().numpy().copy() for name, tensor in self._memory().items()}
+        return {
+            **memory,
+            **self.episodes.snapshot(),
+            "steps": np.array(self.steps, np.int64),
+            "seed": self._seed.cpu().numpy().copy(),
+        }
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a `snapshot` of as many environments.
+
+        Raises:
+            ValueError: it does not fit.
+        """
+        rows = self.num_envs * self.agents
+        if saved["lengths"].shape != (rows,):
+            found = len(saved["lengths"]) // self.agents
+            raise ValueError(f"envs: expected {self.num_envs}, got {found}")
+        for name, tensor in self._memory().items():
+            tensor.copy_(torch.from_numpy(np.array(saved[name])))
+        self.steps = int(saved["steps"])
+        self._clock.fill_(self.steps)
+        self._seed.copy_(torch.from_numpy(np.array(saved["seed"])))
+        self.episodes.restore(saved, self.steps)
+        self._observe(begins=False)
+
+    def close(self) -> None:
+        """End the threads."""
+        self.slices.close()
+
+    def _load(self, kernel: Any) -> Any:
+        try:
+            wp.load_module(kernel.module, device=self._warp_device)
+        except Exception as error:
+            raise EnvironmentFailure(
+                f"resident environment {self.name}: Warp cannot compile it: {words_of(error)}"
+            ) from error
+        return kernel
+
+    def _launch(self, kernel: Any, count: int, inputs: list[Any]) -> Any:
+        return wp.launch(kernel, count, inputs, device=self._warp_device, record_cmd=True)
+
+    def _stream(self) -> Any:
+        """Torch's current stream, so that kernels and tensor operations stay in order."""
+        if self.device.type == "cpu":
+            return None
+        current = torch.cuda.current_stream(self.device)
+        if self._known_stream is None or self._known_stream.cuda_stream != current.cuda_stream:
+            self._known_stream = wp.stream_from_torch(current)  # not during a capture
+        return self._known_stream
+
+
+class ResidentEnvs(Resident):
+    """N environments of one agent each.
 
     Args:
         envs: N.
@@ -60,7 +255,6 @@ class ResidentEnvs:
 
     Attributes:
         buffers: the last steps.
-        steps: number of the next step since the start.
 
     Raises:
         ConfigError: N is below 1 or too large for the memory, the device is not there, or the
@@ -81,45 +275,37 @@ class ResidentEnvs:
         config: Mapping[str, Any] | None = None,
         more_bytes: Mapping[str, int] | None = None,
     ) -> None:
-        self.env, self.num_envs, self.steps = env, envs, 0
-        self.device = resident_device(device)
-        self.spec = env.spec(squash=squash)
-        self.sampler = sampler_of(self.spec.action)
-        self._warp_device = str(self.device) if self.device.type == "cuda" else "cpu"
-        check_memory(env, envs=envs, steps=steps, device=self.device, more=more_bytes or {})
+        on = resident_device(device)
+        self.env, spec = env, env.spec(squash=squash)
+        check_memory(
+            {
+                "states": BYTES + wp.types.type_size_in_bytes(env.state),
+                **Buffers.bytes_of(env.observation_size, spec.action, steps=steps),
+                **(more_bytes or {}),
+            },
+            envs=envs,
+            device=on,
+        )
+        super().__init__(
+            env.name,
+            envs=envs,
+            agents=1,
+            device=on,
+            seed=seed,
+            threads=threads,
+            steps=steps,
+            time_limit=env.time_limit,
+        )
         self.params = env.configured(self._warp_device, config or {})
-        self.slices = Slices(envs, self.device, threads)
-        self.buffers = Buffers.empty(
-            env, self.spec.action, steps=steps, envs=envs, device=self.device
-        )
-        self._arrays = self.buffers.arrays(env, self.sampler)
-        self._states = wp.zeros(envs, dtype=env.state, device=self._warp_device)
-        self._running = {
-            "lengths": torch.zeros(envs, dtype=torch.int32, device=self.device),
-            "returns": torch.zeros(envs, device=self.device),
-            "ended": torch.zeros(envs, dtype=torch.bool, device=self.device),
-            "episodes": torch.zeros(envs, dtype=torch.int32, device=self.device),
-            "last_returns": torch.zeros(envs, device=self.device),
-        }
-        rows = len(self.slices.all) * kernels.SPREAD
-        self._statistics = torch.zeros(
-            rows, kernels.STATISTICS, dtype=torch.float64, device=self.device
-        )
-        # an episode of the longest length, and a rollout, are within the ring
-        self._cohort_steps = max(steps, -(-(env.time_limit + steps) // (kernels.COHORTS - 4)))
-        self._cohorts = torch.zeros(
-            rows, kernels.COHORTS, kernels.COHORT_SUMS, dtype=torch.float64, device=self.device
-        )
-        self._next_cohort = 0  # the first that was not taken
-        self._first_whole = 0  # of earlier ones some episodes are missing
-        self._out_of_range_at = torch.zeros(1, dtype=torch.int64, device=self.device)
-        # seed and `steps` for kernels: in memory, since a captured launch keeps its other arguments
-        self._seed = torch.full((1,), seed, dtype=torch.int32, device=self.device)
-        self._clock = torch.zeros(1, dtype=torch.int32, device=self.device)
+        width, action = env.observation_size, spec.action
+        buffers = Buffers.empty(width, action, steps=steps, rows=envs, device=on)
+        self.kinds = (Rows("agent", 0, spec, sampler_of(action), buffers),)
+        self._arrays = self.kinds[0].arrays()
+        self._states = Structs(env.state, (envs,), on)
+        self.data = self._states.fields
         self._reset = self._load(kernels.reset_kernel(env))
-        self._known_stream: Any = None
-        self._steps_given: Rollout | None = None
-        self._given: Tensor | None = None
+        self._given = torch.zeros_like(buffers.actions[:1])
+        self._steps_given: Steps | None = None
 
     def reset(self, seed: int | None = None) -> Tensor:
         """First observations `[N, D]` of a new episode in every environment.
@@ -127,23 +313,8 @@ class ResidentEnvs:
         Args:
             seed: of everything that is drawn from now on; None: the one before.
         """
-        if seed is not None:
-            self._seed.fill_(seed)
-        for tensor in self._running.values():
-            tensor.zero_()
-        self._cohorts.zero_()
-        self._next_cohort = self._first_whole = self.steps // self._cohort_steps
-        self._observe(begins=True)
+        self._begin(seed)
         return self.buffers.observations[-1]
-
-    def advance(self, count: int) -> None:
-        """Count steps that were made in every environment."""
-        self.steps += count
-        self._clock += count
-
-    def carry_over(self) -> None:
-        """Copy the last row of the observations to the first, where the next rollout begins."""
-        self.buffers.observations[0].copy_(self.buffers.observations[-1])
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """One step; returns observations, rewards, terminated and truncated.
@@ -157,12 +328,8 @@ class ResidentEnvs:
         Raises:
             ValueError: another shape.
         """
-        if self._steps_given is None or self._given is None:
-            given = torch.zeros_like(self.buffers.actions[:1])
-            chooser = kernels.given_chooser(self.env, self.sampler)
-            source = chooser.source()
-            source.actions = wp.from_torch(given, dtype=self.sampler.sampled)
-            self._given, self._steps_given = given, Rollout(self, chooser, source)
+        if self._steps_given is None:
+            self._steps_given = self.rollout([given_chooser(self.kinds[0], self._given)])
         if actions.shape != self._given.shape[1:]:
             expected = list(self._given.shape[1:])
             raise ValueError(f"actions: expected shape {expected}, got {list(actions.shape)}")
@@ -171,180 +338,33 @@ class ResidentEnvs:
         b = self.buffers
         return b.observations[1], b.rewards[0], b.terminated[0], b.truncated[0]
 
-    def uniform_rollout(self, *, recorded: bool = True) -> Rollout:
-        """A rollout of uniform actions; without a record it may be longer than the buffers."""
-        chooser = kernels.uniform_chooser(self.env, self.sampler)
-        return Rollout(self, chooser, chooser.source(), recorded=recorded)
-
-    def take_sums(self) -> EpisodeSums:
-        """The sums since the last call; waits for the device.
-
-        Raises:
-            EnvironmentFailure: a reward or an observation was out of range.
-        """
-        sums = self._statistics.cpu().numpy().copy()
-        self._statistics.zero_()
-        total = sums.sum(0)
-        if bad := int(total[kernels.OUT_OF_RANGE]):
-            step, env = divmod(int(self._out_of_range_at), 2**kernels.STEP_BITS)
-            self._out_of_range_at.zero_()
-            raise EnvironmentFailure(
-                f"resident environment {self.env.name}: a reward or an observation is NaN or "
-                f"beyond {LARGEST_NUMBER:g} ({bad} steps, such as step {step} of environment {env}"
-                f"{self._wrong_number(env)}); mend it or scale it in the environment"
-            )
-        return EpisodeSums(
-            int(total[kernels.EPISODES]),
-            float(total[kernels.RETURNS]),
-            int(total[kernels.RESETS]),
-        )
-
-    def _wrong_number(self, env: int) -> str:
-        """The first recorded number of an environment that is out of range, for a message."""
-        recorded = {"reward": self.buffers.rewards, "observation": self.buffers.observations}
-        for name, rows in recorded.items():
-            wrong = rows[:, env][~(rows[:, env].abs() <= LARGEST_NUMBER)]
-            if len(wrong):
-                return f": {name} {float(wrong[0]):g}"
-        return ""  # not recorded, or clipped
-
-    def take_cohorts(self) -> list[EpisodeCohort]:
-        """The episodes by their first steps, as far as all have ended; waits for the device.
-
-        `begun_s` is the number of a step. Call it after every rollout, which has at most T steps.
-        """
-        until = self._oldest_cohort()
-        numbers = range(self._next_cohort, until)
-        if not numbers:
-            return []
-        places = [number % kernels.COHORTS for number in numbers]
-        sums = self._cohorts[:, places].sum(0).cpu().numpy()
-        self._cohorts[:, places] = 0.0
-        self._next_cohort = until
-        return [
-            EpisodeCohort(
-                float(number * self._cohort_steps), int(ended), float(returns), int(steps)
-            )
-            for number, (ended, returns, steps) in zip(numbers, sums, strict=True)
-            if ended and number >= self._first_whole
-        ]
-
-    def _oldest_cohort(self) -> int:
-        """Number of the cohort of the oldest running episode."""
-        running = self._running["lengths"].masked_fill(self._running["ended"], 0)
-        return (self.steps - int(running.max())) // self._cohort_steps
-
-    def discard_sums(self) -> None:
-        """Forget the sums since the last call of `take_sums`."""
-        self._statistics.zero_()
-        self._out_of_range_at.zero_()
-
-    def last_returns(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Number of ended episodes of each environment, and the return of its last one; copies."""
-        ended, returns = (self._running[name].cpu() for name in ("episodes", "last_returns"))
-        return ended.numpy().copy(), returns.numpy().copy()
+    @override
+    def rollout(self, choosers: Choosers, *, recorded: bool = True) -> Steps:
+        ((chooser, source),) = choosers
+        return Rollout(self, chooser, source, recorded=recorded)
 
     def state(self) -> NDArray[Any]:
         """A copy of the state of every environment `[N]`, a structured array."""
-        self._wait()
-        copied: NDArray[Any] = self._states.numpy().copy()
-        return copied
+        return self._states.numpy()
 
     def set_state(self, state: NDArray[Any]) -> None:
         """Replace the state of every environment."""
-        self._wait()
         self._states.assign(state)
-        self._wait()
 
-    def state_field(self, name: str) -> Tensor:
-        """An int32 field of every environment's state, `[N]`: what kernels write is seen here."""
-        layout = np.dtype(self.env.state.numpy_dtype())
-        assert layout.fields is not None
-        view = wp.array(
-            ptr=self._states.ptr + int(layout.fields[name][1]),
-            dtype=wp.int32,
-            shape=(self.num_envs,),
-            strides=(layout.itemsize,),
-            device=self._warp_device,
-        )
-        field: Tensor = wp.to_torch(view)
-        return field
+    @override
+    def _memory(self) -> Mapping[str, Tensor]:
+        return {"state": self._states.bytes}
 
-    def snapshot(self) -> dict[str, NDArray[Any]]:
-        """All that a later `restore` continues from, by name."""
-        state = np.frombuffer(self.state().tobytes(), np.uint8)
-        running = {name: tensor.cpu().numpy().copy() for name, tensor in self._running.items()}
-        return {
-            "state": state,
-            **running,
-            "steps": np.array(self.steps, np.int64),
-            "seed": self._seed.cpu().numpy().copy(),
-            "cohorts": self._cohorts.sum(0).cpu().numpy(),
-            "cohort_steps": np.array(
-                [self._cohort_steps, self._next_cohort, self._first_whole], np.int64
-            ),
-        }
-
-    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a `snapshot` of as many environments.
-
-        Raises:
-            ValueError: it does not fit.
-        """
-        if saved["lengths"].shape != (self.num_envs,):
-            raise ValueError(f"envs: expected {self.num_envs}, got {len(saved['lengths'])}")
-        present = self.state()
-        self.set_state(np.frombuffer(saved["state"].tobytes(), present.dtype))
-        for name, tensor in self._running.items():
-            tensor.copy_(torch.from_numpy(np.array(saved[name])))
-        self.steps = int(saved["steps"])
-        self._clock.fill_(self.steps)
-        self._seed.copy_(torch.from_numpy(np.array(saved["seed"])))
-        self._cohorts.zero_()
-        steps, self._next_cohort, self._first_whole = map(int, saved["cohort_steps"])
-        if steps == self._cohort_steps:
-            self._cohorts[0] = torch.from_numpy(np.array(saved["cohorts"]))
-        else:  # of another rollout: episodes count that begin later
-            self._next_cohort = self._oldest_cohort()
-            self._first_whole = -(-self.steps // self._cohort_steps)
-        self._observe(begins=False)
-
-    def close(self) -> None:
-        """End the threads."""
-        self.slices.close()
-
+    @override
     def _observe(self, *, begins: bool) -> None:
-        """Write the present observations into the last row of the buffers."""
         row = len(self.buffers.rewards)
         seed = int(self._seed)
-        given = [self._states, self.params, self._arrays[0], seed, self.steps, begins, row]
+        given = [self._states.array, self.params, self._arrays[0], seed, self.steps, begins, row]
         self._launch(self._reset, self.num_envs, given).launch(self._stream())
 
-    def _load(self, kernel: Any) -> Any:
-        try:
-            wp.load_module(kernel.module, device=self._warp_device)
-        except Exception as error:
-            raise EnvironmentFailure(
-                f"resident environment {self.env.name}: Warp cannot compile it: {words_of(error)}"
-            ) from error
-        return kernel
-
-    def _launch(self, kernel: Any, count: int, inputs: list[Any]) -> Any:
-        return wp.launch(kernel, count, inputs, device=self._warp_device, record_cmd=True)
-
-    def _stream(self) -> Any:
-        """Torch's current stream, so that kernels and tensor operations stay in order."""
-        if self.device.type == "cpu":
-            return None
-        current = torch.cuda.current_stream(self.device)
-        if self._known_stream is None or self._known_stream.cuda_stream != current.cuda_stream:
-            self._known_stream = wp.stream_from_torch(current)  # not during a capture
-        return self._known_stream
-
-    def _wait(self) -> None:
-        """Wait for the device: Warp copies to and from the host in a stream of its own."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+    @override
+    def _where(self, row: int) -> str:
+        return f"environment {row}{self.buffers.wrong_number(row)}"
 
 
 class Rollout:
@@ -355,12 +375,14 @@ class Rollout:
     ) -> None:
         self._envs, self._recorded = envs, recorded
         kernel = envs._load(
-            kernels.rollout_kernel(envs.env, envs.sampler, chooser, recorded=recorded)
+            kernels.rollout_kernel(envs.env, envs.kinds[0].sampler, chooser, recorded=recorded)
         )
-        arrays = [wp.from_torch(tensor) for tensor in envs._running.values()]
-        cohorts = [wp.from_torch(envs._cohorts), envs._cohort_steps]
-        sums = [wp.from_torch(envs._statistics), *cohorts, wp.from_torch(envs._out_of_range_at)]
-        fixed = [envs._states, *arrays, *sums, envs.params, source]
+        episodes = envs.episodes
+        arrays = [wp.from_torch(tensor) for tensor in episodes.running.values()]
+        cohorts = [wp.from_torch(episodes.cohorts[0]), episodes.cohort_steps]
+        sums = [wp.from_torch(episodes.statistics[0]), *cohorts]
+        sums += [wp.from_torch(episodes.out_of_range_at)]
+        fixed = [envs._states.array, *arrays, *sums, envs.params, source]
         fixed += [*envs._arrays, wp.from_torch(envs._seed), wp.from_torch(envs._clock)]
         self._varying = len(fixed)
         self._commands = [
@@ -387,6 +409,26 @@ class Rollout:
         command.launch(self._envs._stream())
 
 
+def given_chooser(rows: Rows, given: Tensor) -> tuple[kernels.Chooser, Any]:
+    """Takes the actions `[1, N·A, …]` that the caller wrote before the launch."""
+    chooser = kernels.given_chooser(rows.observation_type, rows.sampler)
+    source = chooser.source()
+    source.actions = wp.from_torch(given, dtype=rows.sampler.sampled)
+    return chooser, source
+
+
+def uniform_chooser(rows: Rows) -> tuple[kernels.Chooser, Any]:
+    """Every choice alike that is allowed."""
+    masks, width = rows.buffers.masks, rows.spec.action.mask_width
+    if masks is None:
+        chooser = kernels.uniform_chooser(rows.observation_type, rows.sampler)
+        return chooser, chooser.source()
+    chooser = kernels.allowed_chooser(rows.observation_type, rows.sampler, width)
+    source = chooser.source()
+    source.masks = wp.from_torch(masks)
+    return chooser, source
+
+
 def resident_device(name: str) -> torch.device:
     """The device of `resident.device`.
 
@@ -406,10 +448,11 @@ def resident_device(name: str) -> torch.device:
     return device
 
 
-def check_memory(
-    env: ResidentEnv, *, envs: int, steps: int, device: torch.device, more: Mapping[str, int]
-) -> None:
-    """Check that the environments, their buffers and `more` fit into the free memory.
+def check_memory(terms: Mapping[str, int], *, envs: int, device: torch.device) -> None:
+    """Check that environments fit into the free memory.
+
+    Args:
+        terms: bytes of each environment, by what needs them.
 
     Raises:
         ConfigError: they do not; says what needs how much, and how many fit.
@@ -421,13 +464,6 @@ def check_memory(
         if device.type == "cpu"
         else torch.cuda.mem_get_info(device)[0]
     )
-    step = Buffers.bytes_per_step(env, env.spec().action)
-    terms = {
-        "states": _BYTES + wp.types.type_size_in_bytes(env.state),
-        # one more row: the last observation
-        f"{steps} recorded steps": 4 * env.observation_size + steps * step,
-        **more,
-    }
     each = sum(terms.values())
     fit = int(free * _MOST_MEMORY) // each
     if envs > fit:

@@ -77,19 +77,9 @@ class ResidentEnv:
     shared: SharedColumns | None = None
 
     def __post_init__(self) -> None:
-        space = self.observation_space
-        flat = isinstance(space, spaces.Box) and len(space.shape) == 1
-        if not flat or space.dtype != np.float32:
-            raise EnvironmentFailure(
-                f"resident environment {self.name}: its observations are {space}; expected a Box "
-                "of float32 with one axis"
-            )
+        check_observations(self.name, self.observation_space)
         read_actions(self.action_space, self.name)
-        if not isinstance(self.time_limit, int) or self.time_limit < 1:
-            raise EnvironmentFailure(
-                f"resident environment {self.name}: time_limit: expected at least 1 agent step, "
-                f"got {self.time_limit}; without one an episode might never end"
-            )
+        check_time_limit(self.name, self.time_limit)
 
     @cached_property
     def observation_size(self) -> int:
@@ -109,13 +99,7 @@ class ResidentEnv:
             ConfigError: a key or a value does not fit.
         """
         make = self.make_params or (lambda device: self.params())
-        try:
-            return make(device, **config)
-        except (TypeError, ValueError) as error:
-            takes = ", ".join(list(inspect.signature(make).parameters)[1:]) or "none"
-            raise ConfigError(
-                f"resident environment {self.name}: {words_of(error)}; its keys are {takes}"
-            ) from error
+        return params_of(self.name, make, (device,), config)
 
     def spec(self, *, squash: bool = False) -> EnvSpec:
         """Observations and actions, for a policy.
@@ -130,3 +114,39 @@ class ResidentEnv:
             ObservationSpec.plain((self.observation_size,), "float32"),
             read_actions(self.action_space, self.name, squash=squash),
         )
+
+
+def check_observations(name: str, space: spaces.Space[Any]) -> None:
+    """Raise `EnvironmentFailure` unless the observations are a flat Box of float32."""
+    flat = isinstance(space, spaces.Box) and len(space.shape) == 1
+    if not flat or space.dtype != np.float32:
+        raise EnvironmentFailure(
+            f"resident environment {name}: its observations are {space}; expected a Box of float32 "
+            "with one axis"
+        )
+
+
+def check_time_limit(name: str, time_limit: int) -> None:
+    """Raise `EnvironmentFailure` unless it is a number of agent steps."""
+    if not isinstance(time_limit, int) or time_limit < 1:
+        raise EnvironmentFailure(
+            f"resident environment {name}: time_limit: expected at least 1 agent step, got "
+            f"{time_limit}; without one an episode might never end"
+        )
+
+
+def params_of(
+    name: str, make: Callable[..., Any], given: tuple[Any, ...], config: Mapping[str, Any]
+) -> Any:
+    """What `make` makes of `given` and the keys of `config`.
+
+    Raises:
+        ConfigError: a key or a value does not fit.
+    """
+    try:
+        return make(*given, **config)
+    except (TypeError, ValueError) as error:
+        takes = ", ".join(list(inspect.signature(make).parameters)[len(given) :]) or "none"
+        raise ConfigError(
+            f"resident environment {name}: {words_of(error)}; its keys are {takes}"
+        ) from error

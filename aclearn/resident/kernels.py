@@ -8,6 +8,7 @@ what step t reached.
 from dataclasses import dataclass
 from typing import Any
 
+from aclearn.distributions.categorical import MASKED
 from aclearn.resident.environment import ResidentEnv
 from aclearn.resident.generator import CHOOSE, RESET, STEP, draws, stream_of
 from aclearn.resident.sampling import Sampler
@@ -29,7 +30,7 @@ STEP_BITS = 32
 
 @dataclass(frozen=True)
 class Chooser:
-    """How actions are chosen in a rollout.
+    """How actions are chosen in a rollout, of observations of one type.
 
     Attributes:
         source: a Warp struct of the arrays that it reads.
@@ -47,9 +48,9 @@ class Nothing:
     unused: wp.int32
 
 
-def uniform_chooser(env: ResidentEnv, sampler: Sampler) -> Chooser:
+def uniform_chooser(observation: Any, sampler: Sampler) -> Chooser:
     """Every choice alike; the log-probability is given as 0."""
-    observation, uniform = env.observation_type, sampler.uniform
+    uniform = sampler.uniform
 
     @wp.func
     def choose(source: Nothing, k: wp.int32, i: wp.int32, seen: observation, rng: wp.uint32):
@@ -58,9 +59,28 @@ def uniform_chooser(env: ResidentEnv, sampler: Sampler) -> Chooser:
     return Chooser(Nothing, choose)
 
 
-def given_chooser(env: ResidentEnv, sampler: Sampler) -> Chooser:
+def allowed_chooser(observation: Any, sampler: Sampler, width: int) -> Chooser:
+    """Every choice alike that its mask `[T+1, N, W]` allows."""
+    parameters, sample = sampler.parameters, sampler.sample
+
+    @wp.struct
+    class Masks:
+        masks: wp.array3d(dtype=wp.bool)
+
+    @wp.func
+    def choose(source: Masks, k: wp.int32, i: wp.int32, seen: observation, rng: wp.uint32):
+        logits = parameters()
+        for choice in range(wp.static(width)):
+            if not source.masks[k, i, choice]:
+                logits[choice] = wp.static(MASKED)
+        action, log_prob = sample(logits, rng)
+        return action, log_prob
+
+    return Chooser(Masks, choose)
+
+
+def given_chooser(observation: Any, sampler: Sampler) -> Chooser:
     """Actions `[1, N]` that the caller wrote before the launch."""
-    observation = env.observation_type
 
     @wp.struct
     class Given:
@@ -73,9 +93,9 @@ def given_chooser(env: ResidentEnv, sampler: Sampler) -> Chooser:
     return Chooser(Given, choose)
 
 
-def parameters_chooser(env: ResidentEnv, sampler: Sampler) -> Chooser:
+def parameters_chooser(observation: Any, sampler: Sampler) -> Chooser:
     """Sampled by parameters `[N, P]` that a network wrote before the launch."""
-    observation, sample = env.observation_type, sampler.sample
+    sample = sampler.sample
 
     @wp.struct
     class Parameters:

@@ -8,7 +8,7 @@ from aclearn.config import Config
 from aclearn.policies import Architecture
 from aclearn.policies.layers import output_shapes
 from aclearn.resident.buffers import Buffers
-from aclearn.resident.environment import ResidentEnv
+from aclearn.types import OBSERVATION, EnvSpec
 
 #: Numbers of 4 bytes of a step in a correction: values of both observations, log-probabilities,
 #: ratios, targets, advantages, weights, and their intermediate results.
@@ -20,7 +20,7 @@ _ON_HOST = 26
 
 
 def learning_bytes(
-    config: Config, env: ResidentEnv, architecture: Architecture, *, freezes: bool, on_gpu: bool
+    config: Config, spec: EnvSpec, architecture: Architecture, *, freezes: bool, on_gpu: bool
 ) -> dict[str, int]:
     """Bytes of each environment that the updates take besides the rollout, by what has them.
 
@@ -29,8 +29,9 @@ def learning_bytes(
         on_gpu: a minibatch is differentiated whole, not in chunks.
     """
     action, steps = architecture.action_spec, config.actors.unroll_length
+    [width] = spec.observation[OBSERVATION].shape
     parameters = 4 * architecture.parameter_count
-    step = Buffers.bytes_per_step(env, action)
+    step = Buffers.bytes_per_step(width, action)
     terms = {"parameters of the policy": parameters}
     if architecture.state:
         terms["states of the policy"] = 2 * 4 * sum(architecture.state)  # and the first ones
@@ -40,7 +41,8 @@ def learning_bytes(
         terms["loss.buffer_unrolls"] = 2 * steps * step
     if config.loss.source == "replay":
         whole = config.replay.size * (step + _IN_REPLAY)
-        terms["replay.size"] = min(whole, config.replay.max_bytes) // (config.resident.envs or 1)
+        rows = spec.agents * (config.resident.envs or 1)
+        terms["replay.size"] = min(whole, config.replay.max_bytes) // rows
     terms["the account"] = steps * _ON_HOST
     if freezes:
         correction = parameters + 4 * _CORRECTION
@@ -54,4 +56,4 @@ def learning_bytes(
         numbers = sum(map(math.prod, outputs)) + _CORRECTION
         # twice: with their gradients
         terms["activations"] = 2 * 4 * numbers * -(-steps // config.trainer.minibatches)
-    return terms
+    return {name: spec.agents * size for name, size in terms.items()}

@@ -5,9 +5,8 @@ from math import prod
 from aclearn.policies import Architecture, Layer
 from aclearn.policies.architecture import POLICY
 from aclearn.policies.layers import needed_by, output_shapes
-from aclearn.resident.environment import ResidentEnv
 from aclearn.resident.kernels import Chooser
-from aclearn.resident.sampling import Sampler
+from aclearn.resident.rows import Rows
 from aclearn.resident.warp_setup import wp
 
 #: Widest layer whose outputs fit into registers.
@@ -47,13 +46,14 @@ def weight_names(architecture: Architecture) -> list[str]:
     ]
 
 
-def network_chooser(env: ResidentEnv, sampler: Sampler, architecture: Architecture) -> Chooser:
+def network_chooser(rows: Rows, architecture: Architecture) -> Chooser:
     """Actions of the policy, computed by the thread of each environment.
 
     Its source has one array: the weights of `weight_names`, flat.
     """
     shapes = output_shapes(architecture.layers, architecture.observation)
-    forward, at, size = None, 0, env.observation_size
+    width = size = rows.buffers.observations.shape[-1]
+    forward, at = None, 0
     for layer in policy_layers(architecture):
         if layer.kind in _SAME:
             continue
@@ -64,13 +64,13 @@ def network_chooser(env: ResidentEnv, sampler: Sampler, architecture: Architectu
             made = _log_std(size, layer.units, at)
         else:
             made = _activation(layer.kind, size)
-        forward = made if forward is None else _after(forward, made, env.observation_size)
+        forward = made if forward is None else _after(forward, made, width)
         at += sum(prod(shape) for shape in layer.tensor_shapes((size,)).values())
-    return _chooser(env, sampler, forward)
+    return _chooser(rows, forward)
 
 
-def _chooser(env, sampler, forward):
-    observation, sample = env.observation_type, sampler.sample
+def _chooser(rows, forward):
+    observation, sample = rows.observation_type, rows.sampler.sample
 
     @wp.struct
     class Weights:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aclearn.resident.engine import ResidentEnvs
+from aclearn.resident.engine import Resident
 from aclearn.resident.kernels import Chooser
 from aclearn.resident.warp_setup import wp
 from aclearn.rollout.exploration import LARGEST_NOISY
@@ -21,22 +21,23 @@ class OrnsteinUhlenbeckNoise:
         envs: whose actions are numbers, squashed by tanh; one step a launch.
 
     Attributes:
-        noise: `[N, n]` float32, the noise of the last action.
+        noise: `[N·A, n]` float32, the noise of the last action.
     """
 
-    def __init__(self, envs: ResidentEnvs, *, std: float, damping: float) -> None:
+    def __init__(self, envs: Resident, *, std: float, damping: float) -> None:
         self._envs, self._std, self._damping = envs, std, damping
         self.noise: Tensor = torch.zeros(
-            envs.num_envs, envs.spec.action.numbers, device=envs.device
+            envs.num_envs * envs.agents, envs.spec.action.numbers, device=envs.device
         )
 
     def chooser(self, parameters: Tensor) -> tuple[Chooser, Any]:
         """Chooses tanh(mean) plus noise, and its source.
 
         Args:
-            parameters: `[N, P]`, means and then log standard deviations, which a network writes.
+            parameters: `[N·A, P]`, means and then log standard deviations, which a network writes.
         """
-        sampler, observation = self._envs.sampler, self._envs.env.observation_type
+        (rows,) = self._envs.kinds
+        sampler, observation = rows.sampler, rows.observation_type
         count = self._envs.spec.action.numbers
         vector = wp.types.vector(count, wp.float32)
 
@@ -66,6 +67,6 @@ class OrnsteinUhlenbeckNoise:
         source = Source()
         source.parameters = wp.from_torch(parameters, dtype=sampler.parameters)
         source.noise = wp.from_torch(self.noise, dtype=vector)
-        source.ended = wp.from_torch(self._envs._running["ended"])
+        source.ended = wp.from_torch(self._envs.episodes.running["ended"])
         source.std, source.kept = self._std, 1.0 - self._damping
         return Chooser(Source, choose), source

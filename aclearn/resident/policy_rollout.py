@@ -8,13 +8,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from aclearn.distributions import torch_distribution_of
 from aclearn.distributions.torch_categorical import epsilon_greedy
 from aclearn.policies import Architecture
 from aclearn.policies.architecture import POLICY
 from aclearn.policies.cuda_stream import CudaStream, captured
-from aclearn.policies.layer_network import LayerNetwork
+from aclearn.policies.network import LayerNetwork
 from aclearn.resident import kernels
-from aclearn.resident.engine import ResidentEnvs, Rollout
+from aclearn.resident.engine import Resident
 from aclearn.resident.network import (
     WIDEST,
     fits_in_kernel,
@@ -52,7 +53,7 @@ class PolicyRollout:
 
     def __init__(
         self,
-        envs: ResidentEnvs,
+        envs: Resident,
         architecture: Architecture,
         *,
         in_kernel: bool | None = None,
@@ -62,9 +63,12 @@ class PolicyRollout:
         stream: CudaStream | None = None,
     ) -> None:
         self._envs, self._dtype, self._stream, self._noise = envs, dtype, stream, noise
+        (rows,) = envs.kinds
+        count = envs.num_envs * rows.agents
+        self._distribution = torch_distribution_of(rows.spec.action).kind
         self._replay: Callable[[], object] | None = None
         self.state, self.first_state = (
-            [torch.zeros(envs.num_envs, n, device=envs.device) for n in architecture.state]
+            [torch.zeros(count, n, device=envs.device) for n in architecture.state]
             for _ in range(2)
         )
         self._epsilon = epsilon
@@ -84,7 +88,7 @@ class PolicyRollout:
             shapes = architecture.tensor_shapes()
             size = sum(torch.Size(shapes[name]).numel() for name in self._names)
             self._flat = torch.zeros(size, device=envs.device)
-            chooser = network_chooser(envs.env, envs.sampler, architecture)
+            chooser = network_chooser(rows, architecture)
             source = chooser.source()
             source.weights = wp.from_torch(self._flat)
         else:
@@ -95,14 +99,14 @@ class PolicyRollout:
             self._exact = {name for layer in normalisers for name in layer.tensor_names}
             self._shared = SharedFirstLayer.of(self._network, envs)
             width = architecture.parameter_count
-            self._parameters = torch.zeros(envs.num_envs, width, device=envs.device)
+            self._parameters = torch.zeros(count, width, device=envs.device)
             if noise is not None:
                 chooser, source = noise.chooser(self._parameters)
             else:
-                chooser = kernels.parameters_chooser(envs.env, envs.sampler)
+                chooser = kernels.parameters_chooser(rows.observation_type, rows.sampler)
                 source = chooser.source()
-                source.parameters = wp.from_torch(self._parameters, dtype=envs.sampler.parameters)
-        self._rollout = Rollout(envs, chooser, source)
+                source.parameters = wp.from_torch(self._parameters, dtype=rows.sampler.parameters)
+        self._rollout = envs.rollout([(chooser, source)])
 
     @torch.no_grad()
     def refresh(self, weights: Mapping[str, Tensor]) -> None:
@@ -173,7 +177,8 @@ class PolicyRollout:
     def _run_slice(self, check: Callable[[], None], part: Slice) -> None:
         buffers, network = self._envs.buffers, self._network
         seen, parameters = buffers.observations, self._parameters
-        rows = slice(part.first, part.first + part.size)
+        A = self._envs.agents
+        rows = slice(A * part.first, A * (part.first + part.size))
         state = [each[rows] for each in self.state]
         for t in range(len(seen) - 1):
             check()
@@ -182,6 +187,8 @@ class PolicyRollout:
             else:
                 outputs = self._shared.outputs(seen[t, rows], rows, tuple(state))
             given = outputs[POLICY]
+            if buffers.masks is not None:
+                given = self._distribution.mask(given, buffers.masks[t, rows])
             if self._epsilon is not None:
                 given = epsilon_greedy(given, self._epsilon[rows])
             parameters[rows] = given

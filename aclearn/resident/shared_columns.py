@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from aclearn.policies.layer_network import LayerNetwork
 from aclearn.policies.layers import MOST_DEVIATIONS, Layer
-from aclearn.resident.engine import ResidentEnvs
+from aclearn.policies.network import LayerNetwork
+from aclearn.resident.engine import Resident, ResidentEnvs
 from aclearn.resident.warp_setup import wp
 
 
@@ -37,19 +37,21 @@ class SharedFirstLayer:
             names = (f"{normaliser.name}.{moment}" for moment in ("mean", "std"))
             self._moments = [network.get_parameter(name) for name in names]
         self._table: Tensor = wp.to_torch(shared.table(envs.params))
-        self._rows = envs.state_field(shared.row)
+        self._rows = envs.data[shared.row]
         self._own = self._weight.shape[1] - self._table.shape[1]
         self._products = self._table.new_zeros(len(self._table), first.units)
 
     @classmethod
-    def of(cls, network: LayerNetwork, envs: ResidentEnvs) -> SharedFirstLayer | None:
+    def of(cls, network: LayerNetwork, envs: Resident) -> SharedFirstLayer | None:
         """None where it cannot help.
 
         Environments share nothing, the table is longer than a rollout, or the first layers are
         other ones.
         """
+        if not isinstance(envs, ResidentEnvs) or len(network.leaves) != 1:
+            return None
         shared, steps = envs.env.shared, len(envs.buffers.rewards)
-        if shared is None or len(network.leaves) != 1:
+        if shared is None:
             return None
         if shared.table(envs.params).shape[0] > envs.num_envs * steps:
             return None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-#: Fewer environments than this are not worth a thread.
+#: Fewer agents than this are not worth a thread.
 _LEAST = 1024
 
 
@@ -28,11 +28,15 @@ class Slices:
 
     Args:
         threads: of the CPU; None: one for each core of this process.
+        agents: of an environment.
     """
 
-    def __init__(self, envs: int, device: torch.device, threads: int | None = None) -> None:
+    def __init__(
+        self, envs: int, device: torch.device, threads: int | None = None, *, agents: int = 1
+    ) -> None:
         cores = threads or len(os.sched_getaffinity(0))
-        count = 1 if device.type == "cuda" else max(1, min(cores, envs // _LEAST))
+        worth = min(envs, envs * agents // _LEAST)
+        count = 1 if device.type == "cuda" else max(1, min(cores, worth))
         edges = [envs * i // count for i in range(count + 1)]
         self.all = [Slice(i, edges[i], edges[i + 1] - edges[i]) for i in range(count)]
         self._pool = (

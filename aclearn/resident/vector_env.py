@@ -1,4 +1,7 @@
-"""A resident environment as a group of environments for actors: `env.id: resident:CartPole`."""
+"""A resident environment as a group of environments for actors: `env.id: resident:CartPole`.
+
+Each agent of a world has a row.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from typing_extensions import override
 
 from aclearn.envs.vector_env import VectorEnv
 from aclearn.errors import EnvironmentFailure
-from aclearn.resident import make
+from aclearn.resident import ResidentWorlds, make
 from aclearn.types import OBSERVATION, EnvStep
 from aclearn.types.observation_spec import Observations
 
@@ -43,16 +45,22 @@ class ResidentVectorEnv(VectorEnv):
         self._envs = make(
             name, envs=num_envs, device="cpu", seed=seed, threads=threads, squash=squash, **config
         )
-        self.spec, self.num_envs = self._envs.spec, num_envs
+        if len(self._envs.kinds) > 1:
+            raise EnvironmentFailure(
+                f"environment resident:{name}: its agents are of several kinds, which actors "
+                "cannot step; set resident.envs"
+            )
+        self.spec = self._envs.spec
+        self.num_envs = num_envs * self.spec.agents
         self.masks: NDArray[np.bool_] | None = None
         self.faults: dict[str, int] = {}
         self.between_attempts: Callable[[], None] = lambda: None
         self._dtype = torch.float32 if self.spec.action.numbers else torch.int64
-        self._reached: tuple[Tensor, ...] = ()
 
     @override
     def reset(self, seed: int | None = None) -> Observations:
-        return {OBSERVATION: self._envs.reset(seed).numpy().copy()}
+        self._envs.reset(seed)
+        return self._seen()
 
     @override
     def send(self, actions: NDArray[Any]) -> None:
@@ -61,23 +69,33 @@ class ResidentVectorEnv(VectorEnv):
             raise ValueError(f"actions: expected shape {expected}, got {actions.shape}")
         if not self.spec.action.contains(actions).all():
             raise ValueError(f"actions: expected {self.spec.action}, got {actions.tolist()}")
-        self._reached = self._envs.step(torch.from_numpy(actions).to(self._dtype))
+        sampled = torch.from_numpy(actions).to(self._dtype)
+        if isinstance(self._envs, ResidentWorlds):
+            self._envs.step(sampled.view(-1, self.spec.agents, *sampled.shape[1:]))
+        else:
+            self._envs.step(sampled)
 
     @override
     def recv(self) -> EnvStep:
         self._envs.take_sums()
-        observations, rewards, terminated, truncated = (t.numpy().copy() for t in self._reached)
-        reset = ~self._envs.buffers.valid[0].numpy()
+        b = self._envs.buffers
+        reached = (b.rewards, b.terminated, b.truncated, b.valid)
+        rewards, terminated, truncated, valid = (t[0].numpy().copy() for t in reached)
         none = np.zeros(self.num_envs, np.bool_)
         return EnvStep(
-            observations={OBSERVATION: observations},
+            observations=self._seen(),
             rewards=rewards,
             terminated=terminated,
             truncated=truncated,
             life_lost=none,
-            reset=reset,
+            reset=~valid,
             faulted=none.copy(),
         )
+
+    def _seen(self) -> Observations:
+        b = self._envs.buffers
+        self.masks = None if b.masks is None else b.masks[-1].numpy().copy()
+        return {OBSERVATION: b.observations[-1].numpy().copy()}
 
     @property
     @override

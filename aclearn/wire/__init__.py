@@ -39,7 +39,6 @@ from aclearn.wire.monitor_messages import (
     NumberRequest,
     Peer,
     Peers,
-    PolicyNumbers,
     Status,
     StatusRequest,
 )

@@ -11,7 +11,6 @@ from typing import Any
 
 from aclearn.errors import RunFolderError
 from aclearn.metrics import LineNotes, MetricsAggregator, TensorBoardWriter
-from aclearn.metrics.policies import PoliciesAggregator
 from aclearn.metrics.sinks import SinkSet
 from aclearn.runs import (
     MetricsWriter,
@@ -48,28 +47,17 @@ class MonitorFiles:
         self._failures = 0
         self._reserve()
 
-    def open_metrics(
-        self, begun: float, policies: Sequence[str] = (), judged: Sequence[str] = ()
-    ) -> MetricsAggregator:
-        """An aggregator that continues from the last written line and state.
-
-        Args:
-            policies, judged: of a run with several policies, as of `PoliciesAggregator`.
-        """
+    def open_metrics(self, begun: float) -> MetricsAggregator:
+        """An aggregator that continues from the last written line and state."""
         last = self.last_line or None
-
-        def make(state: Any) -> MetricsAggregator:
-            if not policies:
-                return MetricsAggregator(begun, resume_from=last, state=state)
-            return PoliciesAggregator(begun, policies, judged, resume_from=last, state=state)
-
         try:
-            return make(json.loads(self._folder.monitor_state_path.read_bytes()) if last else None)
+            state = json.loads(self._folder.monitor_state_path.read_bytes()) if last else None
+            return MetricsAggregator(begun, resume_from=last, state=state)
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, AttributeError) as error:
             _LOGGER.error("event=monitor_state_not_read reason=%r", str(error))
-        return make(None)
+        return MetricsAggregator(begun, resume_from=last)
 
     def read_directives(self) -> dict[str, Any]:
         """The directives of the monitor before; {} if there are none or the file is damaged."""

@@ -69,10 +69,7 @@ class MonitorRole:
         self._files = files = MonitorFiles(folder, figures, self._sinks)
         self._plugins = Plugins(_open_plugins(config, folder, files), config)
         began_ago_s = started_seconds_ago(files.last_written, moment(time.monotonic()))
-        judged = config.judged_policies()
-        self._metrics = files.open_metrics(
-            context.clocks.wall() - began_ago_s, tuple(config.policies), judged
-        )
+        self._metrics = files.open_metrics(context.clocks.wall() - began_ago_s)
         if last_line := files.last_line:
             _LOGGER.info(
                 "event=run_continued folder=%s time_s=%s", folder.path, last_line.get("time_s")
@@ -99,8 +96,6 @@ class MonitorRole:
             digests=context.digests,
             judge=Judge(config, last_line) if config.evaluator.enabled else None,
             offers_best=config.judge == "training",
-            policies=tuple(config.policies),
-            judged=judged if config.policies else (),
         )
         self._directives = self.state.directives["standing"]
         self._meter, self._cores = WaitMeter(), FreeCores()

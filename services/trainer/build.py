@@ -155,7 +155,8 @@ def _make_memory(config: Config, spec: EnvSpec, device: torch.device, seeds: See
         device,
         config.replay,
         discount=config.loss.discount,
-        at_once=config.resident.envs or config.trainer.unrolls_per_batch * unroll.most_rows,
+        at_once=(config.resident.envs or 0) * spec.agents
+        or config.trainer.unrolls_per_batch * unroll.most_rows,
         seed=seeds.number(Use.REPLAY),
     )
 

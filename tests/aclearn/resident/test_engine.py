@@ -26,7 +26,8 @@ def _key(seed: np.ndarray, offset: np.ndarray) -> np.ndarray:
 
 def _recorded(envs, rollout, steps: int) -> dict[str, torch.Tensor]:
     rollout.run(steps)
-    return {name: tensor.clone() for name, tensor in vars(envs.buffers).items()}
+    tensors = vars(envs.buffers).items()
+    return {name: tensor.clone() for name, tensor in tensors if tensor is not None}
 
 
 def _made(name: str = "CartPole", **settings):

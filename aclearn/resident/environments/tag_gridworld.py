@@ -1,0 +1,256 @@
+"""Discrete Tag (Lan et al. 2021, WarpDrive): taggers catch one runner on a grid."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from aclearn.errors import ArgumentError
+from aclearn.resident.warp_setup import wp
+from aclearn.resident.world import AgentKind, ResidentWorld
+
+#: Actions: stay, and a step along each axis.
+_CHOICES = 5
+
+
+@wp.struct
+class World:
+    """The number of steps of the episode."""
+
+    time: wp.int32
+
+
+@wp.struct
+class Agent:
+    """The cell, and whether the last move hit a wall."""
+
+    loc_x: wp.int32
+    loc_y: wp.int32
+    hit_wall: wp.bool
+
+
+@wp.struct
+class Params:
+    """Cells at a reset `[n]`; what is taken and given at walls, in each step, and at a tag."""
+
+    start_x: wp.array(dtype=wp.int32)
+    start_y: wp.array(dtype=wp.int32)
+    wall: wp.float32
+    step: wp.float32
+    tagged: wp.float32
+    caught: wp.float32
+
+
+def tag_gridworld(
+    *,
+    num_taggers: int = 10,
+    grid_length: int = 10,
+    episode_length: int = 100,
+    wall_hit_penalty: float = 0.1,
+    tag_reward_for_tagger: float = 10.0,
+    tag_penalty_for_runner: float = 2.0,
+    step_cost_for_tagger: float = 0.01,
+    use_full_observation: bool = True,
+    start: Mapping[str, Sequence[int]] | None = None,
+) -> ResidentWorld:
+    """The world of these rules; names and defaults are WarpDrive's.
+
+    Taggers have the agents' numbers below `num_taggers` and type 0, the runner has the last number
+    and type 1. It is tagged when a tagger stands in its cell after all have moved; two that swap
+    their cells pass each other. That ends the episode.
+
+    Args:
+        grid_length: L; the cells of an axis are 0 to L.
+        wall_hit_penalty: taken from an agent that would leave the grid, and stays in its cell.
+        step_cost_for_tagger: taken from a tagger and given to the runner in a step without a tag.
+        use_full_observation: an agent sees places and types of all, which one it is, and the time
+            (4n + 1 numbers); else its own place, that of the runner or, for the runner, of the
+            nearest tagger, its type and the time.
+        start: `start_x` and `start_y` `[n]`, the cells at every reset; None: the taggers begin in
+            the middle and the runner in a corner.
+
+    Raises:
+        ArgumentError: a value is out of range.
+    """
+    for key, value in {
+        "num_taggers": num_taggers,
+        "grid_length": grid_length,
+        "episode_length": episode_length,
+    }.items():
+        if not isinstance(value, int) or value < 1:
+            raise ArgumentError(f"tag_gridworld: {key}: expected at least 1, got {value!r}")
+    n, L = num_taggers + 1, grid_length
+    start_x, start_y = _start(start, n, L)
+    size = 4 * n + 1 if use_full_observation else 6
+    functions = dict(_functions(n, L, episode_length, use_full_observation))
+
+    def make_params(device: Any, envs: int, **_arguments: Any) -> Any:
+        # the arguments have made the world already
+        made = Params()
+        made.start_x = wp.array(start_x, dtype=wp.int32, device=device)
+        made.start_y = wp.array(start_y, dtype=wp.int32, device=device)
+        made.wall, made.step = wall_hit_penalty, step_cost_for_tagger
+        made.tagged, made.caught = tag_reward_for_tagger, tag_penalty_for_runner
+        return made
+
+    kind = AgentKind(
+        "player",
+        (*(f"tagger_{i}" for i in range(num_taggers)), "runner_0"),
+        functions.pop("move"),
+        functions.pop("observe"),
+        observation_space=spaces.Box(0.0, np.inf, (size,), np.float32),
+        action_space=spaces.Discrete(_CHOICES),
+    )
+    return ResidentWorld(
+        "tag_gridworld",
+        World,
+        Agent,
+        **functions,
+        kinds=(kind,),
+        time_limit=episode_length,
+        params=Params,
+        make_params=make_params,
+    )
+
+
+def _start(start: Mapping[str, Sequence[int]] | None, n: int, L: int) -> tuple[Any, Any]:
+    """Cells of n agents at a reset."""
+    if start is None:
+        middle = [L // 2] * (n - 1)
+        return [*middle, 0], [*middle, 0]
+    if start.keys() != {"start_x", "start_y"}:
+        raise ArgumentError(
+            f"tag_gridworld: start: expected start_x and start_y, got {', '.join(start) or 'none'}"
+        )
+    for key, cells in start.items():
+        given = np.asarray(cells)
+        if given.shape != (n,) or given.dtype.kind not in "iu" or not _within(given, L):
+            raise ArgumentError(
+                f"tag_gridworld: start: {key}: expected {n} integers from 0 to {L}, one for each "
+                f"agent, got {np.asarray(cells).tolist()}"
+            )
+    return list(start["start_x"]), list(start["start_y"])
+
+
+def _within(cells: Any, L: int) -> bool:
+    return bool(((cells >= 0) & (cells <= L)).all())
+
+
+@lru_cache
+def _functions(n: int, L: int, T: int, full: bool) -> dict[str, Any]:
+    """Functions for n agents, cells 0 to L and T steps."""
+    runner = n - 1
+
+    @wp.func
+    def reset_world(e: wp.int32, rng: wp.uint32, p: Params) -> World:
+        return World()
+
+    @wp.func
+    def reset_agent(world: World, a: wp.int32, rng: wp.uint32, p: Params) -> Agent:
+        agent = Agent()
+        agent.loc_x = p.start_x[a]
+        agent.loc_y = p.start_y[a]
+        return agent
+
+    @wp.func
+    def move(
+        agent: Agent, world: World, a: wp.int32, action: wp.int32, rng: wp.uint32, p: Params
+    ) -> Agent:
+        x = agent.loc_x + wp.where(action == 1, 1, 0) - wp.where(action == 2, 1, 0)
+        y = agent.loc_y + wp.where(action == 3, 1, 0) - wp.where(action == 4, 1, 0)
+        agent.loc_x = wp.clamp(x, 0, wp.static(L))
+        agent.loc_y = wp.clamp(y, 0, wp.static(L))
+        agent.hit_wall = agent.loc_x != x or agent.loc_y != y
+        return agent
+
+    @wp.func
+    def is_tagged(agents: wp.array(dtype=Agent)) -> wp.bool:
+        tagged = wp.bool(False)
+        for j in range(wp.static(runner)):
+            tagged = tagged or (
+                agents[j].loc_x == agents[wp.static(runner)].loc_x
+                and agents[j].loc_y == agents[wp.static(runner)].loc_y
+            )
+        return tagged
+
+    @wp.func
+    def interact(
+        world: World,
+        agents: wp.array(dtype=Agent),
+        in_game: wp.array(dtype=wp.bool),
+        a: wp.int32,
+        p: Params,
+    ):
+        reward = wp.where(agents[a].hit_wall, -p.wall, 0.0)
+        if is_tagged(agents):
+            reward += wp.where(a == wp.static(runner), -p.caught, p.tagged)
+        else:
+            reward += wp.where(a == wp.static(runner), p.step, -p.step)
+        return reward, False
+
+    @wp.func
+    def step_world(
+        world: World,
+        agents: wp.array(dtype=Agent),
+        in_game: wp.array(dtype=wp.bool),
+        rewards: wp.array(dtype=wp.float32),
+        left: wp.array(dtype=wp.bool),
+        rng: wp.uint32,
+        p: Params,
+    ):
+        world.time = world.time + 1
+        return world, is_tagged(agents)
+
+    @wp.func
+    def observe_all(
+        world: World,
+        agents: wp.array(dtype=Agent),
+        in_game: wp.array(dtype=wp.bool),
+        a: wp.int32,
+        p: Params,
+        row: wp.array(dtype=wp.float32),
+    ):
+        for j in range(wp.static(n)):
+            row[j] = wp.float32(agents[j].loc_x) / wp.static(float(L))
+            row[wp.static(n) + j] = wp.float32(agents[j].loc_y) / wp.static(float(L))
+            row[wp.static(2 * n) + j] = wp.where(j == wp.static(runner), 1.0, 0.0)
+            row[wp.static(3 * n) + j] = wp.where(j == a, 1.0, 0.0)
+        row[wp.static(4 * n)] = wp.float32(world.time) / wp.static(float(T))
+
+    @wp.func
+    def observe_nearest(
+        world: World,
+        agents: wp.array(dtype=Agent),
+        in_game: wp.array(dtype=wp.bool),
+        a: wp.int32,
+        p: Params,
+        row: wp.array(dtype=wp.float32),
+    ):
+        x = agents[a].loc_x
+        y = agents[a].loc_y
+        other = wp.int32(runner)
+        if a == wp.static(runner):
+            nearest = wp.int32(wp.static(4 * L * L))
+            for j in range(wp.static(runner)):
+                dx = agents[j].loc_x - x
+                dy = agents[j].loc_y - y
+                if dx * dx + dy * dy < nearest:  # of equal ones the lowest number
+                    nearest = dx * dx + dy * dy
+                    other = j
+        row[0] = wp.float32(x) / wp.static(float(L))
+        row[1] = wp.float32(y) / wp.static(float(L))
+        row[2] = wp.float32(agents[other].loc_x) / wp.static(float(L))
+        row[3] = wp.float32(agents[other].loc_y) / wp.static(float(L))
+        row[4] = wp.where(a == wp.static(runner), 1.0, 0.0)
+        row[5] = wp.float32(world.time) / wp.static(float(T))
+
+    return {
+        "reset_world": reset_world,
+        "reset_agent": reset_agent,
+        "move": move,
+        "interact": interact,
+        "step_world": step_world,
+        "observe": observe_all if full else observe_nearest,
+    }

@@ -1,0 +1,52 @@
+"""The rows of environments whose agents have equal spaces."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from aclearn.resident.buffers import Buffers
+from aclearn.resident.sampling import Sampler
+from aclearn.resident.warp_setup import wp
+from aclearn.types import EnvSpec
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Row e·A + j belongs to agent j of a kind of A agents in environment e.
+
+    Attributes:
+        name: of the kind.
+        first_agent: number of its first agent among all.
+        spec: of its agents.
+        buffers: the last steps.
+    """
+
+    name: str
+    first_agent: int
+    spec: EnvSpec
+    sampler: Sampler
+    buffers: Buffers
+
+    @property
+    def agents(self) -> int:
+        """A."""
+        return self.spec.agents
+
+    @property
+    def observation_type(self) -> Any:
+        """A Warp vector of D float32."""
+        return wp.types.vector(self.buffers.observations.shape[-1], wp.float32)
+
+    def arrays(self) -> list[Any]:
+        """The buffers but for masks as Warp arrays, as `rollout_kernel` takes them."""
+        b = self.buffers
+        return [
+            wp.from_torch(b.observations, dtype=self.observation_type),
+            wp.from_torch(b.actions, dtype=self.sampler.sampled),
+            *map(wp.from_torch, (b.log_probs, b.rewards, b.terminated, b.truncated, b.valid)),
+        ]
+
+    def by_agent(self, rows: Tensor) -> Tensor:
+        """`[N·A, …]` as `[N, A, …]`."""
+        return rows.view(len(rows) // self.agents, self.agents, *rows.shape[1:])

@@ -1,1 +1,0 @@
-"""`aclearn evolve`: members that train, are judged and replaced, round by round."""
