@@ -36,7 +36,7 @@ from parts import PARTS, Cost, measure_part
 from whole_run import START_WITHIN_S, MetricsLine, start_run
 
 from aclearn.config import load_config
-from aclearn.launch.resources import usable_cores
+from aclearn.telemetry.cores import usable_cores
 
 _LOGGER = logging.getLogger("throughput")
 _CONFIGS = Path(__file__).resolve().parent.parent / "configs"

@@ -90,7 +90,8 @@ def expected(field: FieldInfo) -> str:
     for item in field.metadata:
         if hasattr(item, "words"):  # `Named`
             return str(item.words())
-    return _type_words(field.annotation, _bounds(field.metadata))
+    words = _type_words(field.annotation, _bounds(field.metadata))
+    return words + "".join(f" or {item.auto}" for item in field.metadata if hasattr(item, "auto"))
 
 
 def _bounds(metadata: Sequence[Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 from pydantic import (
@@ -17,6 +17,7 @@ from pydantic import (
 
 from aclearn.config._check import mistakes_of, refusal
 from aclearn.config._plain import plain
+from aclearn.telemetry.cores import usable_cores
 
 
 def _whole(value: Any) -> Any:
@@ -27,6 +28,24 @@ def _whole(value: Any) -> Any:
 #: A whole number; 1e7 is one, 1.5, "3" and true are not.
 Whole = Annotated[int, Strict(), BeforeValidator(_whole)]
 
+
+class ByCores(BeforeValidator):
+    """Takes `auto` for a count and makes a number of it, where the configuration is read.
+
+    Args:
+        rule: gets the cores that this process may use, and gives the count.
+    """
+
+    auto = "auto"
+
+    def __init__(self, rule: Callable[[int], int]) -> None:
+        super().__init__(lambda value: rule(usable_cores()) if value == self.auto else value)
+
+
+#: GA3C's rule of thumb (Babaeizadeh et al. 2017, §4.3): an actor for each core,
+OnePerCore = Annotated[Whole, ByCores(lambda cores: min(cores, 500))]
+#: and two workers of the predictor and of the trainer, where there are two cores.
+AtMostTwo = Annotated[Whole, ByCores(lambda cores: min(cores, 2))]
 
 #: Name of a device in torch.
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")]

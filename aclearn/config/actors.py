@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from aclearn.config._fields import Group, Whole
+from aclearn.config._fields import Group, OnePerCore, Whole
 
 MAX_PROCESSES = 512
 """Most processes of a run: one message of the monitor lists them all."""
@@ -17,8 +17,11 @@ MAX_PROCESSES = 512
 class ActorsConfig(Group):
     """The processes that step environments."""
 
-    processes: Whole = Field(
-        default=2, ge=1, le=500, description="actor processes that `aclearn train` starts (NA)"
+    processes: OnePerCore = Field(
+        default=2,
+        ge=1,
+        le=500,
+        description="actor processes that `aclearn train` starts (NA); auto: one for each core",
     )
     groups: Whole = Field(
         default=1,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from aclearn.config._fields import Device, Group, Whole
+from aclearn.config._fields import AtMostTwo, Device, Group, Whole
 
 
 class TrainerConfig(Group):
@@ -31,8 +31,12 @@ class TrainerConfig(Group):
         default=False,
         description="compile the update with torch.compile; the start takes about a minute longer",
     )
-    workers: Whole = Field(
-        default=1, ge=1, le=64, description="trainer workers of the one trainer process (NT)"
+    workers: AtMostTwo = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="trainer workers of the one trainer process (NT); auto: two, or one on a "
+        "single core",
     )
     processes: Whole = Field(
         default=1,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from aclearn.config._fields import Device, Group, Whole
+from aclearn.config._fields import AtMostTwo, Device, Group, Whole
 
 
 class PredictorConfig(Group):
@@ -17,8 +17,12 @@ class PredictorConfig(Group):
     processes: Whole = Field(
         default=1, ge=1, le=256, description="predictor processes that `aclearn train` starts"
     )
-    workers: Whole = Field(
-        default=1, ge=1, le=64, description="predictor workers of each predictor process (NP)"
+    workers: AtMostTwo = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="predictor workers of each predictor process (NP); auto: two, or one on a "
+        "single core",
     )
     max_batch: Whole = Field(
         default=128, ge=1, le=65_536, description="largest batch of a prediction, in observations"

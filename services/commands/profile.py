@@ -13,8 +13,8 @@ import psutil
 from aclearn.config import Config, load_config
 from aclearn.errors import AclearnError, ConfigError
 from aclearn.launch import StopFlag
-from aclearn.launch.resources import usable_cores
 from aclearn.metrics.formatting import printable
+from aclearn.telemetry.cores import usable_cores
 from services.commands.step_profile import Snapshot, StepProfile, step_profile
 from services.launcher.local_run import train
 from services.start.temporary_directory import PROFILE, temporary_directory

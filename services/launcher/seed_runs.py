@@ -13,9 +13,9 @@ from aclearn.config import Config
 from aclearn.errors import ConfigError, RunFolderError
 from aclearn.launch import RoleCommand, StopFlag, describe_exit
 from aclearn.launch.log_tail import log_tail
-from aclearn.launch.resources import usable_cores
 from aclearn.launch.role_process import RoleProcess, end_processes
 from aclearn.runs import MetricsTail
+from aclearn.telemetry.cores import usable_cores
 from aclearn.views.console import RunConsole
 from aclearn.views.seeds_console import SeedsConsole
 from services.monitor.run_clock import STARTED_AT_VARIABLE, moment

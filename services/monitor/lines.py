@@ -102,7 +102,7 @@ class Lines:
         self._collector = IndicatorCollector(expected)
         self._episodes: deque[Episode] = deque(maxlen=_MOST_EPISODES)
         self._made_at = float("-inf")
-        self._wait_share: dict[str, Any] = {}
+        self._before_the_end: dict[str, Any] = {}
         self._line: dict[str, Any] = {}
 
     def take(self, member: Member, heartbeat: Heartbeat, now: float, wall: float) -> None:
@@ -129,10 +129,12 @@ class Lines:
         line |= self._figures(line)
         self._plugins.add_gauges(line)
         if running:
-            self._wait_share = line["wait_share"]
+            self._before_the_end = dict(line)
         else:
-            # roles that left keep their last shares from before the end
-            line["wait_share"] = self._wait_share | line["wait_share"]
+            # roles that left keep their last figures from before the end, as a compressor its KL
+            line |= self._before_the_end | line
+            shares = self._before_the_end.get("wait_share", {})
+            line["wait_share"] = shares | line["wait_share"]
         self._indicators.add_figures(line, tuple(self._episodes))
         self._episodes.clear()
         return line

@@ -13,13 +13,13 @@ from aclearn.control import MonitorPlugin, StopCondition
 from aclearn.control.strategies.load import open_strategies
 from aclearn.control.tuner.plugin import TunerPlugin, most_counts
 from aclearn.errors import LearningLost
-from aclearn.launch.resources import FreeCores
 from aclearn.metrics import FREE_CORES
 from aclearn.metrics.indicators import IndicatorSet, load_indicators
 from aclearn.metrics.names import RESIDENT_ENVS
 from aclearn.metrics.sinks import SinkRun, SinkSet, load_sinks
 from aclearn.runs import RunFolder
 from aclearn.telemetry import WaitMeter
+from aclearn.telemetry.cores import FreeCores
 from aclearn.views import PlainConsole
 from aclearn.wire import Server
 from services.ending.words import closing_words

@@ -22,11 +22,11 @@ from aclearn.config.policy import memory_contradictions
 from aclearn.control.strategies.load import check_strategies
 from aclearn.errors import ConfigError, EndpointError
 from aclearn.launch import StopFlag
-from aclearn.launch.resources import usable_cores
 from aclearn.metrics.indicators import load_indicators
 from aclearn.metrics.sinks import load_sinks
 from aclearn.policies import Architecture
 from aclearn.runs import RunFolder, next_name
+from aclearn.telemetry.cores import usable_cores
 from aclearn.types import EnvSpec
 from aclearn.wire import MAX_FRAME_BYTES, bind_router, claim_ipc_path, parse_endpoint
 from compress import PolicyGraph

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from aclearn.config import TUNED_COUNTS, Config
-from aclearn.launch.resources import usable_cores
 from aclearn.runs import write_atomically
+from aclearn.telemetry.cores import usable_cores
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from aclearn.launch.resources import CpuReading, FreeCores, read_cpu, usable_cores
+from aclearn.telemetry.cores import CpuReading, FreeCores, read_cpu, usable_cores
 from tests.support.waiting import DEADLINE_S
 
 
@@ -58,7 +58,7 @@ def test_this_machine_s_busy_cores_are_not_free() -> None:
 def test_the_tightest_limit_of_the_control_groups_counts(
     files: dict[str, str], cores: int, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from aclearn.launch import resources as module
+    from aclearn.telemetry import cores as module
 
     (tmp_path / "a").mkdir()
     for name, text in files.items():
