@@ -13,17 +13,17 @@ from aclearn.errors import ConfigError
 
 #: Override => what follows its key; "…" stands for any text.
 _VALUES = r"""
-actors.processes=two => expected whole number ≥ 1 and ≤ 500, got 'two' (text); meaning: actor proc
-actors.processes='3' => expected whole number ≥ 1 and ≤ 500, got '3' (text);
-actors.processes=1.5 => expected whole number ≥ 1 and ≤ 500, got 1.5 (number);
-actors.processes=true => expected whole number ≥ 1 and ≤ 500, got true;
-actors.processes=0 => expected whole number ≥ 1 and ≤ 500, got 0 (whole number);
-actors.processes= => expected whole number ≥ 1 and ≤ 500, got null;
-actors.processes=[1] => expected whole number ≥ 1 and ≤ 500, got a list;
-actors.processes={a: 1} => expected whole number ≥ 1 and ≤ 500, got a mapping;
-trainer.workers=65 => expected whole number ≥ 1 and ≤ 64, got 65 (
-predictor.workers=65 => expected whole number ≥ 1 and ≤ 64, got 65 (
-actors.processes=501 => expected whole number ≥ 1 and ≤ 500, got 501 (
+actors.processes=two => expected whole number ≥ 1 and ≤ 500 or auto, got 'two' (text); meaning: actor proc
+actors.processes='3' => expected whole number ≥ 1 and ≤ 500 or auto, got '3' (text);
+actors.processes=1.5 => expected whole number ≥ 1 and ≤ 500 or auto, got 1.5 (number);
+actors.processes=true => expected whole number ≥ 1 and ≤ 500 or auto, got true;
+actors.processes=0 => expected whole number ≥ 1 and ≤ 500 or auto, got 0 (whole number);
+actors.processes= => expected whole number ≥ 1 and ≤ 500 or auto, got null;
+actors.processes=[1] => expected whole number ≥ 1 and ≤ 500 or auto, got a list;
+actors.processes={a: 1} => expected whole number ≥ 1 and ≤ 500 or auto, got a mapping;
+trainer.workers=65 => expected whole number ≥ 1 and ≤ 64 or auto, got 65 (
+predictor.workers=65 => expected whole number ≥ 1 and ≤ 64 or auto, got 65 (
+actors.processes=501 => expected whole number ≥ 1 and ≤ 500 or auto, got 501 (
 tuner.max_trainers=65 => expected whole number ≥ 1 and ≤ 64, got 65 (
 tuner.max_predictors=65 => expected whole number ≥ 1 and ≤ 64, got 65 (
 tuner.max_actors=501 => expected whole number ≥ 1 and ≤ 500, got 501 (
