@@ -13,7 +13,7 @@ from aclearn.errors import ConfigError
 
 #: Override => what follows its key; "…" stands for any text.
 _VALUES = r"""
-actors.processes=two => expected whole number ≥ 1 and ≤ 500 or auto, got 'two' (text); meaning: actor proc
+actors.processes=two => expected whole number ≥ 1 and ≤ 500 or auto, got 'two' (text); meaning: act
 actors.processes='3' => expected whole number ≥ 1 and ≤ 500 or auto, got '3' (text);
 actors.processes=1.5 => expected whole number ≥ 1 and ≤ 500 or auto, got 1.5 (number);
 actors.processes=true => expected whole number ≥ 1 and ≤ 500 or auto, got true;
