@@ -91,8 +91,11 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str
     return "; did you mean " + " or ".join(by_lower[low] for low in found) + "?" if found else ""
 
 
-#: Extras of ours that install the module of that name, in whatever case.
-_EXTRAS = ("box2d", "mujoco", "minigrid", "pettingzoo", "wandb")
+#: Module, in whatever case → the extra of ours that installs it.
+_EXTRAS = {
+    **{name: name for name in ("box2d", "mujoco", "minigrid", "pettingzoo", "wandb")},
+    "prometheus_client": "prometheus",
+}
 
 
 def install_hint(error: BaseException) -> str:
@@ -104,8 +107,8 @@ def install_hint(error: BaseException) -> str:
     while cause is not None:
         if isinstance(cause, ModuleNotFoundError) and cause.name:
             module = cause.name.partition(".")[0]
-            if module.lower() in _EXTRAS:
-                return f"{module} is not installed; pip install 'aclearn[{module.lower()}]'"
+            if extra := _EXTRAS.get(module.lower()):
+                return f"{module} is not installed; pip install 'aclearn[{extra}]'"
         cause = cause.__cause__ or cause.__context__
     return ""
 

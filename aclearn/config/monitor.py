@@ -131,6 +131,13 @@ class MetricsConfig(Group):
         description="time for all sinks to finish at the run's end, in seconds; after a signal "
         "supervisor.stop_timeout_s bounds it too",
     )
+    prometheus_port: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=65_535,
+        description="TCP port of the monitor, at network.bind_host, where Prometheus reads the "
+        "newest line: http://…:port/metrics; null: none",
+    )
 
 
 TunedCount = Literal["predictors", "trainers", "actors"]

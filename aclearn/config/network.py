@@ -72,6 +72,7 @@ class NetworkConfig(Group):
         listeners = {"network.ports.unrolls": ports.unrolls, "network.ports.weights": ports.weights}
         if config.monitor.port is not None:  # every role is on one machine
             listeners["monitor.port"] = config.monitor.port
+            listeners["metrics.prometheus_port"] = config.metrics.prometheus_port
             for key, port, processes in (
                 ("unrolls", ports.unrolls, config.ranks),
                 ("predictions", ports.predictions, config.predictor.processes),

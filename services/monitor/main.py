@@ -63,7 +63,8 @@ class MonitorRole:
         self._server = context.serve_at(context.run.monitor, ENDPOINTS["monitor"].accepts)
         own = load_indicators(config.monitor.indicators)
         self._sinks = SinkSet(
-            load_sinks(config.metrics.sinks), timeout_s=config.metrics.sink_timeout_s
+            load_sinks(config.metrics, config.network.bind_host),
+            timeout_s=config.metrics.sink_timeout_s,
         )
         figures = [name for each in own for name in each.names]
         self._files = files = MonitorFiles(folder, figures, self._sinks)

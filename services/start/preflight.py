@@ -88,7 +88,7 @@ def check_run(
     _tell(_doubt_ranks(config))
     check_resident_extra(config)
     load_indicators(config.monitor.indicators)
-    load_sinks(config.metrics.sinks)
+    load_sinks(config.metrics, config.network.bind_host)
     check_strategies(config, roles_of(config))
     spec = probe_environment(config, stop=stop, call=call)
     if spec is None:
@@ -145,7 +145,7 @@ def check_role(context: RoleContext) -> EnvSpec | None:
 def check_monitor(context: RoleContext) -> None:
     """Check a monitor's indicators, sinks and strategies, and its address as `check_address`."""
     load_indicators(context.config.monitor.indicators)
-    load_sinks(context.config.metrics.sinks)
+    load_sinks(context.config.metrics, context.config.network.bind_host)
     check_strategies(context.config, roles_of(context.config))
     check_address(context.config, context.run.monitor)
 

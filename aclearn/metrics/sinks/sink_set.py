@@ -7,10 +7,10 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from aclearn.config.monitor import SinkConfig
+from aclearn.config.monitor import MetricsConfig
 from aclearn.errors import words_of
 from aclearn.extensions import make_extensions
 from aclearn.metrics.sinks.sink import MetricsSink, SinkRun
@@ -163,11 +163,23 @@ class SinkSet:
             thread.call(method, argument)
 
 
-def load_sinks(entries: Iterable[SinkConfig]) -> dict[str, MetricsSink]:
-    """The sinks of `metrics.sinks` by name; a repeated name gets a number.
+def load_sinks(metrics: MetricsConfig, host: str) -> dict[str, MetricsSink]:
+    """The sinks of a run by name; a repeated name gets a number.
+
+    Args:
+        host: address at which this process listens.
 
     Raises:
         ConfigError: one cannot be imported or made, or is no `MetricsSink`.
     """
-    named = ((entry.name, entry.arguments.model_dump()) for entry in entries)
-    return make_extensions(named, key=_KEY, expected=MetricsSink, ours=SINKS)
+    named = [(entry.name, entry.arguments.model_dump()) for entry in metrics.sinks]
+    sinks = make_extensions(named, key=_KEY, expected=MetricsSink, ours=SINKS)
+    if (port := metrics.prometheus_port) is None:
+        return sinks
+    arguments = {"host": host, "port": port}
+    return sinks | make_extensions(
+        [("prometheus", arguments)],
+        key="metrics.prometheus_port",
+        expected=MetricsSink,
+        ours={"prometheus": "aclearn.metrics.sinks.prometheus_sink:PrometheusSink"},
+    )

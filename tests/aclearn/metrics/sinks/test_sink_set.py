@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aclearn.config.monitor import SinkConfig
+from aclearn.config.monitor import MetricsConfig
 from aclearn.errors import ConfigError
 from aclearn.metrics.sinks import SinkRun, SinkSet, load_sinks
 from aclearn.metrics.sinks.sink_set import MOST_WAITING
@@ -102,10 +102,10 @@ def test_a_sink_that_hangs_delays_no_call_and_the_end_only_up_to_its_deadline(
 
 def test_sinks_are_made_by_name_and_another_class_is_refused() -> None:
     entries: list[Any] = [{f"{TOY}:ToFile": {"name": "a"}}, {f"{TOY}:ToFile": {"name": "b"}}]
-    sinks = load_sinks([SinkConfig.model_validate(entry) for entry in entries])
+    sinks = load_sinks(MetricsConfig.model_validate({"sinks": entries}), "127.0.0.1")
     assert {name: sink.name for name, sink in sinks.items()} == {
         f"{TOY}:ToFile": "a",
         f"{TOY}:ToFile 1": "b",
     }
     with pytest.raises(ConfigError, match=r"metrics.sinks 'json:JSONDecoder': expected an insta"):
-        load_sinks([SinkConfig.model_validate("json:JSONDecoder")])
+        load_sinks(MetricsConfig.model_validate({"sinks": ["json:JSONDecoder"]}), "127.0.0.1")
