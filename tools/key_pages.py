@@ -90,11 +90,16 @@ def configuration_page() -> str:
 def _models(field: FieldInfo) -> dict[str, type[BaseModel]]:
     """The models that names in this key's value choose, but the one whose keys the page has."""
     shown = LossConfig.model_for({})
-    listed = [each for each in get_args(field.annotation) if hasattr(each, "model_of")]
+    kinds = (field.annotation, *get_args(field.annotation))
+    listed = [each for each in kinds if hasattr(each, "model_of")]
     of = {each.table: each.model_of for each in listed if each.table}
     of |= {each: each.model for each in field.metadata if isinstance(each, Named)}
     found = {name: model_of(name) for table, model_of in of.items() for name in table.names}
-    return {name: model for name, model in found.items() if model and model is not shown}
+    return {
+        n: model
+        for n, model in found.items()
+        if model and model is not shown and model.model_fields
+    }
 
 
 def _usual(model: type[BaseModel]) -> list[str]:
@@ -129,7 +134,7 @@ def _default(field: FieldInfo) -> str:
         return "required"
     if isinstance(value, list | tuple):
         return f"[{', '.join(_yaml(getattr(item, 'name', item)) for item in value)}]"
-    return _yaml(value)
+    return _yaml(getattr(value, "name", value))
 
 
 def _yaml(value: Any) -> str:

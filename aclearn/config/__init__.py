@@ -25,6 +25,7 @@ from aclearn.config.monitor import TUNED_COUNTS, MonitorConfig, TunerConfig
 from aclearn.config.network import NetworkConfig
 from aclearn.config.policies import PolicyOverrides
 from aclearn.config.policy import PolicyConfig
+from aclearn.config.population import PopulationConfig
 from aclearn.config.predictor import PredictorConfig
 from aclearn.config.resident import ResidentConfig
 from aclearn.config.shipped import shipped_config, shipped_configs, summary_of
@@ -46,6 +47,7 @@ __all__ = [
     "OptimiserConfig",
     "PolicyConfig",
     "PolicyOverrides",
+    "PopulationConfig",
     "PredictorConfig",
     "ReplayConfig",
     "ResidentConfig",

@@ -34,8 +34,8 @@ def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
 def group_of(field: FieldInfo, value: Any = None) -> type[BaseModel] | None:
     """The model of a field that is a section, or None for a single value."""
     kind = field.annotation
-    if not isinstance(kind, type) or not issubclass(kind, BaseModel):
-        return None
+    if not isinstance(kind, type) or not issubclass(kind, BaseModel) or hasattr(kind, "words"):
+        return None  # what has words is written as a name with arguments
     model: type[BaseModel] = getattr(kind, "model_for", lambda _: kind)(value)
     return model
 

@@ -19,7 +19,8 @@ _MOST_ENVS = 16
 class EvaluatorConfig(Group):
     """The process that plays in environments of its own while training goes on.
 
-    There is none without every_s or every_steps (docs/evaluator.md).
+    There is none without every_s or every_steps (docs/evaluator.md). A population is judged by the
+    other keys at the end of each round (docs/populations.md).
     """
 
     every_s: float | None = Field(
@@ -91,12 +92,15 @@ class EvaluatorConfig(Group):
     def contradictions(self, config: Any) -> Iterator[str]:
         if not self.enabled:
             own = [key for key in type(self).model_fields if not key.startswith("every_")]
+            if config.population.enabled:
+                own = ["cpu_share", "keep"]
             for key in self.changed(*own):
                 yield (
                     f"evaluator.{key}: it has no effect without an evaluator; set "
                     "evaluator.every_s, or remove this"
                 )
-            return
+            if not config.population.enabled:
+                return
         if self.every_s is not None and self.every_steps is not None:
             yield "evaluator.every_steps: evaluator.every_s is set as well; remove one of them"
         elif self.every_s is not None and config.run.deterministic:

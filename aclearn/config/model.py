@@ -26,6 +26,7 @@ from aclearn.config.monitor import MetricsConfig, MonitorConfig, TunerConfig
 from aclearn.config.network import NetworkConfig, SupervisorConfig
 from aclearn.config.policies import Policies, data_of_policy, doubts_of_policies, mistakes
 from aclearn.config.policy import PolicyConfig
+from aclearn.config.population import PopulationConfig
 from aclearn.config.predictor import PredictorConfig
 from aclearn.config.resident import ResidentConfig
 from aclearn.errors import ConfigError
@@ -187,6 +188,7 @@ class Config(Group):
     metrics: MetricsConfig = Field(default_factory=MetricsConfig)
     network: NetworkConfig = Field(default_factory=NetworkConfig)
     supervisor: SupervisorConfig = Field(default_factory=SupervisorConfig)
+    population: PopulationConfig = Field(default_factory=PopulationConfig)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -234,6 +236,17 @@ class Config(Group):
         return tuple(name for name, own in self.policies.items() if own.learns) or (
             () if self.policies else (DEFAULT_POLICY,)
         )
+
+    def judged_policies(self) -> tuple[str, ...]:
+        """Those whose mean return decides about the best checkpoint, together.
+
+        They are those of `run.target_return`, else the only one that learns; none otherwise, since
+        the returns of opponents cancel.
+        """
+        if isinstance(self.run.target_return, Mapping):
+            return tuple(self.run.target_return)
+        learning = self.learning_policies()
+        return learning if len(learning) == 1 else ()
 
     def of_policy(self, name: str) -> Config:
         """The configuration of one of the policies, as if the run had this one alone.

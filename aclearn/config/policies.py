@@ -135,6 +135,11 @@ def mistakes(config: Config) -> Iterator[str]:
             f"policies: none of them learns; set policies.{names[0]}.learns to true, or play them "
             "with aclearn evaluate"
         )
+    if config.evaluator.stop_after is not None and not config.judged_policies():
+        yield (
+            "evaluator.stop_after: several policies learn, and no mean return says which "
+            "evaluation is the best; name those that count in run.target_return, or remove this"
+        )
     for name in config.policies:
         _, found = check(type(config), data_of_policy(config, name))
         for key, sentence in found:  # some have no colon behind the key: "x is not a known key"

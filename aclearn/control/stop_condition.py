@@ -17,6 +17,9 @@ _MEANS: Final[Mapping[Judge, str]] = {
 }
 
 
+Target = float | Mapping[str, float] | None
+
+
 class StopCondition:
     """Compares metrics lines with `run.target_return` and the run's bounds. Pure.
 
@@ -45,7 +48,7 @@ class StopCondition:
         A target that an earlier part reached counts while the target and its test stay the same.
         """
         run = config.run
-        same = last.get("target_return", run.target_return) == run.target_return
+        same = _targets(last, run.target_return) == run.target_return
         if config.judge == "evaluator":
             same &= last.get("evaluator_test") == config.evaluator_test
         return cls(
@@ -57,11 +60,18 @@ class StopCondition:
 
     def fields(self, line: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a metrics line: the judged return, the target, and when it was met."""
+        target = self._run.target_return
         return {
             "judged_return": line.get(_MEANS[self._judge]),
-            "target_return": self._run.target_return,
+            "target_return": None if isinstance(target, Mapping) else target,
             "reached_target_at_s": self.reached_target_at_s,
         }
+
+    def fields_of_policies(self) -> dict[str, dict[str, float]]:
+        """Policy → its target, in a run with several."""
+        target = self._run.target_return
+        by_policy = target if isinstance(target, Mapping) else {}
+        return {policy: {"target_return": number} for policy, number in by_policy.items()}
 
     def observe(self, line: Mapping[str, Any]) -> str | None:
         """The first reason in `reached`, None while the run continues."""
@@ -75,11 +85,8 @@ class StopCondition:
         fewer than 100 episodes of training meets no target.
         """
         run = self._run
-        mean = line.get(_MEANS[self._judge])
-        if isinstance(run.target_return, float) and self.reached_target_at_s is None:
-            few = self._judge == "training" and line["episodes_in_mean"] < EPISODES_FOR_TARGET
-            if mean is not None and not few and mean >= run.target_return:
-                self.reached_target_at_s = float(line["time_s"])
+        if self.reached_target_at_s is None and self._is_met(line):
+            self.reached_target_at_s = float(line["time_s"])
         reasons: dict[str, float] = {}
         if self.reached_target_at_s is not None and run.stop_at_target:
             reasons["target_reached"] = self.reached_target_at_s
@@ -96,3 +103,24 @@ class StopCondition:
             if bound is not None and line[name] >= bound:
                 reasons[reason] = line[name]
         return reasons
+
+    def _is_met(self, line: Mapping[str, Any]) -> bool:
+        target = self._run.target_return
+        if isinstance(target, Mapping):
+            parts = line.get("policies", {})
+            return all(self._reaches(parts.get(name, {}), each) for name, each in target.items())
+        return target is not None and self._reaches(line, target)
+
+    def _reaches(self, line: Mapping[str, Any], target: float) -> bool:
+        mean = line.get(_MEANS[self._judge])
+        few = self._judge == "training" and line.get("episodes_in_mean", 0) < EPISODES_FOR_TARGET
+        return mean is not None and not few and bool(mean >= target)
+
+
+def _targets(line: Mapping[str, Any], default: Target) -> Target:
+    """The target of a metrics line; of a line without one the default."""
+    if not isinstance(default, Mapping):
+        before: float | None = line.get("target_return", default)
+        return before
+    parts = {name: part.get("target_return") for name, part in line.get("policies", {}).items()}
+    return {name: each for name, each in parts.items() if each is not None} if parts else default

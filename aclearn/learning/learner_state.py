@@ -20,8 +20,20 @@ from aclearn.learning.surrogate import Objective
 from aclearn.learning.target_network import TargetNetwork
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 #: Memory of the running mean square of advantages: about a hundred updates.
 _ADVANTAGE_DECAY = 0.99
+
+
+def running_scale(totals: Tensor) -> Tensor:
+    """`[…]`, 1 / root mean square of the advantages in totals `[…, 4]`; 0 before the first ones.
+
+    Their unit is unknown then, and one update of the critic alone costs less than a step of the
+    policy that is a million times too large.
+    """
+    squares, weight, *_ = totals.unbind(-1)
+    return (weight / squares).nan_to_num(0.0, posinf=0.0).sqrt()
 
 
 class LearnerState:
@@ -56,7 +68,7 @@ class LearnerState:
         self.totals = torch.zeros(4, dtype=torch.float64, device=device)
         self._averaged_steps = self.learned_steps.clone()  # after the newest average
         decay = [_ADVANTAGE_DECAY, _ADVANTAGE_DECAY, 1.0, 1.0]
-        self._decay = torch.tensor(decay, dtype=torch.float64, device=device)
+        self.decay = torch.tensor(decay, dtype=torch.float64, device=device)
         self.generators = {
             name: torch.Generator(device).manual_seed(seed) for name in ("minibatches", "losses")
         }
@@ -83,7 +95,7 @@ class LearnerState:
 
         An overflowed sum would stay in a mean for ever, so it is left out.
         """
-        after = torch.addcmul(figures, self._decay, self.totals)
+        after = torch.addcmul(figures, self.decay, self.totals)
         torch.where(applied & is_finite(after), after, self.totals, out=self.totals)
 
     @property
@@ -118,6 +130,12 @@ class LearnerState:
             *self.normalisers.memory,
             self.totals,
         ]
+
+    def digest(self) -> Tensor:
+        """`[]` int64: of the weights' bits; equal weights have equal ones, on any device."""
+        bits = [_bits(parameter).sum() for parameter in self.parameters]
+        order = torch.arange(1, len(bits) + 1, device=bits[0].device)
+        return (torch.stack(bits) * order).sum()
 
     def saved(self) -> dict[str, NDArray[Any]]:
         """A copy of everything under flat names."""
@@ -183,6 +201,10 @@ class LearnerState:
                     f"got {array.shape}"
                 )
             mine[key].copy_(_tensor(array))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.detach().view(_INTEGERS[tensor.element_size()])
 
 
 def _under(prefix: str, saved: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -42,12 +42,12 @@ class Normalisers:
         for name in self._layers:
             mean = self._weights[f"{name}.mean"]
             self._moments[name] = Moments.none(tuple(mean.shape), mean.device)
-        self._leaves = {
+        self.leaves = {
             name: layer.reads[0]
             for name, layer in self._layers.items()
             if layer.kind == "normalise"
         }
-        self._critic = next((name for name in self._layers if name not in self._leaves), None)
+        self._critic = next((name for name in self._layers if name not in self.leaves), None)
 
     @property
     def of_targets(self) -> bool:
@@ -70,7 +70,7 @@ class Normalisers:
         rows = len(batch.valid)
         return {
             name: Moments.of_valid(batch.observations[leaf][:rows], batch.valid)
-            for name, leaf in self._leaves.items()
+            for name, leaf in self.leaves.items()
         }
 
     def add_observations(self, parts: Sequence[Mapping[str, Moments]], group: Group) -> None:

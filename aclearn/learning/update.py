@@ -20,7 +20,7 @@ from aclearn.learning.batch import Batch
 from aclearn.learning.captured_updates import CapturedUpdates
 from aclearn.learning.decisions import is_finite, readable, surely
 from aclearn.learning.gradient_worker import GradientWorker
-from aclearn.learning.learner_state import LearnerState
+from aclearn.learning.learner_state import LearnerState, running_scale
 from aclearn.learning.minibatches import Minibatches, most_parts, random_orders
 from aclearn.learning.moments import Moments
 from aclearn.learning.networks import place
@@ -54,6 +54,7 @@ class Learner:
         seed: of the first weights and of the order of minibatches.
 
     Attributes:
+        objective, optimiser_config, max_updates: as given.
         network: the target policy; read it under `lock` while workers run.
         published: the weights that actors get, by the names of `architecture.acting()` and in
             their order; see `lock`.
@@ -77,8 +78,8 @@ class Learner:
         **worker_options: Any,
     ) -> None:
         self.architecture = architecture
-        self._objective, self._optimiser_config = objective, optimiser
-        self.device, self._max_updates = device, max_updates
+        self.objective, self.optimiser_config = objective, optimiser
+        self.device, self.max_updates = device, max_updates
         self._group, self._burn_in_steps = group, burn_in_steps
         self.network = place(PolicyNetwork(architecture, seed=seed), device, channels_last)
         named = dict(self.network.named_parameters())
@@ -108,12 +109,12 @@ class Learner:
     @property
     def freezes(self) -> bool:
         """Whether the updates of a batch share one correction."""
-        return self._objective.freezes
+        return self.objective.freezes
 
     @property
     def splits(self) -> bool:
         """Whether a corrector reads the parts of the ratios."""
-        return self._objective.splits
+        return self.objective.splits
 
     def make_worker(
         self, threads: int = 1, *, captured: CudaStream | None = None
@@ -202,14 +203,14 @@ class Learner:
                     continue
                 sums = self.differentiate(minibatch, worker, steps)
                 with self.turn(), part("optimiser"):
-                    if self._max_updates is not None:
-                        over = self.state.updates >= self._max_updates
+                    if self.max_updates is not None:
+                        over = self.state.updates >= self.max_updates
                         if surely(over):  # another worker may have made the last one
                             break
                         steps, new_steps, new_here = (
                             n.masked_fill(over, 0) for n in (steps, new_steps, new_here)
                         )
-                    ends = self._objective.ends_batch(sums, steps)
+                    ends = self.objective.ends_batch(sums, steps)
                     figures, applied = self.apply(
                         worker,
                         sums,
@@ -281,7 +282,7 @@ class Learner:
                 normalisers.add_targets(moments)
                 scale = 1.0 / normalisers.target_std
             # standardised advantages have no unit
-            if self.freezes and not self._objective.config.normalise_advantages:
+            if self.freezes and not self.objective.config.normalise_advantages:
                 frozen = replace(frozen, frozen=frozen.frozen.scaled(scale))
         return frozen if self.freezes else batch
 
@@ -305,7 +306,7 @@ class Learner:
             worker.refresh(
                 self.state.parameters,
                 targets=self.state.target_weights,
-                advantage_scale=self._advantage_scale,
+                advantage_scale=self.advantage_scale,
             )
 
     def apply(
@@ -330,7 +331,7 @@ class Learner:
         Returns:
             The update's figures, and `[]` bool, whether anything has changed.
         """
-        state, config = self.state, self._optimiser_config
+        state, config = self.state, self.optimiser_config
         with self.lock, torch.no_grad():
             for parameter, gradient in zip(state.parameters, worker.gradients(), strict=True):
                 parameter.grad = gradient
@@ -349,7 +350,7 @@ class Learner:
             if state.target is not None:
                 state.target.follow(applied)
             squares = norm
-            if self._objective.scales_advantages:
+            if self.objective.scales_advantages:
                 squares = sums.values[sums.names.index(ADVANTAGE_SQUARES)]
             ended = self._never if ends is None else applied & ends
             here = new_steps if new_here is None else new_here
@@ -358,20 +359,15 @@ class Learner:
             return sums._replace(own=own), applied
 
     @property
-    def _advantage_scale(self) -> float | Tensor:
+    def advantage_scale(self) -> float | Tensor:
         """Factor of advantages that are not standardised by their batch.
 
-        * They are normalised: 1 / root mean square of those up to the last update; 0 before the
-          first. Their unit is unknown then, and one update of the critic alone costs less than a
-          step of the policy that is a million times too large.
-        * They are not: 1 / standard deviation of normalised returns, or 1.
+        `running_scale` where they are normalised, else 1 / standard deviation of normalised
+        returns, or 1.
         """
-        if not self._objective.config.normalise_advantages:
+        if not self.objective.config.normalise_advantages:
             return 1.0 / self.state.normalisers.target_std
-        if not self._objective.scales_advantages:
-            return 1.0
-        squares, weight, *_ = self.state.totals.unbind()
-        return (weight / squares).nan_to_num(0.0, posinf=0.0).sqrt()
+        return running_scale(self.state.totals) if self.objective.scales_advantages else 1.0
 
     def _moments(self, batch: Batch, applied: Tensor) -> dict[str, Moments]:
         """The moments of the observations of a batch, if its update was applied."""

@@ -62,6 +62,9 @@ PART_SECONDS: Final = "part_seconds"
 CHAIN_STEPS: Final = "chain_steps"
 """Chain of a policy → steps of learned batches that it chose, if a compressor makes policies."""
 
+POLICIES: Final = "policies"
+"""Policy → its figures, by the same names, in a run with several policies."""
+
 WAIT_SHARE: Final = "wait_share"
 """Role → "working" or a label below → share of its time; each role's shares add up to 1."""
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from aclearn.metrics.names import CHAIN_STEPS, GAP_FIGURES, PART_SECONDS, SLOPE_FIGURES
+from aclearn.metrics.names import (
+    CHAIN_STEPS,
+    GAP_FIGURES,
+    PART_SECONDS,
+    POLICIES,
+    SLOPE_FIGURES,
+)
 
 _TAGS: Final = {
     **{
@@ -85,12 +91,18 @@ def tagged(
 ) -> Iterator[tuple[str, float]]:
     """Tag and value of every number in a metrics line, e.g. `wait/actor/emulator`.
 
-    A gauge without its own group is in that of its role; the trainer's have no prefix in the line.
+    Those of one of several policies end with its name, `return/mean_100/tagger`: one group shows
+    the curves of all. A gauge without its own group is in that of its role; the trainer's have no
+    prefix in the line.
     None and other values that are no number are left out.
     """
     groups = {*roles, *_GROUPS}
     for name, value in line.items():
-        if name not in _LEFT_OUT:
+        if name == POLICIES:
+            for policy, part in value.items():
+                for tag, number in tagged(part, roles, indicators):
+                    yield f"{tag}/{policy}", number
+        elif name not in _LEFT_OUT:
             tag = f"indicator/{name}" if name in indicators else _tag_of(name, groups)
             yield from _numbers(tag, value)
 

@@ -50,8 +50,8 @@ class Layer:
       inverse, x · std + mean, with one mean and std for all components. The trainer keeps their
       statistics; they have no gradient.
 
-    Any other kind has no tensors and keeps the shape of its input; `aclearn.policies.network.KINDS`
-    and `compress.graphs.onnx_graph.KINDS` implement it.
+    Any other kind has no tensors and keeps the shape of its input. It is implemented in
+    `aclearn.policies.layer_kinds.KINDS` and `compress.graphs.onnx_graph.KINDS`.
 
     Attributes:
         name: of the layer; its tensors are called `<name>.weight` and `<name>.bias`, that of

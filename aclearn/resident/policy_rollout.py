@@ -13,7 +13,7 @@ from aclearn.distributions.torch_categorical import epsilon_greedy
 from aclearn.policies import Architecture
 from aclearn.policies.architecture import POLICY
 from aclearn.policies.cuda_stream import CudaStream, captured
-from aclearn.policies.network import LayerNetwork
+from aclearn.policies.layer_network import LayerNetwork
 from aclearn.resident import kernels
 from aclearn.resident.engine import Resident
 from aclearn.resident.network import (

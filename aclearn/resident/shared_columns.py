@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from aclearn.policies.layer_network import LayerNetwork
 from aclearn.policies.layers import MOST_DEVIATIONS, Layer
-from aclearn.policies.network import LayerNetwork
 from aclearn.resident.engine import Resident, ResidentEnvs
 from aclearn.resident.warp_setup import wp
 

@@ -26,16 +26,16 @@ from aclearn.learning import (
     StepAccount,
 )
 from aclearn.learning.sources.source import BatchSource
-from aclearn.metrics import EPISODES_FOR_TARGET
 from aclearn.policies import Architecture
 from aclearn.policies.cuda_stream import CudaStream
 from aclearn.resident import copies_of, resident_env_of
 from aclearn.resident.memory import learning_bytes
 from aclearn.resident.noise import OrnsteinUhlenbeckNoise
+from aclearn.resident.played import Played
 from aclearn.resident.policy_rollout import PolicyRollout
 from aclearn.rollout import final_epsilons
 from aclearn.telemetry import part
-from aclearn.types import OBSERVATION, EnvSpec, EpisodeCohort, bounded_cohorts
+from aclearn.types import OBSERVATION, EnvSpec
 
 _ENVS, _NOISE, _MEMORY = "resident/", "noise", "memory/"
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -79,8 +79,8 @@ class ResidentSource(BatchSource):
         resident, device = config.resident, learner.device
         assert resident.envs is not None
         self._learner, self._account, self._published = learner, account, published
-        self._incarnation = incarnation
-        self._clips, self._burn_in_steps = config.env.clip_rewards, config.trainer.burn_in_steps
+        self._played = Played(account, incarnation, config.trainer.burn_in_steps)
+        self._clips = config.env.clip_rewards
         env, on_cpu = resident_env_of(config), device.type == "cpu"
         self.envs = copies_of(
             env,
@@ -124,9 +124,6 @@ class ResidentSource(BatchSource):
             stream=self.stream,
         )
         self.envs.reset()
-        self.episodes = 0
-        self._ended, self._ended_return = 0, 0.0  # since the last heartbeat
-        self._cohorts: list[EpisodeCohort] = []
 
     @override
     def next(self, timeout_s: float, worker: GradientWorker) -> Batch | None:
@@ -141,18 +138,8 @@ class ResidentSource(BatchSource):
                 return None
             if self._clips:
                 self.envs.buffers.rewards.clamp_(-1.0, 1.0)
-        return self._batch(self._counted())
-
-    def _counted(self) -> int:
-        """Count episodes and steps of the newest batch; the number of its steps to learn."""
-        sums = self.envs.take_sums()
-        self.episodes += sums.episodes
-        self._ended += sums.episodes
-        self._ended_return += sums.returns
-        self._cohorts = bounded_cohorts([*self._cohorts, *self.envs.take_cohorts()])
-        valid = self.envs.buffers.valid
-        self._account.produced(self._incarnation, int(valid.sum()))
-        return int(valid[self._burn_in_steps :].sum())
+        sums, cohorts = self.envs.take_sums(), self.envs.take_cohorts()
+        return self._batch(self._played.add(sums, cohorts, self.envs.buffers.valid))
 
     def _acting_weights(self) -> Mapping[str, Tensor]:
         """The weights that act next, by name."""
@@ -180,19 +167,11 @@ class ResidentSource(BatchSource):
 
     @override
     def take_episodes(self) -> dict[str, Any]:
-        """The returns are the mean of those that ended, at most 100 times."""
-        ended, total, cohorts = self._ended, self._ended_return, self._cohorts
-        self._ended, self._ended_return, self._cohorts = 0, 0.0, []
-        returns = [total / max(1, ended)] * min(ended, EPISODES_FOR_TARGET)
-        return {
-            "episode_returns": returns,
-            "cohorts": cohorts,
-            "clock_s": float(self.envs.steps),
-        }
+        return self._played.take(self.envs.steps)
 
     @override
     def heartbeat_fields(self) -> dict[str, dict[str, Any]]:
-        return {"counters": {"episodes": self.episodes}}
+        return self._played.heartbeat_fields()
 
     @override
     def state(self) -> dict[str, NDArray[Any]]:

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
@@ -24,7 +24,9 @@ from aclearn.runs.atomic_file import (
     write_atomically,
 )
 from aclearn.runs.thinning import thinned
+from aclearn.types import DEFAULT_POLICY
 
+Array = np.ndarray[Any, Any]
 _log = logging.getLogger(__name__)
 
 #: What a checkpoint is for, beside resuming: the best policy so far, or one that is kept for later.
@@ -49,6 +51,41 @@ class Checkpoint:
     state: dict[str, Any]
     path: Path
     label: int
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The names of its policies."""
+        return tuple(self.state.get("policies", {})) or (DEFAULT_POLICY,)
+
+    def of_policy(self, policy: str) -> Checkpoint:
+        """The checkpoint of one of its policies, as of a run of this policy alone.
+
+        Raises:
+            CheckpointError: there is none of this name.
+        """
+        if policy not in self.policies:
+            raise CheckpointError(
+                f"{self.path} has no policy {policy!r}; its policies are {', '.join(self.policies)}"
+            )
+        if "policies" not in self.state:
+            return self
+        state = {**self.state["policies"][policy], "judged": self.state["judged"]}
+        return replace(self, tensors=tensors_of(policy, self.tensors), state=state)
+
+
+def prefix_of(policy: str) -> str:
+    """What the names of the tensors of one of several policies begin with."""
+    return f"policy/{policy}/"
+
+
+def tensors_of(policy: str, tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """The tensors of one of several policies, by their names in a run of it alone."""
+    prefix = prefix_of(policy)
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
 def save_checkpoint(

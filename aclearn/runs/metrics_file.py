@@ -25,8 +25,10 @@ _LEVELS: Final = {
     **dict.fromkeys(("dropped_steps", "tuner_verdicts", "chain_steps"), 1),
     **dict.fromkeys(("wait_share", "part_seconds"), 2),
 }
+#: Policy → its part of a line, where a run has several.
+_LINES: Final = ("policies",)
 #: Names of values that are no numbers; all others are numbers or null.
-NO_NUMBERS: Final = frozenset({*_TEXTS, *_LEVELS})
+NO_NUMBERS: Final = frozenset({*_TEXTS, *_LEVELS, *_LINES})
 #: Above every count of a run.
 _MOST_COUNT: Final = 2**63
 
@@ -170,6 +172,9 @@ def is_metrics_line(line: Mapping[str, Any]) -> bool:
 def _fits(name: str, value: Any) -> bool:
     if name in _LEVELS:
         return _holds_numbers(value, _LEVELS[name])
+    if name in _LINES:
+        lines = value.values() if isinstance(value, dict) else (None,)
+        return all(isinstance(each, dict) and is_metrics_line(each) for each in lines)
     if name in _TEXTS:
         return value is None or isinstance(value, str)
     return value is None or _holds_numbers(value, 0)

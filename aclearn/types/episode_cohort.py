@@ -55,15 +55,18 @@ class EpisodeCohort:
         )
 
 
-def bounded_cohorts(cohorts: Sequence[EpisodeCohort]) -> list[EpisodeCohort]:
+def bounded_cohorts(cohorts: Sequence[EpisodeCohort], share: float = 1.0) -> list[EpisodeCohort]:
     """At most `MOST_COHORTS` cohorts of the same episodes; neighbours are joined.
 
     There are fewer where the names of their figures are many or long.
+
+    Args:
+        share: of a heartbeat's room for them; the cohorts of other policies have the rest.
     """
     names = {name for each in cohorts for name in each.info_sums}
     longest = sorted((len(name.encode()) for name in names), reverse=True)[:MOST_INFO_METRICS]
     cohort_bytes = _COHORT_BYTES + sum(2 * length + _FIGURE_BYTES for length in longest)
-    most = min(MOST_COHORTS, max(1, _MOST_BYTES // cohort_bytes))
+    most = max(1, int(share * min(MOST_COHORTS, _MOST_BYTES // cohort_bytes)))
     size = -(-len(cohorts) // most) or 1
     groups = (cohorts[at : at + size] for at in range(0, len(cohorts), size))
     return [EpisodeCohort.joined(group) for group in groups]

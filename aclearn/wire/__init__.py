@@ -39,6 +39,7 @@ from aclearn.wire.monitor_messages import (
     NumberRequest,
     Peer,
     Peers,
+    PolicyNumbers,
     Status,
     StatusRequest,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from aclearn.types import DEFAULT_POLICY, EpisodeCohort
 from aclearn.types.array_rules import Count, PolicyName, Scalar, Text
@@ -62,6 +62,19 @@ class Peers:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyNumbers:
+    """A heartbeat's numbers of one of several policies (part of `Heartbeat`)."""
+
+    counters: dict[str, Count] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+    dropped: dict[str, Count] = field(default_factory=dict)
+    episode_returns: list[float] = field(default_factory=list)
+    episode_policies: list[str] = field(default_factory=list)
+    cohorts: list[EpisodeCohort] = field(default_factory=list)
+    settled_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """A role's metrics, sent at intervals.
 
@@ -72,8 +85,10 @@ class Heartbeat:
     "compressed", or "mixed". `cohorts` are those that became whole since then, in the order of
     their begins; of an actor, none will follow that began before `settled_s`. `clock_s` is the time
     of this heartbeat on the same clock, 0 without episodes. `note` is a present problem of the
-    role, "" without one: of a trainer, why the last checkpoint failed. `policy` is the name of the
-    policy that all numbers are of.
+    role, "" without one: of a trainer, why the last checkpoint failed.
+
+    `policy` is the name of the policy that all numbers are of. With several policies `policies` has
+    the numbers of each; the counters and `dropped` beside it are sums, and there are no episodes.
     """
 
     counters: dict[str, Count] = field(default_factory=dict)
@@ -89,6 +104,13 @@ class Heartbeat:
     note: Text = ""
     final: bool = False
     policy: PolicyName = DEFAULT_POLICY
+    policies: dict[str, PolicyNumbers] = field(default_factory=dict)
+
+    def of_policy(self, policy: str) -> Heartbeat:
+        """The numbers of one of several policies as a heartbeat of their own."""
+        numbers = self.policies[policy]
+        own = {each.name: getattr(numbers, each.name) for each in fields(numbers)}
+        return Heartbeat(clock_s=self.clock_s, final=self.final, policy=policy, **own)
 
 
 @dataclass(frozen=True, slots=True)

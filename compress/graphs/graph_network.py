@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from aclearn.policies.architecture import VALUE
-from aclearn.policies.network import LayerNetwork, load_tensors
+from aclearn.policies.layer_network import LayerNetwork
+from aclearn.policies.network import load_tensors
 from aclearn.policies.users_network import seeded
 from aclearn.types import ObservationSpec
 from compress.graphs.policy_graph import PolicyGraph, Tensors, stored_as_float32

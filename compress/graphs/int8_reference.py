@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aclearn.policies import Layer
+from aclearn.policies.layer_kinds import KINDS
 from aclearn.policies.layers import MOST_DEVIATIONS, output_shapes, states
-from aclearn.policies.network import KINDS
 from aclearn.types import PolicyOutput, State
 from compress.graphs.policy_graph import PolicyGraph, Tensors
 

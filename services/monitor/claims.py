@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aclearn.types import MOST_COHORTS, MOST_INFO_METRICS, EpisodeCohort
 from aclearn.types.bounds import LARGEST_FIGURE
-from aclearn.wire import Heartbeat, Hello
+from aclearn.wire import Heartbeat, Hello, PolicyNumbers
 from services.roles import MOST_NUMBER, ROLES
 
 #: Most bytes of an incarnation or label; most endpoints of a role and bytes of each; most gauges
@@ -18,6 +18,9 @@ MOST_LABEL_BYTES = 64
 _MOST_ENDPOINTS, _MOST_ENDPOINT_BYTES = 8, 256
 MOST_GAUGES, MOST_LABELS = 64, 72
 _MOST_DIGESTS = 64
+#: Most entries of each mapping among the numbers of one policy.
+_OF_A_POLICY: Final = {"gauges": MOST_GAUGES, "dropped": MOST_LABELS}
+_NumbersT = TypeVar("_NumbersT", Heartbeat, PolicyNumbers)
 #: Largest count of a heartbeat, which JSON readers carry exactly.
 _MOST_COUNT = 2**53
 #: Counts that never fall while a process lives.
@@ -81,55 +84,70 @@ def number_fault(role: str, fixed: Mapping[str, int]) -> str | None:
 
 def without_too_much(heartbeat: Heartbeat) -> Heartbeat:
     """The heartbeat without gauges and labels beyond a status; a user's link may have many."""
-    most = {"gauges": MOST_GAUGES} | dict.fromkeys(("waits", "parts", "dropped"), MOST_LABELS)
-    bounded: dict[str, Any] = {
-        name: _bounded(getattr(heartbeat, name), count) for name, count in most.items()
-    }
-    if all(getattr(heartbeat, name) == values for name, values in bounded.items()):
-        return heartbeat
-    return replace(heartbeat, **bounded)
+    parts = {name: _fitting(each, _OF_A_POLICY) for name, each in heartbeat.policies.items()}
+    fitting = _fitting(heartbeat, {**_OF_A_POLICY, "waits": MOST_LABELS, "parts": MOST_LABELS})
+    if all(parts[name] is each for name, each in heartbeat.policies.items()):
+        return fitting
+    return replace(fitting, policies=parts)
 
 
 class HeartbeatClaims:
-    """Checks each heartbeat's numbers against those of the previous one."""
+    """Checks each heartbeat's numbers against those of the previous one.
 
-    def __init__(self) -> None:
+    Args:
+        policies: names of the run's policies, where it has several.
+    """
+
+    def __init__(self, policies: Collection[str] = ()) -> None:
+        self._policies = policies
         self._before: dict[str, dict[str, int]] = {}
 
     def fault(self, incarnation: str, heartbeat: Heartbeat) -> str | None:
         """Why a heartbeat is rejected, as text for its sender; None if it is valid."""
-        counts = [*heartbeat.counters.items(), *heartbeat.dropped.items()]
-        for name, count in counts:
-            if count > _MOST_COUNT:
-                return f"{name[:MOST_LABEL_BYTES]} is above 2^53"
-        figures = (heartbeat.gauges.values(), heartbeat.waits.values(), heartbeat.parts.values())
-        numbers = itertools.chain(*figures, heartbeat.episode_returns)
-        if any(abs(number) > LARGEST_FIGURE for number in numbers):
-            return f"a gauge, a time or a return is beyond {LARGEST_FIGURE:g}"
-        if len(heartbeat.episode_policies) not in (0, len(heartbeat.episode_returns)):
-            return "episode_policies has not one entry for each of episode_returns"
-        if len(heartbeat.cohorts) > MOST_COHORTS:
-            return f"it has more than {MOST_COHORTS} cohorts"
-        for cohort in heartbeat.cohorts:
-            if (fault := _cohort_fault(cohort, heartbeat.clock_s)) is not None:
+        if unknown := heartbeat.policies.keys() - set(self._policies):
+            return f"this run has no policy {min(unknown)[:MOST_LABEL_BYTES]!r}"
+        own = {policy: heartbeat.of_policy(policy) for policy in heartbeat.policies}
+        for each in (heartbeat, *own.values()):
+            if (fault := _numbers_fault(each)) is not None:
                 return fault
-        before = self._before.get(incarnation)
-        now = {name: heartbeat.counters[name] for name in _GROWING if name in heartbeat.counters}
-        if before is not None:
-            for name in now.keys() & before.keys():
-                if now[name] < before[name]:
-                    return f"{name} fell from {before[name]} to {now[name]}"
-        most = _MOST_FIRST_STEPS
-        if before is not None:
-            most = before.get("env_steps", 0) + _MOST_MORE_STEPS
-        if now.get("env_steps", 0) > most:
-            return f"env_steps is above {most}, more than a process can have taken"
+        now: dict[str, int] = {}
+        for policy, each in {"": heartbeat, **own}.items():
+            most = _MOST_FIRST_STEPS
+            for name in _GROWING:
+                if name not in each.counters:
+                    continue
+                label = f"{name} of {policy}" if policy else name
+                now[label] = count = each.counters[name]
+                before = self._before.get(incarnation, {}).get(label)
+                if before is not None and count < before:
+                    return f"{label} fell from {before} to {count}"
+                if incarnation in self._before:
+                    most = (before or 0) + _MOST_MORE_STEPS
+                if name == "env_steps" and count > most:
+                    return f"{label} is above {most}, more than a process can have taken"
         self._before[incarnation] = now
         return None
 
     def forget(self, incarnation: str) -> None:
         """Drop the counts of a process that has left."""
         self._before.pop(incarnation, None)
+
+
+def _numbers_fault(heartbeat: Heartbeat) -> str | None:
+    """Why the numbers of all policies or of one cannot be."""
+    for name, count in (*heartbeat.counters.items(), *heartbeat.dropped.items()):
+        if count > _MOST_COUNT:
+            return f"{name[:MOST_LABEL_BYTES]} is above 2^53"
+    figures = (heartbeat.gauges.values(), heartbeat.waits.values(), heartbeat.parts.values())
+    numbers = itertools.chain(*figures, heartbeat.episode_returns)
+    if any(abs(number) > LARGEST_FIGURE for number in numbers):
+        return f"a gauge, a time or a return is beyond {LARGEST_FIGURE:g}"
+    if len(heartbeat.episode_policies) not in (0, len(heartbeat.episode_returns)):
+        return "episode_policies has not one entry for each of episode_returns"
+    if len(heartbeat.cohorts) > MOST_COHORTS:
+        return f"it has more than {MOST_COHORTS} cohorts"
+    faults = (_cohort_fault(cohort, heartbeat.clock_s) for cohort in heartbeat.cohorts)
+    return next((fault for fault in faults if fault is not None), None)
 
 
 def _cohort_fault(cohort: EpisodeCohort, clock_s: float) -> str | None:
@@ -144,6 +162,15 @@ def _cohort_fault(cohort: EpisodeCohort, clock_s: float) -> str | None:
     if cohort.begun_s > clock_s:
         return "a cohort began after the heartbeat"
     return None
+
+
+def _fitting(numbers: _NumbersT, most: Mapping[str, int]) -> _NumbersT:
+    bounded: dict[str, Any] = {
+        name: _bounded(getattr(numbers, name), count) for name, count in most.items()
+    }
+    if all(getattr(numbers, name) == values for name, values in bounded.items()):
+        return numbers
+    return replace(numbers, **bounded)
 
 
 def _bounded(values: Mapping[str, Any], most: int) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aclearn.control import Directive, Note, SaveBest, StopCondition, StopRole, StopRun, obey
 from aclearn.metrics import MetricsAggregator
 from aclearn.metrics.formatting import printable
 from aclearn.metrics.indicators import IndicatorSet
+from aclearn.metrics.names import POLICIES
+from aclearn.metrics.policies import of_policies
 from aclearn.telemetry import ActiveClock
 from aclearn.wire import (
     DirectiveAck,
@@ -83,6 +85,7 @@ class MonitorState:
         digests: of what every process must have in common with the monitor.
         judge: of the evaluations; None without an evaluator.
         offers_best: whether means of training decide which policy is the best.
+        policies, judged: names of several policies, and of those whose episodes indicators see.
 
     Attributes:
         refused: number of heartbeats with implausible values, and of directives of others.
@@ -106,6 +109,8 @@ class MonitorState:
         digests: Mapping[str, str] | None = None,
         judge: Judge | None = None,
         offers_best: bool = True,
+        policies: Sequence[str] = (),
+        judged: Sequence[str] = (),
     ) -> None:
         self._judge, self._offers_best = judge, offers_best
         self._wall_clock, self._own_figures = wall_clock, figures
@@ -123,7 +128,7 @@ class MonitorState:
         self._in_haste = False
         self._sent_revision = 0
         self._active_clock = ActiveClock(_AWAY_SHARE * registry.silent_after_s)
-        self._claims = HeartbeatClaims()
+        self._claims = HeartbeatClaims(policies)
         self.refused = 0
         self._lines = Lines(
             metrics,
@@ -132,6 +137,7 @@ class MonitorState:
             self._figures,
             expected or {},
             frames_per_step=frames_per_step,
+            judged=judged,
         )
         self.line: dict[str, Any] = {}
         self._best_due = False
@@ -212,8 +218,11 @@ class MonitorState:
     def _figures(self, line: Mapping[str, Any]) -> dict[str, Any]:
         """The monitor's own figures of a line that has those of the roles."""
         judge = self._judge.fields(line["time_s"]) if self._judge else {}
+        judged = self._judge.fields_of_policies() if self._judge else {}
         goal = self._goal.fields({**line, **judge})
-        return {**goal, **self._channel.gauges(), **self._own_figures(), **judge}
+        figures = {**goal, **self._channel.gauges(), **self._own_figures(), **judge}
+        policies = of_policies(line, self._goal.fields_of_policies(), judged)
+        return figures | ({POLICIES: policies} if policies else {})
 
     def _wall(self, now: float) -> float:
         return now if self._wall_clock is None else self._wall_clock()
@@ -307,7 +316,7 @@ class MonitorState:
             self._lines.take(member, fitting, now, self._wall(now))
             if self._judge is not None and member.role == EVALUATOR.name:
                 time_s = self._metrics.time_s(self._wall(now))
-                self._judge.take(incarnation, fitting.gauges, time_s)
+                self._judge.take(incarnation, fitting, time_s)
             if self._judge is not None and member.role == TRAINER.name and member.number == 0:
                 self._judge.take_saved(member.generation, fitting.gauges.get("best_return"))
         else:

@@ -11,6 +11,7 @@ from typing import Any
 
 from aclearn.errors import RunFolderError
 from aclearn.metrics import LineNotes, MetricsAggregator, TensorBoardWriter
+from aclearn.metrics.policies import PoliciesAggregator
 from aclearn.metrics.sinks import SinkSet
 from aclearn.runs import (
     MetricsWriter,
@@ -47,17 +48,28 @@ class MonitorFiles:
         self._failures = 0
         self._reserve()
 
-    def open_metrics(self, begun: float) -> MetricsAggregator:
-        """An aggregator that continues from the last written line and state."""
+    def open_metrics(
+        self, begun: float, policies: Sequence[str] = (), judged: Sequence[str] = ()
+    ) -> MetricsAggregator:
+        """An aggregator that continues from the last written line and state.
+
+        Args:
+            policies, judged: of a run with several policies, as of `PoliciesAggregator`.
+        """
         last = self.last_line or None
+
+        def make(state: Any) -> MetricsAggregator:
+            if not policies:
+                return MetricsAggregator(begun, resume_from=last, state=state)
+            return PoliciesAggregator(begun, policies, judged, resume_from=last, state=state)
+
         try:
-            state = json.loads(self._folder.monitor_state_path.read_bytes()) if last else None
-            return MetricsAggregator(begun, resume_from=last, state=state)
+            return make(json.loads(self._folder.monitor_state_path.read_bytes()) if last else None)
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, AttributeError) as error:
             _LOGGER.error("event=monitor_state_not_read reason=%r", str(error))
-        return MetricsAggregator(begun, resume_from=last)
+        return make(None)
 
     def read_directives(self) -> dict[str, Any]:
         """The directives of the monitor before; {} if there are none or the file is damaged."""

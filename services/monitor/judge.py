@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aclearn.config import Config
-from aclearn.metrics.names import EVALUATED, INFO
+from aclearn.metrics.names import EVALUATED, INFO, POLICIES
+from aclearn.wire import Heartbeat
 
 #: Gauges of an evaluator that say which version its newest judgement is of.
 _VERSION = ("generation", "version")
@@ -36,6 +37,9 @@ class Judge:
         if last.get("evaluator_test") != self._test:
             last = {}
         self._newest = _newest(last)
+        self._of_policies = {
+            name: _newest(part) for name, part in (last.get(POLICIES) or {}).items()
+        }
         self._since_best = int(last.get("evaluator_since_best") or 0)
         self._best: float | None = last.get("evaluator_best_return")
         self._generation: int | None = None
@@ -44,21 +48,27 @@ class Judge:
         self._present_at: float | None = None
         self._told: set[str] = set()
 
-    def take(self, incarnation: str, gauges: Mapping[str, float], time_s: float) -> None:
-        """Take the gauges of an evaluator's heartbeat, at `time_s` of the run's clock."""
+    def take(self, incarnation: str, heartbeat: Heartbeat, time_s: float) -> None:
+        """Take an evaluator's heartbeat, at `time_s` of the run's clock."""
+        gauges = heartbeat.gauges
         self._restarts += self._incarnation not in ("", incarnation)
         self._incarnation = incarnation
-        if any(name not in gauges for name in (*_VERSION, "return_mean", "age_s")):
+        if any(name not in gauges for name in (*_VERSION, "age_s")):
             return  # nothing is judged yet
         shown = {f"evaluator_{name}": value for name, value in gauges.items()}
         at = [f"evaluator_{name}" for name in _VERSION]
         new = [self._newest.get(name) for name in at] != [shown[name] for name in at]
         self._newest = _newest(shown)
+        self._of_policies = {
+            name: _newest({f"evaluator_{gauge}": value for gauge, value in part.gauges.items()})
+            for name, part in heartbeat.policies.items()
+        }
         self._given_at = time_s - gauges["age_s"]
         if not new:
             return
         self._count += 1
-        mean = gauges["return_mean"]
+        if (mean := gauges.get("return_mean")) is None:
+            return  # of several policies that nothing judges together
         if self._best is None or mean > self._best:
             self._best, self._since_best = mean, 0
         else:
@@ -84,6 +94,10 @@ class Judge:
             "evaluator_test": self._test,
             "evaluator_restarts": self._restarts,
         }
+
+    def fields_of_policies(self) -> dict[str, dict[str, float]]:
+        """Policy → its figures of the newest evaluation, in a run with several."""
+        return self._of_policies
 
     def look(self, present: bool, now: float) -> Iterator[str]:
         """What the user is to know; each once until it has changed.

@@ -85,6 +85,7 @@ class Lines:
     Args:
         figures: the monitor's own, for a line of the roles'.
         frames_per_step: emulator frames of an agent step; None where there is no emulator.
+        judged: of several policies those whose episodes the indicators see.
     """
 
     def __init__(
@@ -96,7 +97,9 @@ class Lines:
         expected: Mapping[str, int],
         *,
         frames_per_step: int | None = None,
+        judged: Sequence[str] = (),
     ) -> None:
+        self._judged = judged
         self._metrics, self._plugins, self._figures = metrics, plugins, figures
         self._indicators, self._frames_per_step = indicators, frames_per_step
         self._collector = IndicatorCollector(expected)
@@ -111,12 +114,14 @@ class Lines:
         self._metrics.observe_heartbeat(
             member.role, incarnation, heartbeat, wall, clock_s=now, number=member.number
         )
-        policies = heartbeat.episode_policies or repeat("")
-        self._episodes += (
-            Episode(float(return_), policy)
-            for return_, policy in zip(heartbeat.episode_returns, policies, strict=False)
-            if math.isfinite(return_)
-        )
+        own = (heartbeat.of_policy(each) for each in self._judged if each in heartbeat.policies)
+        for part in (heartbeat, *own):
+            policies = part.episode_policies or repeat("")
+            self._episodes += (
+                Episode(float(return_), policy)
+                for return_, policy in zip(part.episode_returns, policies, strict=False)
+                if math.isfinite(return_)
+            )
         if self._plugins:
             self._collector.take(member, heartbeat, self._metrics.time_s(wall))
 

@@ -70,7 +70,10 @@ class MonitorRole:
         self._files = files = MonitorFiles(folder, figures, self._sinks)
         self._plugins = Plugins(_open_plugins(config, folder, files), config)
         began_ago_s = started_seconds_ago(files.last_written, moment(time.monotonic()))
-        self._metrics = files.open_metrics(context.clocks.wall() - began_ago_s)
+        judged = config.judged_policies()
+        self._metrics = files.open_metrics(
+            context.clocks.wall() - began_ago_s, tuple(config.policies), judged
+        )
         if last_line := files.last_line:
             _LOGGER.info(
                 "event=run_continued folder=%s time_s=%s", folder.path, last_line.get("time_s")
@@ -97,6 +100,8 @@ class MonitorRole:
             digests=context.digests,
             judge=Judge(config, last_line) if config.evaluator.enabled else None,
             offers_best=config.judge == "training",
+            policies=tuple(config.policies),
+            judged=judged if config.policies else (),
         )
         self._directives = self.state.directives["standing"]
         self._meter, self._cores = WaitMeter(), FreeCores()

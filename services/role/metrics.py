@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 from aclearn.telemetry import BusyShare, WaitMeter, add_up
-from aclearn.wire import Heartbeat, Server
+from aclearn.wire import Heartbeat, PolicyNumbers, Server
 from services.role.worker_pool import WorkerPool
+
+Number = TypeVar("Number", int, float)
+
+
+def sums_of(mappings: Iterable[Mapping[str, Number]]) -> dict[str, Number]:
+    """The sums by name, of each name in any of them."""
+    sums: dict[str, Number] = {}
+    for mapping in mappings:
+        for name, value in mapping.items():
+            sums[name] = sums[name] + value if name in sums else value
+    return sums
+
+
+def joined_numbers(numbers: Mapping[str, PolicyNumbers]) -> dict[str, Any]:
+    """Fields of a heartbeat of one policy, or of several: sums, and beside them each one's own."""
+    if len(numbers) == 1:
+        [only] = numbers.values()
+        return {each.name: getattr(only, each.name) for each in fields(only)}
+    return {
+        "counters": sums_of(each.counters for each in numbers.values()),
+        "dropped": sums_of(each.dropped for each in numbers.values()),
+        "gauges": {},
+        "policies": dict(numbers),
+    }
 
 
 @dataclass

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import repeat
+from typing import TypeVar
 
 from aclearn.control.directives import Obeyed, StopRole, obey
 from aclearn.launch import StopFlag
@@ -24,6 +25,7 @@ from aclearn.wire import (
     Message,
     Peer,
     Peers,
+    PolicyNumbers,
 )
 from services.role.health import WAITS_FOR_MONITOR, HealthFile, missing_role
 from services.role.requests import Requests, RetryPolicy, say_refusal
@@ -47,6 +49,8 @@ _GOODBYE_LINGER_S = 1.0
 
 #: Most episodes in a heartbeat: a message holds no more, and means are of 100.
 MOST_EPISODES = 1000
+
+_NumbersT = TypeVar("_NumbersT", Heartbeat, PolicyNumbers)
 
 
 def exit_status(stop: StopFlag, *, run_is_over: bool) -> int:
@@ -82,6 +86,55 @@ class UnansweredWarning:
     def answered(self) -> None:
         """Stop the warning."""
         self._due_at = float("inf")
+
+
+class _UnansweredEpisodes:
+    """The episodes of one policy that no answered heartbeat has carried.
+
+    The counter `episodes` has them already, so that they must not be lost.
+
+    Args:
+        most: newest ones to keep.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        #: Return and policy of each, and cohorts: of no heartbeat, and of unanswered ones.
+        self._unsent: list[tuple[float, str]] = []
+        self._sent: list[tuple[float, str]] = []
+        self._unsent_cohorts: list[EpisodeCohort] = []
+        self._sent_cohorts: list[EpisodeCohort] = []
+
+    def joined(self, made: _NumbersT) -> _NumbersT:
+        """The numbers with the unsent episodes before their own, as far as a message holds them."""
+        returns, policies = made.episode_returns, made.episode_policies or repeat("")
+        self._unsent += zip(returns, policies, strict=False)
+        self._unsent = self._unsent[-self._most :]
+        share = self._most / MOST_EPISODES
+        self._unsent_cohorts = bounded_cohorts([*self._unsent_cohorts, *made.cohorts], share)
+        return replace(
+            made,
+            cohorts=self._unsent_cohorts,
+            episode_returns=[return_ for return_, _ in self._unsent],
+            episode_policies=[policy for _, policy in self._unsent],
+        )
+
+    def tried(self, *, sent: bool) -> None:
+        """The heartbeat with the joined numbers was sent or not."""
+        if sent:
+            self._sent = [*self._sent, *self._unsent][-self._most :]
+            self._sent_cohorts = bounded_cohorts([*self._sent_cohorts, *self._unsent_cohorts])
+            self._unsent, self._unsent_cohorts = [], []
+
+    def answered(self) -> None:
+        """The monitor has all that were sent."""
+        self._sent, self._sent_cohorts = [], []
+
+    def unknown(self) -> None:
+        """The monitor did not use them: they are to be sent again."""
+        self._unsent = [*self._sent, *self._unsent]
+        self._unsent_cohorts = [*self._sent_cohorts, *self._unsent_cohorts]
+        self._sent, self._sent_cohorts = [], []
 
 
 class MonitorClient:
@@ -127,11 +180,8 @@ class MonitorClient:
         self._unanswered = UnansweredWarning()
         self._waits = False
         self._refusals: set[str] = set()
-        #: Return and policy of episodes that no heartbeat has carried, or no answered one.
-        self._unsent_episodes: list[tuple[float, str]] = []
-        self._unanswered_episodes: list[tuple[float, str]] = []
-        self._unsent_cohorts: list[EpisodeCohort] = []
-        self._unanswered_cohorts: list[EpisodeCohort] = []
+        #: By policy, "" where the heartbeat has the episodes of all.
+        self._episodes: dict[str, _UnansweredEpisodes] = {}
         self._left = False
         self.peers: tuple[Peer, ...] = ()
         self.revision = -1
@@ -234,23 +284,19 @@ class MonitorClient:
 
     def _send_heartbeat(self, *, final: bool = False, timeout_s: float = 0.0) -> None:
         made = self._make_heartbeat()
-        # episodes of an unsent heartbeat must not be lost; counter `episodes` has them already
-        ended = zip(made.episode_returns, made.episode_policies or repeat(""), strict=False)
-        episodes = [*self._unsent_episodes, *ended][-MOST_EPISODES:]
-        cohorts = bounded_cohorts([*self._unsent_cohorts, *made.cohorts])
-        heartbeat = replace(
-            made,
-            cohorts=cohorts,
-            episode_returns=[return_ for return_, _ in episodes],
-            episode_policies=[policy for _, policy in episodes],
-            final=final,
-        )
+        parts = dict(made.policies)
+        numbers = {name: self._with_unsent(name, each, len(parts)) for name, each in parts.items()}
+        if not parts:
+            made = self._with_unsent("", made, 1)
+        heartbeat = replace(made, policies=numbers, final=final)
         sent = self._client.send(heartbeat, timeout_s=timeout_s)
-        self._unsent_episodes, self._unsent_cohorts = ([], []) if sent else (episodes, cohorts)
-        if sent:
-            self._unanswered_episodes = [*self._unanswered_episodes, *episodes][-MOST_EPISODES:]
-            unanswered = [*self._unanswered_cohorts, *cohorts]
-            self._unanswered_cohorts = bounded_cohorts(unanswered)
+        for episodes in self._episodes.values():
+            episodes.tried(sent=sent)
+
+    def _with_unsent(self, policy: str, made: _NumbersT, policies: int) -> _NumbersT:
+        """The numbers, with the episodes that no heartbeat has carried before them."""
+        episodes = self._episodes.setdefault(policy, _UnansweredEpisodes(MOST_EPISODES // policies))
+        return episodes.joined(made)
 
     def _take(self, message: Message) -> None:
         if isinstance(message, Peers):
@@ -258,7 +304,8 @@ class MonitorClient:
             self._unanswered.answered()
             self.peers, self.revision = tuple(message.peers), message.revision
         elif isinstance(message, HeartbeatReply):
-            self._unanswered_episodes, self._unanswered_cohorts = [], []
+            for episodes in self._episodes.values():
+                episodes.answered()
             if message.revision != self.revision and _HELLO not in self._requests:
                 self._say_hello()  # requests the newer list of peers
         elif isinstance(message, MembershipReply):
@@ -271,9 +318,8 @@ class MonitorClient:
                 self._wait(message.reason)
             elif message.action == "hello":
                 # a monitor that does not know this process did not use its heartbeat
-                self._unsent_episodes = [*self._unanswered_episodes, *self._unsent_episodes]
-                self._unsent_cohorts = [*self._unanswered_cohorts, *self._unsent_cohorts]
-                self._unanswered_episodes, self._unanswered_cohorts = [], []
+                for episodes in self._episodes.values():
+                    episodes.unknown()
                 self._say_hello()
         elif isinstance(message, ErrorReply):
             say_refusal(self._refusals, MONITOR.name, message)

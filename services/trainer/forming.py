@@ -6,14 +6,15 @@ import json
 import logging
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from aclearn.errors import ConfigError, GroupError
+from aclearn.errors import ConfigError, GroupError, RankLost
 from aclearn.learning.ranks import ALONE, Group
 from aclearn.learning.ranks.torch_group import TorchGroup
 from aclearn.wire import Heartbeat, parse_endpoint, tcp_endpoint
@@ -26,8 +27,9 @@ from services.wiring import GROUP
 _LOGGER = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.1
-#: Seconds for an answer of the store, and for all to connect once every rank is there.
-_STORE_WITHIN_S, _CONNECT_WITHIN_S = 5.0, 30.0
+#: Seconds for an answer of the store, and for all to connect once each has confirmed that it is
+#: there. That takes milliseconds; a rank that dies meanwhile costs the others this time.
+_STORE_WITHIN_S, _CONNECT_WITHIN_S = 5.0, 5.0
 _MEMBERS = "members"
 
 
@@ -35,8 +37,10 @@ def join_group(context: RoleContext, device: torch.device) -> Group | None:
     """This rank's group, once every rank of the run is there; None if the role was stopped.
 
     Rank 0 opens a store, whose address the monitor tells the others. Each puts there what must be
-    equal in all of them, and rank 0 compares. Between machines their connections are not encrypted,
-    so without `network.plain_group` all are on one machine.
+    equal in all of them, and rank 0 compares. It then proposes the members; each of them confirms
+    that it still lives, and all connect. A rank that dies before costs a further attempt with its
+    successor. Between machines their connections are not encrypted, so without
+    `network.plain_group` all are on one machine.
 
     Raises:
         GroupError: a rank is missing, or this one differs from rank 0; names it.
@@ -49,37 +53,51 @@ def join_group(context: RoleContext, device: torch.device) -> Group | None:
     _check_devices(context, device)
     forming = _First(context, host) if context.index == 0 else _Other(context)
     try:
-        store = forming.meet()
-        if store is None:
-            return None
-        return TorchGroup(
-            PrefixStore(GROUP, store),
-            rank=context.index,
-            size=context.config.ranks,
-            device=device,
-            host=host,
-            within_s=_CONNECT_WITHIN_S,
+        return forming.meet(
+            lambda store: TorchGroup(
+                store,
+                rank=context.index,
+                size=context.config.ranks,
+                device=device,
+                host=host,
+                within_s=_CONNECT_WITHIN_S,
+            )
         )
     finally:
         forming.close()
 
 
 class _Forming:
-    """A rank that waits for the others, and tells the monitor that it lives."""
+    """A rank that waits for the others, and tells the monitor that it lives.
+
+    Attributes:
+        attempt: number of the newest proposal of members that this rank has confirmed.
+        failed: the newest attempt in which not all connected.
+    """
 
     def __init__(self, context: RoleContext, endpoints: Mapping[str, str]) -> None:
         self.context, self.size = context, context.config.ranks
         self.card = rank_digests(context.config)
         self.monitor: MonitorClient = context.join(Heartbeat, endpoints, suffix="-ranks")
         self._until = time.monotonic() + context.config.trainer.join_within_s
+        self.attempt = self.failed = 0
         _LOGGER.info("event=waits_for_ranks rank=%d of=%d", context.index, self.size)
 
-    def meet(self) -> Store | None:
-        """The store once all ranks are there; None if the role was stopped."""
+    def meet(self, connect: Callable[[Store], Group]) -> Group | None:
+        """What `connect` makes once all ranks are there; None if the role was stopped.
+
+        Args:
+            connect: given a store of their own for all who connect; raises `RankLost`.
+        """
         while not self.context.stop and self.monitor.stop_reason is None:
             self.monitor.tick()
             if (store := self.look()) is not None:
-                return store
+                try:
+                    return connect(store)
+                except RankLost as error:  # it has died since it confirmed, or hangs
+                    self.failed = self.attempt
+                    _LOGGER.warning("event=ranks_not_connected reason=%r", str(error))
+                    continue
             if time.monotonic() > self._until:
                 raise GroupError(
                     f"trainer.join_within_s: after {self.context.config.trainer.join_within_s:g} s "
@@ -90,8 +108,15 @@ class _Forming:
         return None
 
     def look(self) -> Store | None:
-        """One look at the store; it, once all ranks are there."""
+        """One look at the store; once all members have confirmed, the part for their attempt."""
         raise NotImplementedError
+
+    def _confirm(self, store: Store, attempt: int) -> Store | None:
+        self.attempt = attempt
+        store.set(_confirmed(attempt, self.context.index), "")
+        if store.check([_confirmed(attempt, rank) for rank in range(self.size)]):
+            return PrefixStore(f"{GROUP}/{attempt}", store)
+        return None
 
     def missing(self) -> str:
         """Which rank is missing, in words."""
@@ -118,6 +143,7 @@ class _First(_Forming):
             master_listen_fd=listening.detach(),  # its own would listen at every address
         )
         self._refused: dict[int, str] = {}
+        self._proposed: dict[int, str] = {}
         super().__init__(context, {GROUP: str(tcp_endpoint(host, port))})
 
     def look(self) -> Store | None:
@@ -136,17 +162,22 @@ class _First(_Forming):
             self._store.delete_key(_card(rank))
         if len(there) < self.size:
             return None
-        self._store.set(_MEMBERS, json.dumps(there))
-        return self._store
+        attempt = self.attempt
+        if there != self._proposed or self.failed == attempt:
+            attempt, self._proposed = attempt + 1, there
+            self._store.set(_MEMBERS, json.dumps({"attempt": attempt, "incarnations": there}))
+        return self._confirm(self._store, attempt)
 
     def missing(self) -> str:
         missing = []
-        for rank in range(1, self.size):
-            if _read(self._store, _card(rank)) is None:
-                came = self._refused.get(rank)
-                but = "" if came is None else f" (one came that differs in {came})"
-                missing.append(f"{TRAINER.name}-{rank}{but}")
+        for rank in self._without(_card) or self._without(partial(_confirmed, self.attempt)):
+            came = self._refused.get(rank)
+            but = "" if came is None else f" (one came that differs in {came})"
+            missing.append(f"{TRAINER.name}-{rank}{but}")
         return f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+
+    def _without(self, key: Callable[[int], str]) -> list[int]:
+        return [rank for rank in range(1, self.size) if not self._store.check([key(rank)])]
 
 
 class _Other(_Forming):
@@ -164,7 +195,7 @@ class _Other(_Forming):
         try:
             if self._store is None or endpoints[0] != self._endpoint:
                 self._endpoint = endpoints[0]
-                self._store = self._connected(self._endpoint)
+                self._store, self.failed = self._connected(self._endpoint), 0
             return self._look_into(self._store) if self._store is not None else None
         except RuntimeError as error:  # rank 0 is gone: its successor has another store
             self._store, self._unreachable = None, f"{self._endpoint}: {error}"
@@ -178,11 +209,12 @@ class _Other(_Forming):
                 f"{store.get(_refusal(mine)).decode()}; start it with the run's own configuration "
                 "(its config.yaml) and the same version of aclearn"
             )
-        if (members := _read(store, _MEMBERS)) is None:
+        members = _read(store, _MEMBERS)
+        if members is None or members["attempt"] == self.failed:
             return None
-        if members[str(self.context.index)] != mine:
-            return None  # that of a predecessor: rank 0 starts again, as it lost it
-        return store
+        if members["incarnations"][str(self.context.index)] != mine:
+            return None  # a predecessor's: rank 0 proposes again once it sees this one's card
+        return self._confirm(store, members["attempt"])
 
     def _connected(self, endpoint: str) -> TCPStore | None:
         address = parse_endpoint(endpoint)
@@ -232,6 +264,10 @@ def _check_devices(context: RoleContext, device: torch.device) -> None:
 
 def _card(rank: int) -> str:
     return f"card/{rank}"
+
+
+def _confirmed(attempt: int, rank: int) -> str:
+    return f"confirmed/{attempt}/{rank}"
 
 
 def _refusal(incarnation: str) -> str:

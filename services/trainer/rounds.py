@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from aclearn.errors import RankLost
 from aclearn.learning import StepAccount
 from aclearn.learning.ranks import Group, gather_bytes
 from aclearn.telemetry import waiting
@@ -23,6 +24,7 @@ class Rounds:
     meeting, which is the moment for a checkpoint: weights and every rank's account agree.
 
     Args:
+        mark: number of updates and a digest of the weights, which all ranks must have alike.
         before_copies: called by every rank before a checkpoint is copied.
 
     Attributes:
@@ -38,10 +40,12 @@ class Rounds:
         group: Group,
         account: StepAccount,
         device: torch.device,
-        before_copies: Callable[[], None] = lambda: None,
+        *,
+        mark: Callable[[], tuple[int, int]],
+        before_copies: Callable[[], None],
     ) -> None:
         self.group, self._account, self._device = group, account, device
-        self._before_copies = before_copies
+        self._mark, self._before_copies = mark, before_copies
         self.batches, self.over, self.stale = 0, False, False
         self.ledgers: Sequence[dict[str, Any]] = [account.state()]
         self.learned_elsewhere = 0
@@ -67,7 +71,7 @@ class Rounds:
             leaves: this rank comes no more.
 
         Raises:
-            RankLost: another rank has ended without this.
+            RankLost: another rank has ended without this, or ranks have drifted apart.
         """
         if self.group.size == 1:
             return ready
@@ -75,9 +79,11 @@ class Rounds:
             return False
         account, rank = self._account, self.group.rank
         bound = _BOUNDS.index(account.reached)
-        mine = (ready, account.env_steps, account.learned_steps, bound, leaves, bool(self._wanted))
+        counts = (ready, account.env_steps, account.learned_steps, bound)
+        mine = torch.tensor((*counts, leaves, bool(self._wanted), *self._mark()))
         with waiting("other trainers"):
-            told = torch.stack(self.group.gather(torch.tensor(mine, device=self._device))).tolist()
+            told = torch.stack(self.group.gather(mine.to(self._device))).tolist()
+        _refuse_drift([(row[6], row[7]) for row in told])
         others = [row for number, row in enumerate(told) if number != rank]
         account.hear(sum(row[1] for row in others))
         self.learned_elsewhere = sum(row[2] for row in others)
@@ -96,3 +102,19 @@ class Rounds:
             self.batches += 1
             self.stale = True
         return learns
+
+
+def _refuse_drift(marks: Sequence[tuple[int, int]]) -> None:
+    for rank, (updates, weights) in enumerate(marks):
+        if (updates, weights) != marks[0]:
+            at, first = marks[0]
+            raise RankLost(
+                f"trainer-{rank} has drifted away from trainer-0: its weights have the digest "
+                f"{_hex(weights)} at update {updates}, those of trainer-0 {_hex(first)} at update "
+                f"{at}; all start again from the newest checkpoint. If this repeats, the two "
+                "compute differently: ranks need processors or GPUs of one kind"
+            )
+
+
+def _hex(digest: int) -> str:
+    return f"{digest % 2**64:016x}"

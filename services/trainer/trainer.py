@@ -78,7 +78,9 @@ class Trainer:
     ) -> None:
         self._acting = acting
         self.learner, self.account, self.source = learner, account, source
-        self.rounds = Rounds(group, account, learner.device, self._average)
+        self.rounds = Rounds(
+            group, account, learner.device, mark=self._mark, before_copies=self._average
+        )
         self._waiting: Batch | None = None  # until every rank has one
         self.published, self.generation = published, generation
         self.counters = TrainerCounters()
@@ -287,9 +289,8 @@ class Trainer:
                 minibatches=trainer.minibatches,
                 epochs=trainer.epochs,
             )
-            every = self._config.trainer.average_every
-            if every is not None and self.rounds.batches % every == 0:
-                self._average()  # whatever the updates of this rank, since the others do so too
+            if self._is_averaged:  # whatever the updates of this rank: the others do so too
+                self._average()
             if reports:
                 self._end_batch(reports, lags, batch.chain_steps)
         self.source.learned(batch, reports[-1].errors if reports else None)
@@ -316,6 +317,19 @@ class Trainer:
                 "compressed_share": compressed_share(chain_steps),
             }
             self._correction.look(self._gauges)
+
+    @property
+    def _is_averaged(self) -> bool:
+        """Whether the ranks average behind the newest batch."""
+        every = self._config.trainer.average_every
+        return every is not None and self.rounds.batches % every == 0
+
+    def _mark(self) -> tuple[int, int]:
+        """What is the same in all ranks between two batches."""
+        if self._config.trainer.average_every is None:
+            return self.counters.updates, int(self.learner.state.digest())
+        # between two averages each makes updates of its own
+        return self.rounds.batches, int(self.learner.state.digest()) if self._is_averaged else 0
 
     def _average(self) -> None:
         """Take the mean over the ranks, where these make updates of their own."""

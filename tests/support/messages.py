@@ -68,6 +68,17 @@ def samples_of_messages() -> dict[str, Any]:
             final=False,
             note="two\nlines",
             parts={"inference": 0.5, "total": 2.0},
+            policies={
+                "runner": wire.PolicyNumbers(
+                    {"env_steps": 320},
+                    {"entropy": 0.5},
+                    {"lag": 20},
+                    [2.0],
+                    ["original"],
+                    [EpisodeCohort(1.5, 1, 2.0, 15)],
+                    1.0,
+                )
+            },
         ),
         wire.HeartbeatReply(3),
         wire.MembershipReply("wait", "actor-0 lives"),

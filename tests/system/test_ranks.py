@@ -78,6 +78,39 @@ def test_ranks_start_again_together_and_a_run_goes_on_with_another_number(system
         assert len(saved.state.get("ledgers", [saved.state["account"]])) == ranks
 
 
+_DIES_AS_IT_CONNECTS = """
+import os, signal, sys
+
+mark = os.path.join(os.path.dirname(__file__), "died")
+if "{name}" in sys.orig_argv and not os.path.exists(mark):
+    import torch.distributed as dist
+
+    class Dies:
+        def _Options():
+            open(mark, "x").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    dist.ProcessGroupGloo = Dies
+"""
+
+
+@pytest.mark.parametrize("name", ["trainer-1", "trainer-0"])
+def test_a_rank_that_dies_while_all_connect_is_replaced_within_15_s(
+    system: System, name: str
+) -> None:
+    # Given ranks of which one dies once all have confirmed that they are there
+    (system.folder / "sitecustomize.py").write_text(_DIES_AS_IT_CONNECTS.format(name=name))
+    run = system.train(system.config(_RANKS))
+    run.wait_for((system.folder / "died").exists, f"{name} has died")
+    [other] = {"trainer-0", "trainer-1"} - {name}
+    pid = run.pids()[other]
+    # Then all learn 15 s later, and the other one has waited for its successor
+    run.wait_for(lambda: run.last()["learned_steps"], "both ranks learn", within_s=15.0)
+    assert run.pids()[other] == pid
+    assert run.output.count("died") == 1 and f"{name} died" in run.output
+    run.finish()
+
+
 def test_one_rank_that_is_told_to_end_takes_the_others_along_and_loses_nothing(
     system: System,
 ) -> None:

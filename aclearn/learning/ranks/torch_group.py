@@ -29,7 +29,7 @@ class TorchGroup(Group):
     Args:
         store: where the ranks find each other, the same for all.
         host: the address of this process for the others; gloo's alone.
-        within_s: seconds for all ranks to connect.
+        within_s: seconds for all ranks to connect; gloo's alone, since NCCL connects later.
 
     Raises:
         RankLost: the others did not connect.
@@ -101,7 +101,7 @@ def _process_group(
 ) -> Any:
     if device.type == "cuda":
         options = dist.ProcessGroupNCCL.Options()
-        options._timeout = timedelta(seconds=within_s)
+        options._timeout = timedelta(seconds=_ANSWER_WITHIN_S)
         torch.cuda.set_device(device)
         return dist.ProcessGroupNCCL(store, rank, size, options)
     made = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]

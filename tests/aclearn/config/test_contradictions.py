@@ -141,6 +141,14 @@ evaluator.every_s: 60, evaluator.every_steps: 1000
   evaluator.every_steps => remove | remove evaluator.every_s
 run.deterministic: true, evaluator.every_s: 60
   evaluator.every_s => run.deterministic: false
+population.rounds: 3
+  population.rounds => remove | population.members: 8
+population.members: 4, evaluator.every_s: 60, evaluator.stop_after: 3
+  evaluator.stop_after => remove
+population.members: 6, population.selector: mf_pbt
+  population.members => population.members: 8 | population.selector<: pbt
+population.members: 12, population.selector: {mf_pbt: {frequencies: [2, 3]}}
+  population.selector => population.selector<: {mf_pbt: {frequencies: [1, 2, 3]}}
 evaluator.every_s: 60, evaluator.env: {life_loss_ends: true}
   evaluator.env.life_loss_ends => remove evaluator.env
 run.deterministic: true, trainer.device: cuda:0

@@ -130,3 +130,37 @@ def test_evaluations_without_a_better_one_end_the_run_whoever_judges(judge: str)
     del keys["evaluator.stop_after"]
     endless = StopCondition.resumed(config_of_keys(keys), {})
     assert endless.observe(_line(evaluator_since_best=10**6)) is None
+
+
+def _policies(**means: tuple[float | None, int]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {"return_mean_100": mean, "episodes_in_mean": few, "evaluator_return_mean": 99.0}
+        for name, (mean, few) in means.items()
+    }
+
+
+def test_targets_by_policy_are_met_when_each_has_reached_its_own() -> None:
+    keys = {"env.id": "a", "policies.tagger.agents": "t_*", "policies.runner.agents": "r_*"}
+    targets = {"run.target_return.tagger": 10, "run.target_return.runner": -2}
+    config = config_of_keys({**keys, **targets})
+    goal = StopCondition.resumed(config, {})
+    for tagger, runner in (
+        ((9.0, 100), (-1.0, 100)),
+        ((10.0, 99), (-1.0, 100)),
+        ((10.0, 100), (None, 0)),
+    ):
+        assert goal.observe(_line(policies=_policies(tagger=tagger, runner=runner))) is None
+    line = _line(policies=_policies(tagger=(10.0, 100), runner=(-2.0, 100)))
+    assert goal.observe(line) == "target_reached"
+    assert goal.fields(line)["target_return"] is None
+    own = goal.fields_of_policies()
+    assert own == {"tagger": {"target_return": 10.0}, "runner": {"target_return": -2.0}}
+    over = {"reached_target_at_s": 10.0, "policies": own}
+    assert StopCondition.resumed(config, over).reached_target_at_s == 10.0
+    other = config_of_keys({**keys, **targets, "run.target_return.tagger": 11})
+    assert StopCondition.resumed(other, over).reached_target_at_s is None
+    evaluated = config_of_keys({**keys, **targets, "evaluator.every_s": 1.0})
+    assert (
+        StopCondition.resumed(evaluated, {}).observe(_line(policies=_policies(tagger=(0, 0))))
+        is None
+    )  # the runner has no figures yet

@@ -96,7 +96,7 @@ class Make:
         )
 
     @staticmethod
-    def learner(architecture: Architecture, **options) -> Learner:
+    def learner(architecture: Architecture, *, kind: type[Learner] = Learner, **options) -> Learner:
         """In fp32 on the CPU, with weights large enough that no policy is uniform."""
         options = {
             "objective": Make.objective(),
@@ -106,7 +106,7 @@ class Make:
             "seed": 4,
             **options,
         }
-        learner = Learner(architecture, **options)
+        learner = kind(architecture, **options)
         with torch.no_grad():
             learner.network.policy.weight.mul_(60)
         return learner

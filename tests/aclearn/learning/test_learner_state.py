@@ -76,6 +76,19 @@ def test_saved_tensors_are_copies(make) -> None:
         np.testing.assert_array_equal(array, before[name])
 
 
+def test_equal_weights_have_one_digest_and_every_bit_of_them_changes_it(make) -> None:
+    one, other = (make.learner(make.images, channels_last=last).state for last in (False, True))
+    digest = int(one.digest())
+    assert digest == int(other.digest())  # whatever the order in memory
+    # arithmetic of Python's: the place of each tensor times the sum of its 32-bit numbers
+    numbers = [weights.detach().numpy().ravel().view(np.int32) for weights in one.parameters]
+    assert digest == sum(n * sum(map(int, each)) for n, each in enumerate(numbers, 1))
+    for weights in one.parameters:
+        weights.detach().view(torch.int32).view(-1)[-1] += 1
+        assert int(one.digest()) != digest
+        digest = int(one.digest())
+
+
 def test_weights_of_another_architecture_are_refused_and_change_nothing(make) -> None:
     learner = make.learner(make.flat)
     before = learner.tensors()

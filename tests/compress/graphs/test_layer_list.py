@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from aclearn.errors import ConfigError
-from aclearn.policies import Layer, network
+from aclearn.policies import Layer, layer_kinds
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import ARCHITECTURES
 from compress import ONNX, ChainError, CompressorChain, OnnxRuntime, PolicyGraph, build_onnx
@@ -75,7 +75,7 @@ def test_a_kind_of_layer_is_added_in_one_place_for_torch_and_in_one_for_onnx(
     small, monkeypatch
 ) -> None:
     architecture = with_leaky_relu(small.images)
-    monkeypatch.setitem(network.KINDS, "leaky_relu", lambda layer, given: nn.LeakyReLU(0.2))
+    monkeypatch.setitem(layer_kinds.KINDS, "leaky_relu", lambda layer, given: nn.LeakyReLU(0.2))
 
     def leaky_relu(nodes, layer, x):
         nodes.add(layer, "LeakyRelu", [x], alpha=0.2)

@@ -151,6 +151,29 @@ def test_ranks_average_after_the_same_batch_whatever_the_updates_of_each(
     assert run.run()["updates"] == 5
 
 
+@pytest.mark.parametrize("average_every", [None, 3])
+@pytest.mark.parametrize("what", ["weights", "updates"])
+def test_a_rank_that_has_drifted_away_is_named_and_nothing_more_is_learned(
+    start, average_every: int | None, what: str
+) -> None:
+    run = start(trainer={"processes": 2, "average_every": average_every}, run={"max_updates": 50})
+    first, second = (run.roles[f"trainer-{rank}"]._trainer for rank in (0, 1))
+    run.run_until(lambda: first.counters.batches == 6, "some batches")
+    if what == "weights":
+        with torch.no_grad():  # a bit
+            second.learner.state.parameters[0].view(torch.int32).flatten()[3] += 1
+    else:
+        second.counters.updates += 1
+        second.rounds.batches += 3
+    learned = first.learner.state.learned_steps.item()
+    with pytest.raises(
+        RankLost, match=r"trainer-1 has drifted .* of trainer-0 \w{16} at update 6;"
+    ):
+        for _ in range(200):
+            run.round()
+    assert first.learner.state.learned_steps.item() == learned
+
+
 def test_a_bound_of_steps_is_that_of_all_ranks(start) -> None:
     run = start(run={"max_env_steps": 400}, trainer={"processes": 2})
     summary = run.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from aclearn.wire import (
     Heartbeat,
     Hello,
     NumberRequest,
+    PolicyNumbers,
     StatusRequest,
     encode,
 )
@@ -59,7 +61,11 @@ def _state(view: MetricsAggregator | None = None) -> MonitorState:
     goal = StopCondition(RunConfig(max_env_steps=10_000))
     plugins = Plugins({}, Monitor.config)
     return MonitorState(
-        Registry(silent_after_s=20.0), view or MetricsAggregator(0.0), goal, plugins
+        Registry(silent_after_s=20.0),
+        view or MetricsAggregator(0.0),
+        goal,
+        plugins,
+        policies=["tagger"],
     )
 
 
@@ -104,6 +110,10 @@ def _cohorts(*, count: int = 1, **changes: Any) -> Heartbeat:
     return Heartbeat(cohorts=[EpisodeCohort(**fields)] * count, clock_s=1.0)
 
 
+def _of_tagger(counters: dict[str, int], returns: list[float] = []) -> Heartbeat:  # noqa: B006
+    return Heartbeat(policies={"tagger": PolicyNumbers(counters, episode_returns=returns)})
+
+
 def _heartbeat(counters: dict[str, int], returns: list[float] = []) -> Heartbeat:  # noqa: B006
     return Heartbeat(counters, episode_returns=returns)
 
@@ -125,6 +135,10 @@ def _heartbeat(counters: dict[str, int], returns: list[float] = []) -> Heartbeat
         (_cohorts(begun_s=9.0), "a cohort began after the heartbeat"),
         (_cohorts(info_sums={"won": 1.0}), "figures of info, or ones without count"),
         (_cohorts(count=65), "more than 64 cohorts"),
+        (Heartbeat(policies={"ghost": PolicyNumbers()}), "this run has no policy 'ghost'"),
+        (_of_tagger({"env_steps": 2**63 - 1}), "env_steps is above 2^53"),
+        (_of_tagger({"env_steps": 2}), "env_steps of tagger fell from 3 to 2"),
+        (_of_tagger({}, [1.7e308]), "a gauge, a time or a return is beyond 1e+100"),
     ],
 )
 def test_a_claim_that_cannot_be_is_refused_counted_and_said_once(heartbeat, words) -> None:
@@ -135,7 +149,7 @@ def test_a_claim_that_cannot_be_is_refused_counted_and_said_once(heartbeat, word
         return state.take(b"a", Envelope("r", "a", 0, message), 1.0)
 
     take(Hello("actor", 0, "box", 1, {}))
-    take(_heartbeat({"env_steps": 120}))
+    take(replace(_of_tagger({"env_steps": 3}), counters={"env_steps": 120}))
     for _ in range(2):
         [_, refusal] = take(heartbeat)
         assert isinstance(refusal.message, ErrorReply)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aclearn.control.directives import SetMix, StopRole
+from aclearn.types import EpisodeCohort
 from aclearn.wire import (
     DirectiveAck,
     DirectiveMessage,
@@ -14,6 +15,7 @@ from aclearn.wire import (
     MembershipReply,
     Peer,
     Peers,
+    PolicyNumbers,
     Server,
     Status,
 )
@@ -30,6 +32,7 @@ class Line:
         self.client = self.context.connect(roles.monitor)
         self.heartbeats: list[Heartbeat] = []
         self.returns: list[float] = []
+        self.policies: dict[str, PolicyNumbers] = {}
         self.shares: list[float] = []
         self.hello = self.context.hello({"unrolls": "ipc:///u"})
         # connected, so that the speed of connecting has no effect below
@@ -51,8 +54,12 @@ class Line:
         self.shares.append(directive.compressed_share)
 
     def _heartbeat(self) -> Heartbeat:
-        heartbeat = Heartbeat({"number": len(self.heartbeats)}, episode_returns=self.returns)
-        self.returns = []
+        heartbeat = Heartbeat(
+            {"number": len(self.heartbeats)},
+            episode_returns=self.returns,
+            policies=self.policies,
+        )
+        self.returns, self.policies = [], {}
         self.heartbeats.append(heartbeat)
         return heartbeat
 
@@ -263,6 +270,33 @@ def test_episodes_of_a_heartbeat_that_could_not_be_sent_go_with_the_next_one(too
     assert third.episode_policies == policies[:3]
     assert third.counters == {"episodes": 4}
     assert fourth == heartbeats[3]
+
+
+def test_episodes_of_each_policy_wait_for_its_next_heartbeat(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+
+    def played(*returns: float) -> PolicyNumbers:
+        cohort = EpisodeCohort(1.0, len(returns), sum(returns), 4)
+        return PolicyNumbers(episode_returns=list(returns), cohorts=[cohort])
+
+    line.policies = {"tagger": played(*range(700)), "runner": played(-1.0)}
+    line.clock.now += 2.0
+    told = line.next()
+    assert told.policies["tagger"].episode_returns == [float(n) for n in range(200, 700)]  # half
+    assert told.policies["runner"].episode_returns == [-1.0] and not told.episode_returns
+    line.say(MembershipReply("hello", "unknown"))  # a monitor that has not used it
+    line.policies = {"tagger": played(5.0), "runner": played(-2.0)}
+    line.introduce()
+    line.clock.now += 2.0
+    again = line.next()
+    assert again.policies["runner"].episode_returns == [-1.0, -2.0]
+    assert again.policies["runner"].cohorts == [
+        EpisodeCohort(1.0, 1, -1.0, 4),
+        EpisodeCohort(1.0, 1, -2.0, 4),
+    ]
+    assert again.policies["tagger"].episode_returns[-2:] == [699.0, 5.0]
 
 
 def test_episodes_that_a_new_monitor_has_not_taken_are_told_again(roles, tools) -> None:

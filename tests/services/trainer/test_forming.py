@@ -14,10 +14,12 @@ import torch.distributed as dist
 
 from aclearn.config import Config
 from aclearn.errors import ConfigError, GroupError
+from aclearn.learning.ranks.torch_group import TorchGroup
 from aclearn.wire import Heartbeat, Hello, Peer, Peers
 from services.role.context import RoleContext
 from services.trainer import forming
 from services.trainer.forming import join_group
+from tests.support.waiting import wait_for
 
 _CPU = torch.device("cpu")
 
@@ -117,6 +119,48 @@ def test_a_rank_0_that_dies_while_another_connects_is_awaited_again(rank, monkey
         assert waiting.look() is None
     assert f"cannot be reached at {at}: connection reset" in waiting.missing()
     waiting.close()
+
+
+def test_nobody_connects_with_a_rank_that_died_after_it_came(rank, monkeypatch) -> None:
+    first, connects = rank(0), []
+
+    def connect(*arguments: Any, **options: Any) -> TorchGroup:
+        connects.append(options["rank"])
+        return TorchGroup(*arguments, **options)
+
+    monkeypatch.setattr(forming, "TorchGroup", connect)
+    with ThreadPoolExecutor(1) as pool:
+        joined = pool.submit(_join, first)
+        dead = forming._Other(rank(1))
+
+        def store_of_rank_0() -> str | None:
+            dead.monitor.tick()
+            return next((p.endpoints["group"] for p in dead.monitor.peers if p.endpoints), None)
+
+        store = dead._connected(wait_for(store_of_rank_0, "rank 0 has a store"))  # it comes
+        wait_for(lambda: store.check(["members"]), "its group is proposed")
+        dead.close()
+        assert _join(rank(1)) == [[0, 1]] and joined.result(10.0) == [[0, 1]]
+    assert sorted(connects) == [0, 1]  # each once
+
+
+def test_a_rank_that_dies_as_it_connects_costs_a_further_attempt(rank, monkeypatch) -> None:
+    monkeypatch.setattr(forming, "_CONNECT_WITHIN_S", 0.5)
+    connects: list[int] = []
+
+    def connect(*arguments: Any, **options: Any) -> TorchGroup:
+        connects.append(options["rank"])
+        if connects.count(1) == 1 and options["rank"] == 1:
+            raise SystemExit  # its process ends
+        return TorchGroup(*arguments, **options)
+
+    monkeypatch.setattr(forming, "TorchGroup", connect)
+    with ThreadPoolExecutor(2) as pool:
+        joined = pool.submit(_join, rank(0))
+        with pytest.raises(SystemExit):
+            _join(rank(1))
+        assert _join(rank(1)) == [[0, 1]] and joined.result(10.0) == [[0, 1]]
+    assert sorted(connects) == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("there", [0, 1])

@@ -1,0 +1,7 @@
+"""Several learners of one shape whose updates are made together, as a batch of models."""
+
+from __future__ import annotations
+
+from aclearn.learning.batched.members import MemberLearner, MemberLearners
+
+__all__ = ["MemberLearner", "MemberLearners"]

@@ -1,0 +1,263 @@
+"""The update of several learners at once: every product is one of a batch of models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+from typing_extensions import override
+
+from aclearn.algorithms import Algorithm
+from aclearn.learning.batch import Batch
+from aclearn.learning.batched.minibatches import MemberMinibatches
+from aclearn.learning.batched.networks import NetworksOfMember
+from aclearn.learning.batched.optimiser import clip_rows, step_rows
+from aclearn.learning.batched.rows import StateRows
+from aclearn.learning.batched.scalars import scalars_of, with_scalars
+from aclearn.learning.batched.tensors import for_each_member
+from aclearn.learning.decisions import is_finite
+from aclearn.learning.gradient_worker import GradientWorker
+from aclearn.learning.learner_state import running_scale
+from aclearn.learning.moments import Moments
+from aclearn.learning.networks import Networks
+from aclearn.learning.ranks import ALONE
+from aclearn.learning.surrogate import ADVANTAGE_SQUARES
+from aclearn.learning.update import Learner
+from aclearn.learning.update_report import Sums, UpdateReport, step_scale
+from aclearn.telemetry import part
+
+_Weights = Mapping[str, Tensor]
+
+
+class MemberLearner(Learner):
+    """A learner whose updates `MemberLearners` makes.
+
+    Attributes:
+        made: the reports of the newest batch, which `learn` hands on.
+    """
+
+    made: Sequence[UpdateReport] = ()
+
+    @override
+    def learn(
+        self,
+        batch: Batch,
+        worker: GradientWorker | None = None,
+        note: Callable[[UpdateReport], None] = lambda report: None,
+        *,
+        minibatches: int = 1,
+        epochs: int = 1,
+    ) -> list[UpdateReport]:
+        made, self.made = list(self.made), ()
+        for report in made:
+            note(report)
+        return made
+
+
+class MemberLearners:
+    """Learners of one architecture that make their updates together.
+
+    Their states become rows of shared tensors (`StateRows`), so that each remains a whole learner:
+    what reads it, saves it or loads it finds its own weights. Weights after some updates are those
+    of learners that learn apart, but for rounding.
+
+    Args:
+        learners: of surrogate losses, with one group of weights and no learned scalars; they may
+            differ in weights, generators, learning rate, `scalars.LOSS_KEYS` and λ.
+
+    Attributes:
+        rows: their states.
+    """
+
+    def __init__(self, learners: Sequence[MemberLearner]) -> None:
+        first = learners[0]
+        objectives = [each.objective for each in learners]
+        self._learners, self._device = learners, first.device
+        self._objective: Any = first.objective
+        self._config, self._max_updates = first.optimiser_config, first.max_updates
+        self._scalars = scalars_of(objectives, first.device)  # type: ignore[arg-type]
+        self.rows = StateRows([each.state for each in learners])
+        networks = first.make_worker().networks
+        self._networks = NetworksOfMember(networks)
+        [group] = first.state.optimiser.param_groups
+        self._limit: float = group["max_grad_norm"]
+        self._rates = torch.tensor(
+            [each.state.optimiser.param_groups[0]["first_lr"] for each in learners],
+            dtype=torch.float64,
+            device=first.device,
+        )
+        self._generators = [each.state.generators["minibatches"] for each in learners]
+        self._rng = first.state.generators["losses"]  # which no surrogate reads
+        self._decay = first.state.decay
+        self._names: tuple[str, ...] = ()
+
+    def learn(self, batch: Batch, learns: Tensor, *, minibatches: int = 1, epochs: int = 1) -> None:
+        """Make the updates of each member's batch, as `Learner.learn`; each gets its reports.
+
+        Args:
+            batch: its tensors have the members in front: `[M, T, B, …]`.
+            learns: `[M]` bool; the others stay as they are, and report nothing.
+        """
+        batch = self._prepared(batch)
+        parts = MemberMinibatches(
+            batch, count=minibatches, passes=epochs, generators=self._generators
+        )
+        made: list[tuple[list[list[float]], list[list[float]]]] = []
+        observed: list[dict[str, Moments]] = []
+        asked_to_end = torch.zeros_like(learns)
+        for index, minibatch in parts:
+            steps = minibatch.valid.sum((1, 2)).masked_fill(~learns, 0)
+            over = asked_to_end & (index > 0)
+            if self._max_updates is not None:
+                over = over | (self.rows.totals[:, 3] >= self._max_updates)
+            steps = steps.masked_fill(over, 0)
+            new_steps = steps if index == 0 else torch.zeros_like(steps)
+            gradients, values = self._gradients(minibatch, steps)
+            with part("optimiser"):
+                ends = self._ends(values, steps)
+                own, applied = self._apply(
+                    gradients, values, steps, new_steps, ends if parts.any_left else None
+                )
+                parts.refuse_unless(applied)
+                if ends is not None:
+                    asked_to_end = asked_to_end | (applied & ends)
+                if index == 0:
+                    observed.append(self._moments(minibatch, applied))
+                made.append((values.tolist(), own.tolist()))
+        for member, learner in enumerate(self._learners):
+            seen = [
+                {name: Moments(*(of[member] for of in vars(each).values()))}
+                for moments in observed
+                for name, each in moments.items()
+            ]
+            if seen:
+                learner.state.normalisers.add_observations(seen, ALONE)
+            learner.made = [
+                report
+                for values, own in made
+                if (report := UpdateReport.of(self._names, values[member], own[member])).steps > 0
+            ]
+
+    def _prepared(self, batch: Batch) -> Batch:
+        """As `Learner.prepare`, of each member."""
+        normalisers = [each.state.normalisers for each in self._learners]
+        objective = self._objective
+        if not objective.freezes and not normalisers[0].of_targets:
+            return batch
+
+        def frozen(whole: Batch, scalars: _Weights, weights: _Weights) -> Batch:
+            of_member = with_scalars(objective, scalars)
+            made: Batch = of_member.frozen(whole, [whole], self._networks(weights), ALONE)
+            return made
+
+        with part("forward"), torch.no_grad():
+            found = for_each_member(frozen, batch, self._scalars, self.rows.targets)
+        assert found.frozen is not None
+        if normalisers[0].of_targets:
+            targets = found.frozen.correction.targets
+            for each, of_member, valid in zip(normalisers, targets, batch.valid, strict=True):
+                each.add_targets(each.moments_of_targets(of_member, valid))
+            if objective.freezes and not objective.config.normalise_advantages:
+                scale = self._advantage_scales()
+                found = replace(found, frozen=found.frozen.scaled(scale))
+        return found if objective.freezes else batch
+
+    def _gradients(self, batch: Batch, steps: Tensor) -> tuple[Tensor, Tensor]:
+        """`[M, P]` and the sums of the losses `[M, n]` float64."""
+        objective = self._objective
+
+        def of_member(
+            learned: _Weights,
+            others: _Weights,
+            scalars: _Weights,
+            scale: Tensor,
+            steps: Tensor,
+            batch: Batch,
+        ) -> tuple[_Weights, Tensor]:
+            def loss(learned: _Weights) -> tuple[Tensor, Tensor]:
+                networks: Networks = self._networks({**others, **learned}, scale)
+                made = with_scalars(objective, scalars)
+                [sums] = made.losses(batch, networks, networks, self._rng).values()
+                self._names = tuple(sums.metrics)
+                values = torch.stack([each.detach() for each in sums.metrics.values()])
+                return sums.total / steps.clamp(min=1), values.double()
+
+            return grad(loss, has_aux=True)(learned)  # type: ignore[no-any-return]
+
+        learned = self.rows.learned.named
+        others = {name: each for name, each in self.rows.weights.items() if name not in learned}
+        scales = self._advantage_scales()
+        with part("forward"):
+            found, values = for_each_member(
+                of_member, learned, others, self._scalars, scales, steps, batch
+            )
+        return torch.cat([found[name].flatten(1) for name in learned], 1), values
+
+    def _ends(self, values: Tensor, steps: Tensor) -> Tensor | None:
+        """`[M]` bool, as `Objective.ends_batch` of each member."""
+        objective = self._objective
+        if type(objective.algorithm).ends_batch is Algorithm.ends_batch:
+            return None
+        if objective.ends_batch(Sums(self._names, values[0]), steps[0]) is None:
+            return None
+        ends: Tensor = vmap(lambda row, count: objective.ends_batch(Sums(self._names, row), count))(
+            values, steps
+        )
+        return ends
+
+    def _apply(
+        self,
+        gradients: Tensor,
+        values: Tensor,
+        steps: Tensor,
+        new_steps: Tensor,
+        ends: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """As `Learner.apply`, of each member: `own` `[M, 8]`, and `[M]` bool, what has changed."""
+        rows, config = self.rows, self._config
+        norms = clip_rows(gradients, self._limit)
+        applied = is_finite(norms) & (steps > 0)
+        left = torch.zeros_like(self._rates) + config.share_left(rows.totals[:, 2])
+        left = left.clamp(min=0.0)
+        scale = step_scale(Sums(self._names, values.T), steps)
+        rates = self._rates * (left if scale is None else left * scale)
+        step_rows(rows, config, gradients, rates=rates.float(), applied=applied)
+        for learner, changed in zip(self._learners, applied, strict=True):
+            if learner.state.target is None:
+                break
+            learner.state.target.follow(changed)
+        squares = norms
+        if self._objective.scales_advantages:
+            squares = values[:, self._names.index(ADVANTAGE_SQUARES)]
+        ended = torch.zeros_like(applied) if ends is None else applied & ends
+        own = torch.stack(
+            [
+                each.double()
+                for each in (norms, rates, ended, new_steps, squares, steps, new_steps, applied)
+            ],
+            1,
+        )
+        after = torch.addcmul(own[:, 4:], self._decay, rows.totals)
+        kept = applied.unsqueeze(1) & is_finite(after)
+        rows.totals.copy_(torch.where(kept, after, rows.totals))
+        return own, applied
+
+    def _advantage_scales(self) -> Tensor:
+        """`[M]` float32, `Learner.advantage_scale` of each."""
+        if self._objective.scales_advantages:
+            return running_scale(self.rows.totals).float()
+        scales = [torch.as_tensor(each.advantage_scale) for each in self._learners]
+        return torch.stack(scales).float().to(self._device)
+
+    def _moments(self, batch: Batch, applied: Tensor) -> dict[str, Moments]:
+        """Moments of observations `[M, …]` by layer, of those whose update was applied."""
+        valid = batch.valid & applied[:, None, None]
+        length = valid.shape[1]
+        return {
+            name: for_each_member(Moments.masked, batch.observations[leaf][:, :length], valid)
+            for name, leaf in self._learners[0].state.normalisers.leaves.items()
+        }

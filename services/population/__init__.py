@@ -1,0 +1,1 @@
+"""`aclearn evolve`: members that train, are judged and replaced, round by round."""

@@ -1,0 +1,74 @@
+"""What an engine is: it trains and judges the members of one round, wherever that may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from aclearn.config import Config
+from aclearn.launch import StopFlag
+
+#: Engines by the name of `--on`.
+ENGINES: Mapping[str, str] = {
+    "local": "services.population.local_engine:LocalEngine",
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A member's part in one round: to continue its run to `run.max_env_steps`, and to be judged.
+
+    Attributes:
+        round: from 1.
+        folder: the member's run folder; its configuration and newest checkpoint say everything. A
+            member without a checkpoint begins.
+        config: that of the folder.
+    """
+
+    member: int
+    round: int
+    folder: Path
+    config: Config
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What has become of a member in one round.
+
+    Attributes:
+        fitness: mean return of the evaluator's episodes; −inf of a dead member.
+        standard_error: of that mean; 0 of one episode.
+        env_steps: agent steps of its newest checkpoint.
+        checkpoint: name of the judged checkpoint, without a suffix.
+        detail: why it is dead, in one line.
+        restarts: how often it was started again.
+    """
+
+    member: int
+    status: Literal["trained", "diverged", "failed"]
+    fitness: float
+    standard_error: float = 0.0
+    env_steps: int = 0
+    checkpoint: str = ""
+    detail: str = ""
+    restarts: int = 0
+
+
+class Engine(Protocol):
+    """Trains and judges members.
+
+    Its constructor takes the population's configuration and folder, and the most members at a time
+    (`--at-once`, or None).
+    """
+
+    def run(self, tasks: Sequence[Task], stop: StopFlag) -> Iterator[Outcome]:
+        """The outcome of each task, in any order, each once it is known.
+
+        A member that dies is an outcome, not an error. There are fewer outcomes than tasks only if
+        `stop` is set; the members have saved a checkpoint then.
+        """
+
+    def close(self) -> None:
+        """End what the engine has started."""
