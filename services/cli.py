@@ -15,6 +15,7 @@ from aclearn.launch.main_guard import mark_own_process
 from services.commands.backtest import backtest
 from services.commands.check_env import check_env
 from services.commands.compare import compare, plot
+from services.commands.evolve import evolve
 from services.commands.files import configs, keys
 from services.commands.new import new
 from services.commands.on_run_folders import compress, evaluate, export, top
@@ -26,6 +27,7 @@ from services.commands.train import profile, train
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 for command in (
     train,
+    evolve,
     role,
     health,
     evaluate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import BeforeValidator, Field
@@ -72,6 +73,11 @@ class PopulationConfig(Group):
         description="hyper-parameters that evolve, each with its range: "
         "optimiser.learning_rate: [1e-5, 1e-2]; one of a corrector is correctors.vtrace.lambda",
     )
+    first: Annotated[dict[str, list[float]], BeforeValidator(_flat)] = Field(
+        default_factory=dict,
+        description="narrower ranges of the first values of keys of mutate; random_search draws "
+        "from the whole ones",
+    )
     seed: Whole = Field(
         default=1,
         ge=0,
@@ -103,6 +109,13 @@ class PopulationConfig(Group):
         yield from self.selector.contradictions(config)
         for key, ends in self.mutate.items():
             yield from _faults(key, ends, config)
+        for key, ends in self.first.items():
+            low, high = (self.mutate.get(key) or [inf, -inf])[:2]
+            if len(ends) != 2 or not low <= ends[0] < ends[1] <= high:
+                yield (
+                    f"population.first: {key}: expected a range within that of population.mutate, "
+                    f"got {ends}; remove it, or widen that"
+                )
         if config.evaluator.stop_after is not None:
             yield (
                 "evaluator.stop_after: it would end a member within a round; remove it, and set "

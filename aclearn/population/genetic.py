@@ -57,7 +57,8 @@ class GeneticConfig(Group):
 class Genetic(CopyingSelector):
     """Elitism; parents by rank; crossed and mutated hyper-parameters; inherited weights.
 
-    A member that is not clearly below the parent drawn for it keeps its weights.
+    A member that is not clearly below the parent drawn for it keeps its weights, and its own
+    hyper-parameters are mutated: so a population of equals goes on searching.
     """
 
     config_model = GeneticConfig
@@ -88,6 +89,9 @@ class Genetic(CopyingSelector):
             if first.is_clearly_above(each):
                 values = self.mutated(self._crossed(first, second, rng), space, rng)
                 children[each.member] = Origin(first.member, first.member, values)
+            else:
+                values = self.mutated(each.values, space, rng)
+                children[each.member] = Origin(each.member, each.member, values)
         return children
 
     @override
@@ -96,7 +100,7 @@ class Genetic(CopyingSelector):
     ) -> dict[str, float]:
         changed = dict(values)
         for each in space:
-            if rng.random() < self._mutation:
+            if each.key in values and rng.random() < self._mutation:
                 at = each.share_of(values[each.key])
                 changed[each.key] = each.at(at + rng.normal(0.0, self._scale))
         return changed

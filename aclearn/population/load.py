@@ -28,5 +28,7 @@ def search_space(config: Config) -> SearchSpace:
     for key, (low, high) in config.population.mutate.items():
         parameter = mutable(config, key)
         assert isinstance(parameter, Mutable)
-        found.append(Parameter(key, low, high, parameter.whole))
+        first = config.population.first.get(key)
+        ends = None if first is None else (first[0], first[1])
+        found.append(Parameter(key, low, high, parameter.whole, ends))
     return SearchSpace.of(found)

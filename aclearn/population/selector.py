@@ -50,7 +50,7 @@ class Selector:
 
         An empty mapping leaves a member those of the configuration.
         """
-        return [space.drawn(rng) for _ in range(members)]
+        return [space.drawn_first(rng) for _ in range(members)]
 
     def select(
         self,

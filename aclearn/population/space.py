@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,14 @@ class Parameter:
         low: least value.
         high: largest value.
         whole: whether values are whole numbers.
+        first: range of the first values, within the other one; None: the same.
     """
 
     key: str
     low: float
     high: float
     whole: bool = False
+    first: tuple[float, float] | None = None
 
     def at(self, share: float) -> float:
         """The value at this share of the range, from 0 to 1; beyond it the nearest end."""
@@ -77,6 +79,14 @@ class SearchSpace:
     def drawn(self, rng: np.random.Generator) -> dict[str, float]:
         """A value of each, uniform on its scale."""
         return {each.key: each.at(rng.random()) for each in self}
+
+    def drawn_first(self, rng: np.random.Generator) -> dict[str, float]:
+        """A value of each that a population may begin with."""
+        ranges = (
+            each if each.first is None else replace(each, low=each.first[0], high=each.first[1])
+            for each in self
+        )
+        return {each.key: each.at(rng.random()) for each in ranges}
 
     def faults(self, values: Mapping[str, Any]) -> Iterator[str]:
         """What is wrong with the values of a member, in sentences."""

@@ -18,9 +18,13 @@ class NoArguments(Group):
 
 
 class RandomSearch(Selector):
-    """Hyper-parameters drawn once within their ranges; every member goes on as it is."""
+    """Hyper-parameters drawn once within their whole ranges; every member goes on as it is."""
 
     config_model = NoArguments
+
+    @override
+    def first(self, members: int, space: SearchSpace, rng: np.random.Generator) -> Sequence[Values]:
+        return [space.drawn(rng) for _ in range(members)]
 
     @override
     def select(

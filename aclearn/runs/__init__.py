@@ -14,7 +14,7 @@ from aclearn.runs.checkpoint import (
     saved_labels,
 )
 from aclearn.runs.chosen_checkpoint import BEST, NEWEST, checkpoint_in, kept_in
-from aclearn.runs.found_runs import runs_in
+from aclearn.runs.found_runs import POPULATION_FILE, is_population, runs_in
 from aclearn.runs.generation import claim_generation
 from aclearn.runs.lock import FolderLock, is_locked, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_columns import metrics_columns
@@ -26,7 +26,7 @@ from aclearn.runs.metrics_file import (
     read_metrics,
     read_metrics_or_none,
 )
-from aclearn.runs.numbered_runs import create_next, next_name, numbered_runs
+from aclearn.runs.numbered_runs import create_next, make_next, next_name, numbered_runs
 from aclearn.runs.run_folder import STRATEGIES_FILE, TUNER_FILE, RunFolder
 from aclearn.runs.summary import read_summary, write_summary
 
@@ -34,6 +34,7 @@ __all__ = [
     "BEST",
     "NEWEST",
     "NO_NUMBERS",
+    "POPULATION_FILE",
     "STRATEGIES_FILE",
     "TUNER_FILE",
     "Checkpoint",
@@ -48,6 +49,7 @@ __all__ = [
     "create_next",
     "is_locked",
     "is_metrics_line",
+    "is_population",
     "kept_in",
     "list_checkpoints",
     "load_best",
@@ -56,6 +58,7 @@ __all__ = [
     "lock_all",
     "lock_role",
     "lock_run",
+    "make_next",
     "metrics_columns",
     "next_name",
     "numbered_runs",

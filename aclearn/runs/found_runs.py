@@ -8,6 +8,8 @@ from pathlib import Path
 
 #: Either of these files makes a folder a run.
 _FILES = ("config.yaml", "metrics.jsonl")
+#: This one makes it a population, whose members are runs in it.
+POPULATION_FILE = "population.json"
 
 
 def runs_in(path: Path) -> list[Path]:
@@ -23,8 +25,13 @@ def runs_in(path: Path) -> list[Path]:
     return found
 
 
+def is_population(path: Path) -> bool:
+    """Whether it is the folder of an `aclearn evolve`."""
+    return (path / POPULATION_FILE).is_file()
+
+
 def _is_run(path: Path) -> bool:
-    return any((path / name).is_file() for name in _FILES)
+    return any((path / name).is_file() for name in _FILES) and not is_population(path)
 
 
 def _folders(path: Path) -> Iterable[Path]:

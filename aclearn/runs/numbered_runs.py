@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from aclearn.errors import RunFolderTaken
@@ -43,6 +44,24 @@ def create_next(dir: str | Path, experiment: str, create: Callable[[str], RunFol
             return create(name)
         except RunFolderTaken:
             name = f"{experiment}-{int(name.rpartition('-')[2]) + 1}"
+
+
+def make_next(dir: str | Path, experiment: str) -> Path:
+    """A new empty folder for several runs, under the experiment's next number.
+
+    Several processes may call this at once: each gets a number of its own.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    Path(dir).mkdir(parents=True, exist_ok=True)
+    while True:
+        newest = next(iter(numbered_runs(dir, experiment)), None)
+        number = 1 if newest is None else _number_of(newest) + 1
+        folder = Path(dir) / f"{experiment}-{number}"
+        with suppress(FileExistsError):  # another command was faster
+            folder.mkdir()
+            return folder
 
 
 def _taken(dir: Path, experiment: str) -> list[Path]:

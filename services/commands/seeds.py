@@ -21,7 +21,7 @@ from aclearn.config import (
 )
 from aclearn.errors import AclearnError, ConfigError, RoleFailure, RunFolderError, RunFolderTaken
 from aclearn.launch import StopFlag
-from aclearn.runs import RunFolder, numbered_runs, runs_in, write_atomically
+from aclearn.runs import RunFolder, make_next, numbered_runs, runs_in, write_atomically
 from aclearn.views import find_curves
 from aclearn.views.comparison import compare_group, print_table
 from aclearn.views.run_groups import group_runs
@@ -165,7 +165,7 @@ def _new_folder(config: Config, seeds: Sequence[int], *, overwrite: bool) -> Pat
     dir = Path(config.run.dir)
     try:
         if config.run.name is None:
-            return _next_folder(dir, _experiment(config))
+            return make_next(dir, _experiment(config))
         folder = dir / config.run.name
         _refuse_single_run(folder)
         if folder.exists() and not (overwrite and (folder / SEEDS_FILE).is_file()):
@@ -190,17 +190,6 @@ def _new_folder(config: Config, seeds: Sequence[int], *, overwrite: bool) -> Pat
 
 def _experiment(config: Config) -> str:
     return f"{config.experiment}-seeds"
-
-
-def _next_folder(dir: Path, experiment: str) -> Path:
-    dir.mkdir(parents=True, exist_ok=True)
-    while True:
-        newest = next(iter(numbered_runs(dir, experiment)), None)
-        number = 1 if newest is None else int(newest.name.rpartition("-")[2]) + 1
-        folder = dir / f"{experiment}-{number}"
-        with suppress(FileExistsError):  # another command was faster
-            folder.mkdir()
-            return folder
 
 
 def _refuse_single_run(folder: Path) -> None:

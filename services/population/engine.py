@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from aclearn.config import Config
 from aclearn.launch import StopFlag
@@ -56,6 +56,7 @@ class Outcome:
     restarts: int = 0
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Trains and judges members.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.config import Config, config_from_yaml
@@ -20,6 +21,9 @@ _KEY: Final = "run.init_from"
 _OF_THE_POLICY: Final = ("env", "policy", "loss.kind", "loss.normalise_returns")
 #: Totals of a learner: of the advantages the first two, of updates and learned steps the others.
 _TOTALS: Final = "totals"
+_MOMENTS: Final = "optimiser/"
+#: Beginnings of the names of tensors in a checkpoint that belong to its policy.
+_LEARNED: Final = ("weights/", "scalars/", "normaliser/", "target", _MOMENTS)
 #: A first step size so many times the last one of the other run is worth a sentence.
 _MUCH_LARGER: Final = 3.0
 
@@ -64,17 +68,15 @@ def warm_start(config: Config, architecture: Architecture) -> WarmStart:
             f"{_KEY} out"
         )
     there, doubts = _config_of(checkpoint.path), []
-    taken = ["weights/", "scalars/", "normaliser/", "target"]
-    if there is not None and there.optimiser.kind == config.optimiser.kind:
-        taken.append("optimiser/")
-    else:
+    tensors = learned_tensors(checkpoint.tensors)
+    if there is None or there.optimiser.kind != config.optimiser.kind:
+        tensors = {n: t for n, t in tensors.items() if not n.startswith(_MOMENTS)}
         kind = "unknown" if there is None else there.optimiser.kind
         doubts.append(
             f"{_KEY}: the optimiser of {checkpoint.path.parents[1]} is {kind}, here it is "
             f"{config.optimiser.kind}, so that its moments begin again: the first updates move "
             "each weight by the whole step size; begin with a smaller optimiser.learning_rate"
         )
-    tensors = {n: t for n, t in checkpoint.tensors.items() if n.startswith(tuple(taken))}
     same_loss = there is not None and there.loss.kind == config.loss.kind
     if same_loss and (kept := checkpoint.tensors.get(_TOTALS)) is not None:
         totals = kept.copy()
@@ -90,6 +92,25 @@ def warm_start(config: Config, architecture: Architecture) -> WarmStart:
                 "steps may destroy the policy, so set a smaller one to refine it"
             )
     return WarmStart(tensors, doubts)
+
+
+def learned_tensors(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Those of a checkpoint that make its policy and go on being learned, but for the totals."""
+    return {name: tensor for name, tensor in tensors.items() if name.startswith(_LEARNED)}
+
+
+def inherited(
+    own: Mapping[str, NDArray[Any]], parent: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """The tensors of a run that goes on with the policy of another one of the same algorithm.
+
+    Weights, moments of the optimiser, normalisers and the size of the advantages are the other
+    one's. Random numbers, the state of its environments and the counts stay its own.
+    """
+    kept = {name: tensor for name, tensor in own.items() if not name.startswith(_LEARNED)}
+    if _TOTALS in kept and _TOTALS in parent:
+        kept[_TOTALS] = np.concatenate([parent[_TOTALS][:2], kept[_TOTALS][2:]])
+    return kept | learned_tensors(parent)
 
 
 def _different(checkpoint: Path, config: Config) -> str:

@@ -149,6 +149,9 @@ population.members: 6, population.selector: mf_pbt
   population.members => population.members: 8 | population.selector<: pbt
 population.members: 12, population.selector: {mf_pbt: {frequencies: [2, 3]}}
   population.selector => population.selector<: {mf_pbt: {frequencies: [1, 2, 3]}}
+population.members: 8, population.mutate: {optimiser.epsilon: [0.1, 0.2]},
+    population.first: {optimiser.epsilon: [0.1, 0.3]}
+  population.first => remove
 evaluator.every_s: 60, evaluator.env: {life_loss_ends: true}
   evaluator.env.life_loss_ends => remove evaluator.env
 run.deterministic: true, trainer.device: cuda:0

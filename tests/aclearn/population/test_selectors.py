@@ -82,6 +82,13 @@ def test_a_difference_below_its_standard_error_copies_nothing(name: str) -> None
     assert copied(select(name, standings(means, errors=0.5)))
 
 
+def test_a_genetic_population_of_equals_goes_on_searching_but_for_the_elite() -> None:
+    members = standings([1.0] * 8)
+    origins = [select("genetic", members, seed=seed) for seed in range(5)]
+    changed = {n for of in origins for n, each in enumerate(of) if each.values != members[n].values}
+    assert changed == {2, 3, 4, 5, 6, 7} and not any(map(copied, origins))
+
+
 # --- dead members
 
 
@@ -156,7 +163,10 @@ def test_a_population_without_hyper_parameters_copies_weights(name: str) -> None
 
 def test_first_values_are_drawn_but_for_none() -> None:
     rng = np.random.default_rng(0)
-    assert len({v["a"] for v in RandomSearch().first(5, SPACE, rng)}) == 5
+    narrow = SearchSpace.of([Parameter("a", 1e-4, 1e-1, first=(1e-4, 1e-3))])
+    drawn = [v["a"] for v in selector("pbt").first(50, narrow, rng)]
+    assert len(set(drawn)) == 50 and 1e-4 <= min(drawn) < 2e-4 and 9e-4 < max(drawn) <= 1e-3
+    assert max(v["a"] for v in RandomSearch().first(50, narrow, rng)) > 1e-2
     assert NoSelection().first(2, SPACE, rng) == [{}, {}]
 
 

@@ -1,0 +1,146 @@
+"""The command evolve."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aclearn.config import Config, load_config, override_keys, with_overrides
+from aclearn.errors import ConfigError, did_you_mean
+from aclearn.extensions import search_modules_in
+from aclearn.launch import StopFlag, install_stop_signals
+from services.commands.options import ConfigArgument, OverridesArgument
+from services.commands.resumed_run import Overrides, tell_not_taken
+from services.ending.words import as_given
+from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
+from services.population.engine import ENGINES, Engine
+
+
+def evolve(
+    config: ConfigArgument,
+    overrides: OverridesArgument = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="continue a population: that of run.name, else the newest of the configuration",
+        ),
+    ] = False,
+    on: Annotated[
+        str, typer.Option("--on", metavar="ENGINE", help=f"engine: {', '.join(ENGINES)}")
+    ] = "local",
+    at_once: Annotated[
+        int | None,
+        typer.Option(
+            "--at-once", min=1, help="most members at a time; default: as the cores allow"
+        ),
+    ] = None,
+) -> None:
+    """Train members that evolve together: round by round the better ones replace the others.
+
+    Example: aclearn evolve population/cartpole population.rounds=10
+    """
+    os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
+    with install_stop_signals() as stop:
+        given = overrides or []
+        loaded = load_config(_config_of(config), given)
+        evolve_and_tell(
+            loaded,
+            source=config,
+            overrides=given,
+            resume=resume,
+            on=on,
+            at_once=at_once,
+            stop=stop,
+        )
+        if stop:
+            raise typer.Exit(stop.exit_status)
+
+
+def _config_of(named: str) -> str | Path:
+    """The configuration of a population's folder, else what was named."""
+    from services.population.folder import CONFIG_FILE
+
+    path = Path(named) / CONFIG_FILE
+    return path if path.is_file() else named
+
+
+def evolve_and_tell(
+    config: Config,
+    *,
+    source: str,
+    overrides: Overrides,
+    resume: bool,
+    on: str,
+    at_once: int | None,
+    stop: StopFlag,
+    on_round: Callable[[dict[str, Any]], object] | None = None,
+) -> Path:
+    """Run a population until it is over; print how it ended and what comes next.
+
+    Args:
+        source: of `config`, for a message.
+        overrides: that `config` has already; a resumed population gets them too.
+
+    Returns:
+        The folder of the population.
+
+    Raises:
+        AclearnError: it cannot be started or continued, or all members have died.
+    """
+    from aclearn.extensions import make_extension
+    from aclearn.views.population_console import PopulationConsole
+    from services.population import folder as folders
+    from services.population.evolution import Evolution, begin
+
+    if not config.population.enabled:
+        raise ConfigError(
+            f"evolve: {source} has no population; set population.members, for instance to 8, and "
+            "the ranges of population.mutate"
+        )
+    if on not in ENGINES:
+        near = did_you_mean(on, ENGINES)
+        raise ConfigError(f"--on: expected one of {', '.join(ENGINES)}, got {on!r:.50}{near}")
+    search_modules_in(config.run.pythonpath)
+    path = None
+    if resume:
+        path = folders.existing_folder(config)
+        there = load_config(path / folders.CONFIG_FILE)
+        folders.refuse_other_population(path, there, config)
+        config = with_overrides(there, override_keys(overrides)).with_run(
+            dir=str(path.parent), name=path.name
+        )
+        folders.refuse_other_population(path, there, config)
+        tell_not_taken(source, config, load_config(_config_of(source), overrides))
+    engine = make_extension(
+        on,
+        {"config": config, "folder": Path(config.run.dir), "at_once": at_once},
+        key="--on",
+        expected=Engine,  # type: ignore[type-abstract]
+        ours=ENGINES,
+    )
+    folder = (
+        folders.PopulationFolder.create(config, begin(config))
+        if path is None
+        else folders.PopulationFolder.open(path, config)
+    )
+    console = PopulationConsole(config.population.rounds)
+    try:
+        console.note(f"population {folder.path}")
+        reason = Evolution(folder, engine, console, stop, on_round=on_round).run()
+    finally:
+        engine.close()
+        folder.close()
+    console.note(f"population {folder.path.name} ended: {reason or stop.reason}; {folder.path}")
+    if reason is None:
+        console.note("--resume continues it")
+    elif folder.lineage.best is not None:
+        shown = shlex.quote(str(as_given(folder.path)))
+        print(f"next: aclearn evaluate {shown}/best\n      aclearn plot {shown}", flush=True)
+    return folder.path

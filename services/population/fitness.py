@@ -1,0 +1,64 @@
+"""The fitness of a member: what an evaluator would say of its newest policy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from aclearn.errors import AclearnError
+from compress.errors import RefusedTensors
+from services.evaluator.play import deviation_of, play, standard_error_of
+from services.evaluator.saved_policy import load_policy
+from services.role.seeds import Seeds
+
+
+class NotFinite(AclearnError):
+    """Weights or returns that are not finite numbers."""
+
+
+class Fitness(NamedTuple):
+    """A policy's fitness.
+
+    Attributes:
+        mean: of the returns of `evaluator.episodes` episodes.
+        standard_error: of the mean; 0 of one episode.
+        env_steps: agent steps of its run at its checkpoint.
+        checkpoint: name of that.
+    """
+
+    mean: float
+    standard_error: float
+    env_steps: int
+    checkpoint: str
+
+
+def fitness_of(folder: Path) -> Fitness:
+    """The fitness of the newest policy in a member's folder.
+
+    It plays `evaluator.env` as an evaluator does. All members and rounds of a population play the
+    same episodes, whose seed is that of `population.seed`.
+
+    Raises:
+        NotFinite: its weights or its returns are not finite.
+        AclearnError: its checkpoint or its environment cannot be used.
+    """
+    saved = load_policy(folder)
+    config = saved.config
+    test = config.evaluator
+    try:
+        played = play(
+            replace(saved, config=config.model_copy(update={"env": config.evaluator_env})),
+            saved.executable(),
+            episodes=test.episodes,
+            greedy=test.greedy,
+            seed=Seeds(config.population.seed, generation=0).evaluation,
+        )
+    except RefusedTensors as error:
+        raise NotFinite(f"{saved.checkpoint.path}: {error}") from error
+    mean = sum(played.returns) / len(played.returns)
+    if not math.isfinite(mean) or not math.isfinite(deviation_of(played.returns)):
+        raise NotFinite(f"{saved.checkpoint.path}: returns that are not finite")
+    spread = standard_error_of(played.returns)
+    return Fitness(mean, spread, saved.env_steps, saved.checkpoint.path.stem)

@@ -1,0 +1,121 @@
+"""A member's part in one round: its run goes on, and its newest policy is judged.
+
+`python -m services.population.member FOLDER MEMBER ROUND` is the process of it that engines start.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from aclearn.config import load_config
+from aclearn.errors import AclearnError, words_of
+from aclearn.launch import StopFlag, die_with_parent, install_stop_signals
+from aclearn.launch.main_guard import mark_own_process
+from aclearn.population import DEAD
+from aclearn.runs import is_locked, write_atomically
+from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
+from services.population.engine import Outcome
+from services.population.fitness import NotFinite, fitness_of
+from services.population.inheriting import steps_in
+
+_LOGGER = logging.getLogger(__name__)
+
+#: The outcome of a member's last round, in its folder.
+_FILE: Final = "round.json"
+#: Words of an error that says that numbers have overflowed.
+_DIVERGED: Final = ("not finite", "nonfinite_gradient")
+#: Seconds for the processes of a killed predecessor to end.
+_FREE_WITHIN_S: Final = 30.0
+_LOOK_EVERY_S: Final = 0.1
+
+
+def train_round(folder: Path, member: int, round_: int, stop: StopFlag) -> Outcome | None:
+    """Continue a member's run to the end of the round, and judge it.
+
+    A round that was begun before is continued from its newest checkpoint. The outcome is in the
+    folder when this returns; see `read_outcome`.
+
+    Returns:
+        The outcome, also of a member that has diverged or cannot be trained; None if `stop` was set
+        before; the run has a checkpoint then.
+    """
+    # imported here: it takes a while
+    from services.launcher.local_run import train
+
+    os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
+    config = load_config(folder / "config.yaml")
+    try:
+        _wait_until_free(folder, stop)
+        if steps_in(folder) < (config.run.max_env_steps or 0) and not stop:
+            ending = train(config, resume=True, stop=stop)
+            if ending is not None and not stop:
+                ending.checked_summary()
+        if stop:
+            return None
+        found = fitness_of(folder)
+        outcome = Outcome(member, "trained", *found)
+    except (AclearnError, FloatingPointError) as error:
+        if stop:
+            return None
+        _LOGGER.error("event=member_died reason=%r", str(error))
+        diverged = isinstance(error, NotFinite) or any(word in str(error) for word in _DIVERGED)
+        status = "diverged" if diverged else "failed"
+        outcome = dead(folder, member, status, words_of(error))
+    document = {"round": round_, "outcome": {**asdict(outcome), "fitness": _finite(outcome)}}
+    write_atomically(folder / _FILE, json.dumps(document).encode())
+    return outcome
+
+
+def dead(folder: Path, member: int, status: Any, detail: str, restarts: int = 0) -> Outcome:
+    """The outcome of a member that has died."""
+    try:
+        steps = steps_in(folder)
+    except AclearnError:  # its checkpoints are damaged, which may be why
+        steps = 0
+    return Outcome(member, status, DEAD, env_steps=steps, detail=detail, restarts=restarts)
+
+
+def read_outcome(folder: Path, round_: int) -> Outcome | None:
+    """The outcome of this round in a member's folder; None if it is not over there."""
+    try:
+        document = json.loads((folder / _FILE).read_bytes())
+        if document["round"] != round_:
+            return None
+        outcome = document["outcome"]
+        fitness = DEAD if outcome["fitness"] is None else outcome["fitness"]
+        return Outcome(**{**outcome, "fitness": fitness})
+    except (OSError, ValueError, KeyError, TypeError):  # it is trained again
+        return None
+
+
+def _finite(outcome: Outcome) -> float | None:
+    return None if outcome.fitness == DEAD else outcome.fitness
+
+
+def _wait_until_free(folder: Path, stop: StopFlag) -> None:
+    """Wait for the roles of a killed predecessor, which end by themselves."""
+    deadline = time.monotonic() + _FREE_WITHIN_S
+    while is_locked(folder) and time.monotonic() < deadline and not stop:
+        time.sleep(_LOOK_EVERY_S)
+
+
+def main() -> None:
+    """The process of one member and round."""
+    folder, member, round_ = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    mark_own_process()
+    with install_stop_signals() as stop:
+        die_with_parent()
+        outcome = train_round(folder, member, round_, stop)
+    if outcome is None:
+        sys.exit(stop.exit_status)
+
+
+if __name__ == "__main__":
+    main()
