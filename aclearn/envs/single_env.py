@@ -126,18 +126,20 @@ class SingleEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
 def drawn(env: EnvConfig, mode: str = "rgb_array") -> EnvConfig:
     """The configuration of the same environment with gymnasium's `render_mode`.
 
-    An Atari game shows the screens that the policy sees, so its mode is "rgb_array".
+    An Atari game shows the screens that the policy sees, and a resident environment has its own
+    `draw`, so their mode is "rgb_array".
 
     Raises:
         ArgumentError: it cannot be drawn in this mode.
     """
-    if env.id.startswith(("resident:", "vector:")):
+    if env.is_vector:
         raise ArgumentError(
-            f"environment {env.id}: resident and vector environments have no pictures; name the "
-            "single environment of gymnasium in env.id"
+            f"environment {env.id}: vector environments have no pictures; name the single "
+            "environment of gymnasium in env.id"
         )
-    if not env.is_atari:
+    drawn_by_itself = env.is_atari or env.id.startswith("resident:")
+    if not drawn_by_itself:
         return env.model_copy(update={"kwargs": {**env.kwargs, "render_mode": mode}})
     if mode != "rgb_array":
-        raise ArgumentError(f"render_mode: Atari games have rgb_array only, got {mode!r}")
+        raise ArgumentError(f"render_mode: {env.id} has rgb_array only, got {mode!r}")
     return env

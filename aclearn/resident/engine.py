@@ -16,7 +16,7 @@ from typing_extensions import override
 from aclearn.errors import ConfigError, EnvironmentFailure, words_of
 from aclearn.resident import kernels
 from aclearn.resident.buffers import Buffers
-from aclearn.resident.environment import ResidentEnv
+from aclearn.resident.environment import Draw, ResidentEnv
 from aclearn.resident.episodes import Episodes, EpisodeSums, OutOfRange
 from aclearn.resident.rows import Rows
 from aclearn.resident.sampling import sampler_of
@@ -74,6 +74,7 @@ class Resident(ABC):
 
     kinds: tuple[Rows, ...]
     data: Mapping[str, Tensor]
+    _draw: Draw | None
 
     def __init__(
         self,
@@ -215,6 +216,18 @@ class Resident(ABC):
         self.episodes.restore(saved, self.steps)
         self._observe(begins=False)
 
+    def picture(self, e: int = 0) -> NDArray[np.uint8]:
+        """Environment e now, `[H, W, 3]`.
+
+        Raises:
+            EnvironmentFailure: the environment has no `draw`.
+        """
+        if self._draw is None:
+            raise EnvironmentFailure(
+                f"resident environment {self.name}: it has no pictures; give it a `draw`"
+            )
+        return self._draw({name: field[e].cpu().numpy() for name, field in self.data.items()})
+
     def close(self) -> None:
         """End the threads."""
         self.slices.close()
@@ -276,7 +289,7 @@ class ResidentEnvs(Resident):
         more_bytes: Mapping[str, int] | None = None,
     ) -> None:
         on = resident_device(device)
-        self.env, spec = env, env.spec(squash=squash)
+        self.env, self._draw, spec = env, env.draw, env.spec(squash=squash)
         check_memory(
             {
                 "states": BYTES + wp.types.type_size_in_bytes(env.state),

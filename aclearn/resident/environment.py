@@ -10,11 +10,15 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from aclearn.envs.spaces import read_actions
 from aclearn.errors import ConfigError, EnvironmentFailure, words_of
 from aclearn.resident.warp_setup import wp
 from aclearn.types import EnvSpec, ObservationSpec
+
+#: What draws one environment: the numbers of its state by name → picture `[H, W, 3]` uint8.
+Draw = Callable[[Mapping[str, NDArray[Any]]], NDArray[np.uint8]]
 
 
 @wp.struct
@@ -56,6 +60,7 @@ class ResidentEnv:
         params: a Warp struct of all that stays the same; it may have arrays.
         make_params: `(device, **config) → params`, with arrays on `device`; None: of zeros.
         shared: what all environments see of the same; None: nothing. It saves work.
+        draw: the fields of one state by name → picture `[H, W, 3]` uint8; None: there is none.
 
     `rng` is a generator's state, of which `wp.randf(rng)` and the like draw. A function has its own
     copy: pass numbers, not `rng`, to functions of yours.
@@ -75,6 +80,7 @@ class ResidentEnv:
     params: Any = NoParams
     make_params: Callable[..., Any] | None = None
     shared: SharedColumns | None = None
+    draw: Draw | None = None
 
     def __post_init__(self) -> None:
         check_observations(self.name, self.observation_space)

@@ -19,6 +19,9 @@ from aclearn.resident import ResidentWorlds, make
 from aclearn.types import OBSERVATION, EnvStep
 from aclearn.types.observation_spec import Observations
 
+#: Nothing says how long a step of a resident environment lasts.
+_PICTURES_A_SECOND = 10.0
+
 
 class ResidentVectorEnv(VectorEnv):
     """Resident environments on the CPU; thousands in one actor.
@@ -100,11 +103,11 @@ class ResidentVectorEnv(VectorEnv):
     @property
     @override
     def picture_rate(self) -> float:
-        return 0.0
+        return _PICTURES_A_SECOND
 
     @override
-    def picture(self) -> Any:
-        raise EnvironmentFailure("resident environments have no pictures")
+    def picture(self) -> NDArray[np.uint8]:
+        return self._envs.picture()
 
     @override
     def close(self) -> None:

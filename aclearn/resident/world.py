@@ -7,13 +7,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 from aclearn.envs.spaces import read_actions
 from aclearn.errors import EnvironmentFailure
-from aclearn.resident.environment import NoParams, check_observations, check_time_limit, params_of
+from aclearn.resident.environment import (
+    Draw,
+    NoParams,
+    check_observations,
+    check_time_limit,
+    params_of,
+)
 from aclearn.types import EnvSpec, ObservationSpec
 
 
@@ -114,7 +118,7 @@ class ResidentWorld:
     params: Any = NoParams
     make_params: Callable[..., Any] | None = None
     prepare: Any = None
-    draw: Callable[[Mapping[str, NDArray[Any]]], NDArray[np.uint8]] | None = None
+    draw: Draw | None = None
 
     def __post_init__(self) -> None:
         kinds, agents = [kind.name for kind in self.kinds], self.agents

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from aclearn.errors import EnvironmentFailure
 from aclearn.resident.buffers import Buffers
 from aclearn.resident.engine import (
     BYTES,
@@ -88,7 +85,7 @@ class ResidentWorlds(Resident):
         accounts: Sequence[int] | None = None,
     ) -> None:
         on, A = resident_device(device), len(env.agents)
-        self.env = env
+        self.env, self._draw = env, env.draw
         check_memory(_bytes(env, steps) | dict(more_bytes or {}), envs=envs, device=on)
         accounts = accounts or [0] * A
         super().__init__(
@@ -190,18 +187,6 @@ class ResidentWorlds(Resident):
     @override
     def rollout(self, choosers: Choosers, *, recorded: bool = True) -> Steps:
         return WorldRollout(self, choosers, recorded=recorded)
-
-    def picture(self, e: int = 0) -> NDArray[np.uint8]:
-        """Environment e now, `[H, W, 3]`.
-
-        Raises:
-            EnvironmentFailure: the environment has no `draw`.
-        """
-        if self.env.draw is None:
-            raise EnvironmentFailure(
-                f"resident environment {self.name}: it has no pictures; give it a `draw`"
-            )
-        return self.env.draw({name: field[e].cpu().numpy() for name, field in self.data.items()})
 
     @override
     def _memory(self) -> Mapping[str, Tensor]:

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from aclearn.errors import ArgumentError
+from aclearn.resident.pictures import BLUE, PINK, dots
 from aclearn.resident.warp_setup import wp
 from aclearn.resident.world import AgentKind, ResidentWorld
 
@@ -81,7 +83,7 @@ def tag_gridworld(
     }.items():
         if not isinstance(value, int) or value < 1:
             raise ArgumentError(f"tag_gridworld: {key}: expected at least 1, got {value!r}")
-    n, L = num_taggers + 1, grid_length
+    n, runner, L = num_taggers + 1, num_taggers, grid_length
     start_x, start_y = _start(start, n, L)
     size = 4 * n + 1 if use_full_observation else 6
     functions = dict(_functions(n, L, episode_length, use_full_observation))
@@ -94,6 +96,12 @@ def tag_gridworld(
         made.wall, made.step = wall_hit_penalty, step_cost_for_tagger
         made.tagged, made.caught = tag_reward_for_tagger, tag_penalty_for_runner
         return made
+
+    def draw(state: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
+        colours = np.array([PINK] * num_taggers + [BLUE])
+        order = np.r_[runner, :runner]  # the taggers last: a tag is seen
+        x, y = state["loc_x"][order], state["loc_y"][order]
+        return dots(x, y, colours[order], low=-0.5, high=L + 0.5, radius=0.4)
 
     kind = AgentKind(
         "player",
@@ -112,6 +120,7 @@ def tag_gridworld(
         time_limit=episode_length,
         params=Params,
         make_params=make_params,
+        draw=draw,
     )
 
 

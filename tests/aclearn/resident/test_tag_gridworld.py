@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from aclearn.config import EnvConfig
+from aclearn.envs import make_vector_env
+from aclearn.envs.single_env import drawn
 from aclearn.errors import ArgumentError, EnvironmentFailure
 
 resident = pytest.importorskip("aclearn.resident")
+from aclearn.resident.pictures import BLUE, PINK  # noqa: E402
+
 _GOLDEN = Path(__file__).parent / "golden"
 #: Actions.
 STAY, RIGHT, LEFT, UP, DOWN = range(5)
@@ -120,3 +125,23 @@ def test_a_key_that_is_absent_has_the_original_constructors_default() -> None:
 def test_a_configuration_that_cannot_work(config: dict, words: str) -> None:
     with pytest.raises((ArgumentError, EnvironmentFailure), match=words):
         resident.make("tag_gridworld", envs=1, device="cpu", **config)
+
+
+def test_it_is_drawn_with_the_runner_in_blue_and_taggers_in_pink_over_it() -> None:
+    start = {"start_x": [0, 5, 10], "start_y": [0, 5, 10]}
+    kwargs = {"num_taggers": 2, "start": start}
+    env = drawn(EnvConfig(id="resident:tag_gridworld", kwargs=kwargs))
+    group = make_vector_env(env, num_envs=2, seed=1, step_timeout_s=60.0, max_faults=0)
+    group.reset()
+    picture = group.picture()
+    side = len(picture)
+    assert picture.shape == (side, side, 3) and picture.dtype == np.uint8
+    # cells are 0 to 10 from edge to edge, y upwards
+    place = {cell: round((side - 1) * (cell + 0.5) / 11) for cell in (0, 5, 10)}
+    for cell, colour in ((0, PINK), (5, PINK), (10, BLUE)):
+        assert tuple(picture[side - 1 - place[cell], place[cell]]) == colour
+    assert tuple(picture[place[0], place[0]]) == (255, 255, 255)
+    group.send(np.array([STAY, RIGHT, LEFT] * 2, np.int32))
+    group.recv()
+    assert not np.array_equal(group.picture(), picture)
+    group.close()
