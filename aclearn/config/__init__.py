@@ -27,6 +27,7 @@ from aclearn.config.policies import PolicyOverrides
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.population import PopulationConfig
 from aclearn.config.predictor import PredictorConfig
+from aclearn.config.ray import RayConfig
 from aclearn.config.resident import ResidentConfig
 from aclearn.config.shipped import shipped_config, shipped_configs, summary_of
 
@@ -49,6 +50,7 @@ __all__ = [
     "PolicyOverrides",
     "PopulationConfig",
     "PredictorConfig",
+    "RayConfig",
     "ReplayConfig",
     "ResidentConfig",
     "RunConfig",

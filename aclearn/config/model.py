@@ -28,6 +28,7 @@ from aclearn.config.policies import Policies, data_of_policy, doubts_of_policies
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.population import PopulationConfig
 from aclearn.config.predictor import PredictorConfig
+from aclearn.config.ray import RayConfig
 from aclearn.config.resident import ResidentConfig
 from aclearn.errors import ConfigError
 from aclearn.types import DEFAULT_POLICY, is_compressed
@@ -189,6 +190,7 @@ class Config(Group):
     network: NetworkConfig = Field(default_factory=NetworkConfig)
     supervisor: SupervisorConfig = Field(default_factory=SupervisorConfig)
     population: PopulationConfig = Field(default_factory=PopulationConfig)
+    ray: RayConfig = Field(default_factory=RayConfig)
 
     @model_validator(mode="wrap")
     @classmethod

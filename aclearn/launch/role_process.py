@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from aclearn.files import open_to_write
 from aclearn.launch.role_command import RoleCommand
@@ -18,6 +19,37 @@ _LOGGER = logging.getLogger(__name__)
 #: Time limit for the kernel to release a killed process; only a hanging device exceeds it.
 _REAP_WITHIN_S = 5.0
 _LOOK_EVERY_S = 0.01
+
+
+class Process(Protocol):
+    """One start of a role, here or elsewhere.
+
+    Attributes:
+        pid: of its process; None where it is not known yet.
+        log_start: size in bytes of the role's log when it was started.
+    """
+
+    pid: int | None
+    log_start: int
+
+    def exited(self) -> bool:
+        """Whether it has ended; never blocks."""
+
+    def terminate(self, number: int = signal.SIGTERM) -> None:
+        """Ask it by a signal to end in order."""
+
+    def kill(self) -> None:
+        """SIGKILL it and its children; may be repeated."""
+
+    def reap(self) -> int:
+        """The exit status, once it has exited or was killed; minus the number of a signal.
+
+        Raises:
+            subprocess.TimeoutExpired: the kernel does not release it.
+        """
+
+    def ending(self, code: int) -> str:
+        """What `reap` gave, as text."""
 
 
 class RoleProcess:
@@ -43,7 +75,7 @@ class RoleProcess:
                 env=command.full_environment(restarts),
                 start_new_session=True,
             )
-        self.pid = self._process.pid
+        self.pid: int | None = self._process.pid
 
     def exited(self) -> bool:
         """Whether the child has ended; never blocks and does not reap it."""
@@ -54,19 +86,19 @@ class RoleProcess:
         # WNOWAIT keeps the zombie and its pid, so that `kill` cannot hit another group
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         try:
-            return os.waitid(os.P_PID, self.pid, options) is not None
+            return os.waitid(os.P_PID, self._process.pid, options) is not None
         except ChildProcessError:  # reaped elsewhere
             return True
 
     def terminate(self, number: int = signal.SIGTERM) -> None:
         """Ask the child by a signal to end in order; it ends its own children."""
         if not self.exited():
-            os.kill(self.pid, number)
+            os.kill(self._process.pid, number)
 
     def kill(self) -> None:
         """SIGKILL the child and the rest of its process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty
-            os.killpg(self.pid, signal.SIGKILL)
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def reap(self) -> int:
         """The exit status of a child that has exited, or is killed now with its whole group.
@@ -82,9 +114,13 @@ class RoleProcess:
         self.kill()
         return self._process.wait(timeout=_REAP_WITHIN_S)
 
+    def ending(self, code: int) -> str:
+        """What `reap` gave, as text."""
+        return describe_exit(code)
+
 
 def end_processes(
-    living: Mapping[str, RoleProcess], timeout_s: float, forced: Callable[[], bool]
+    living: Mapping[str, Process], timeout_s: float, forced: Callable[[], bool]
 ) -> list[str]:
     """SIGTERM to all; SIGKILL to the rest after `timeout_s`, or once `forced` gives True.
 
@@ -106,7 +142,7 @@ def end_processes(
             code = process.reap()
         except subprocess.TimeoutExpired:
             # a hanging device delays SIGKILL; the others must still be reaped
-            _LOGGER.error("event=role_not_reaped name=%s pid=%d", name, process.pid)
+            _LOGGER.error("event=role_not_reaped name=%s pid=%s", name, process.pid)
             continue
         _LOGGER.info("event=role_stopped name=%s exit=%d killed=%s", name, code, name in late)
     return late

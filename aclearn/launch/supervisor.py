@@ -22,7 +22,7 @@ from aclearn.launch.role_command import (
     RoleStatus,
     State,
 )
-from aclearn.launch.role_process import RoleProcess, describe_exit, end_processes
+from aclearn.launch.role_process import Process, RoleProcess, describe_exit, end_processes
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class _Slot:
     command: RoleCommand
     restart_policy: RestartPolicy
     state: State = "new"
-    process: RoleProcess | None = None
+    process: Process | None = None
     log_start: int | None = None  # of its newest process; None if that could not be started
     restarts: int = 0
     due: float = 0.0  # waiting: when to restart; leaving: when to kill
@@ -62,6 +62,7 @@ class Supervisor:
 
     Args:
         max_restarts: restarts of one role allowed within the window.
+        start_process: starts a role, given its command and the number of its earlier starts.
     """
 
     def __init__(
@@ -72,12 +73,13 @@ class Supervisor:
         restart_window_s: float,
         backoff_first_s: float,
         backoff_max_s: float,
+        start_process: Callable[[RoleCommand, int], Process] = RoleProcess,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._new_restart_policy: Callable[[], RestartPolicy] = partial(
             RestartPolicy, max_restarts, restart_window_s, backoff_first_s, backoff_max_s
         )
-        self._clock = clock
+        self._start_process, self._clock = start_process, clock
         self._slots: dict[str, _Slot] = {}
         #: Earlier starts by name; a removed role may be added again.
         self._starts: Counter[str] = Counter()
@@ -233,7 +235,7 @@ class Supervisor:
     def _spawn(self, slot: _Slot) -> None:
         try:
             slot.log_start = None
-            slot.process = RoleProcess(slot.command, self._starts[slot.command.name])
+            slot.process = self._start_process(slot.command, self._starts[slot.command.name])
         except OSError as error:
             # out of processes, memory or disk: may be temporary
             tell = self._fail if error.errno in _LASTING else self._died
@@ -242,9 +244,8 @@ class Supervisor:
         self._starts[slot.command.name] += 1
         slot.state, slot.log_start = "running", slot.process.log_start
         again = f", restart {slot.restarts}" if slot.restarts else ""
-        self._tell(
-            slot, "restarted" if slot.restarts else "started", f"pid {slot.process.pid}{again}"
-        )
+        where = "not placed yet" if slot.process.pid is None else f"pid {slot.process.pid}"
+        self._tell(slot, "restarted" if slot.restarts else "started", f"{where}{again}")
 
     def _look_at(self, slot: _Slot) -> None:
         process = slot.process
@@ -257,7 +258,7 @@ class Supervisor:
         code = process.reap()
         slot.process = None
         killed, slot.kill_reason = slot.kill_reason, None
-        how = f"killed: {killed}" if killed else describe_exit(code)
+        how = f"killed: {killed}" if killed else process.ending(code)
         if slot.state == "leaving":
             self._forget(slot, how)
         elif self._phase == "ending":

@@ -63,8 +63,16 @@ def train(
             help="with --seeds: most runs at a time; default: as the cores allow",
         ),
     ] = None,
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="PLACE",
+            help="where the roles run: local (this machine), or ray (the cluster of RAY_ADDRESS, "
+            "else one of this machine)",
+        ),
+    ] = "local",
 ) -> None:
-    """Train on this machine: start every role, show the run, end every role.
+    """Train: start every role, show the run, end every role.
 
     Examples: aclearn train cartpole, aclearn train pong run.seed=2, aclearn train pong --seeds 5
     """
@@ -84,6 +92,10 @@ def train(
         check_start(loaded, resume=resume, overwrite=overwrite)
         source = config if env is None else f"--env {env}"
         if seeds is not None:
+            if on != "local":
+                raise ConfigError(
+                    f"--on {on}: the runs of --seeds are of this machine; leave one of them out"
+                )
             # imported here for its 0.1 s
             from services.commands.seeds import read_seeds, train_seeds
 
@@ -102,7 +114,7 @@ def train(
         else:
             if resume:
                 loaded = resumed_config(str(source), loaded, given)
-            train_and_tell(loaded, resume=resume, overwrite=overwrite, stop=stop)
+            train_and_tell(loaded, resume=resume, overwrite=overwrite, stop=stop, on=on)
         if stop:
             raise typer.Exit(stop.exit_status)
 
@@ -137,12 +149,14 @@ def train_and_tell(
     overwrite: bool,
     stop: StopFlag,
     on_metrics: Callable[[dict[str, Any]], object] | None = None,
+    on: str = "local",
 ) -> Path | None:
-    """Run `config` on this machine until it is over; print how it ended and what comes next.
+    """Run `config` until it is over; print how it ended and what comes next.
 
     Args:
         resume: continue the existing run; one that is over is not started.
         on_metrics: gets each new line of metrics; returning False ends the run.
+        on: where the roles run.
 
     Returns:
         The run's folder; None if `stop` was set before its start.
@@ -158,7 +172,9 @@ def train_and_tell(
     if resume and (words := why_over(config)) is not None:
         print(words, flush=True)
         return Path(config.run.dir) / str(config.run.name)
-    ending = run(config, resume=resume, overwrite=overwrite, stop=stop, on_metrics=on_metrics)
+    ending = run(
+        config, resume=resume, overwrite=overwrite, stop=stop, on_metrics=on_metrics, on=on
+    )
     if ending is None:
         return None
     config = config.with_run(name=ending.path.name)

@@ -1,4 +1,4 @@
-"""`aclearn train`: starts every role on this machine, supervises and ends them, shows the run."""
+"""`aclearn train`: starts every role, supervises and ends them, shows the run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,17 +17,17 @@ from aclearn.runs import RunFolder, create_next, lock_all, lock_run
 from aclearn.views import RunConsole, open_console
 from services.ending.run_ending import RunEnding
 from services.launcher.called_console import CalledConsole, OnMetrics
-from services.launcher.role_commands import monitor_addresses, role_command, role_commands
+from services.launcher.place import Place, open_place
+from services.launcher.role_commands import role_command
 from services.launcher.run_parent import RunParent
 from services.launcher.status_client import StatusClient
 from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
 from services.policy.factory import architecture_of
 from services.policy.users_network import network_variable
 from services.role.context import RoleContext, RunEnv
-from services.roles import ACTOR, WRITERS
+from services.roles import ACTOR, MONITOR, ROLES, WRITERS, RoleSpec
 from services.start.folder import check_same_run
 from services.start.preflight import SPEC_VARIABLE, check_run
-from services.start.temporary_directory import socket_directory
 from services.trainer.warm_start import warm_start
 
 _LOGGER = logging.getLogger(__name__)
@@ -71,8 +71,9 @@ def train(
     overwrite: bool = False,
     console: RunConsole | None = None,
     on_metrics: OnMetrics | None = None,
+    on: str = "local",
 ) -> RunEnding | None:
-    """Run `config` on this machine until it is over; returns how it ended.
+    """Run `config` until it is over; returns how it ended.
 
     None if `stop` is set before the start. An error that ends the run has a note about lost
     learning, if any.
@@ -80,6 +81,7 @@ def train(
     Args:
         console: shows the run, instead of the one for standard output.
         on_metrics: gets each new line of metrics; see `CalledConsole`.
+        on: where the roles run, by its name in `PLACES`.
 
     Raises:
         AclearnError: the run cannot be started, or a role died too often.
@@ -87,12 +89,14 @@ def train(
     """
     search_modules_in(config.run.pythonpath)
     started_at = os.environ.get(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
-    with socket_directory(stop) as directory:
-        bound, address = monitor_addresses(config, directory)
-        checked = check_run(config, bound, resume=resume, overwrite=overwrite, stop=stop)
+    with open_place(on, config, stop) as place:
+        checked = check_run(
+            place.config, place.bound, resume=resume, overwrite=overwrite, stop=stop
+        )
         if checked is None or stop:
             return None
-        config, chosen, spec = checked
+        placed, chosen, spec = checked
+        config = place.kept(placed)
         if not resume:
             for doubt in warm_start(config, architecture_of(config, spec)).doubts:
                 _LOGGER.warning(doubt)
@@ -102,7 +106,7 @@ def train(
             **network_variable(config, spec),
         }
         with open_run_folder(config, resume=resume, overwrite=overwrite) as folder:
-            config = config.with_run(name=folder.path.name)
+            placed = placed.with_run(name=folder.path.name)
             ending = RunEnding(folder)
             view = console or open_console(config.run.bounds(), name=folder.name)
             if on_metrics is not None:
@@ -115,20 +119,13 @@ def train(
                     with view:
                         for text in chosen:
                             view.note(text)
-                        run_lockstep(config, folder, spec, stop=stop, console=view, ending=ending)
+                        run_lockstep(placed, folder, spec, stop=stop, console=view, ending=ending)
                 else:
-                    supervisor = Supervisor(
-                        role_commands(config, folder, bound, address, variables),
-                        max_restarts=config.supervisor.max_restarts,
-                        restart_window_s=config.supervisor.restart_window_s,
-                        backoff_first_s=config.supervisor.backoff_first_s,
-                        backoff_max_s=config.supervisor.backoff_max_s,
+                    place.open_files(folder.config_path.read_bytes())
+                    context = RoleContext(
+                        "supervisor", 0, placed, RunEnv(place.monitor, folder), stop
                     )
-                    actor_command = partial(
-                        role_command, config, folder, address, ACTOR, variables=variables
-                    )
-                    context = RoleContext("supervisor", 0, config, RunEnv(address, folder), stop)
-                    _supervise(context, supervisor, actor_command, ending, view, chosen)
+                    _supervise(context, place, folder, variables, ending, view, chosen)
             except BaseException as error:
                 if (lost := ending.lost()) is not None:
                     error.add_note(lost)
@@ -140,19 +137,53 @@ def train(
 
 def _supervise(
     context: RoleContext,
-    supervisor: Supervisor,
-    actor_command: Callable[[int], RoleCommand],
+    place: Place,
+    folder: RunFolder,
+    variables: Mapping[str, str],
     ending: RunEnding,
     console: RunConsole,
     chosen: Sequence[str],
 ) -> None:
     config = context.config
+
+    def command(spec: RoleSpec, index: int) -> RoleCommand:
+        return role_command(
+            config,
+            folder,
+            place.bound if spec is MONITOR else place.monitor,
+            spec,
+            index,
+            variables,
+            config_path=place.config_path,
+            overrides=place.overrides,
+        )
+
+    supervisor = Supervisor(
+        [
+            command(spec, index)
+            for spec in ROLES.values()
+            for index in range(spec.processes(config))
+        ],
+        max_restarts=config.supervisor.max_restarts,
+        restart_window_s=config.supervisor.restart_window_s,
+        backoff_first_s=config.supervisor.backoff_first_s,
+        backoff_max_s=config.supervisor.backoff_max_s,
+        start_process=place.start,
+    )
     try:
         line = StatusClient(context.connect(context.run.monitor))
         with console as view:
             for text in chosen:
                 view.note(text)
-            parent = RunParent(config, supervisor, line, view, context.stop, actor_command)
+            parent = RunParent(
+                config,
+                supervisor,
+                line,
+                view,
+                context.stop,
+                partial(command, ACTOR),
+                lambda tuned: place.actors(tuned, view.note),
+            )
             try:
                 parent.run()
             finally:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aclearn.config import Config
 from aclearn.launch import RoleCommand
 from aclearn.runs import RunFolder
 from aclearn.wire import tcp_endpoint
-from services.roles import MONITOR, ROLES, RoleSpec
+from services.roles import RoleSpec
 
 
 def monitor_addresses(config: Config, directory: Path) -> tuple[str, str]:
@@ -28,22 +28,6 @@ def monitor_addresses(config: Config, directory: Path) -> tuple[str, str]:
     return str(bound), str(tcp_endpoint(loopback, config.monitor.port))
 
 
-def role_commands(
-    config: Config, folder: RunFolder, bound: str, monitor: str, variables: Mapping[str, str]
-) -> list[RoleCommand]:
-    """The commands of every role of the run, the monitor first.
-
-    Args:
-        bound: the monitor's address to bind.
-        monitor: the monitor's address for the others.
-    """
-    return [
-        role_command(config, folder, bound if spec is MONITOR else monitor, spec, index, variables)
-        for spec in ROLES.values()
-        for index in range(spec.processes(config))
-    ]
-
-
 def role_command(
     config: Config,
     folder: RunFolder,
@@ -51,10 +35,20 @@ def role_command(
     spec: RoleSpec,
     index: int,
     variables: Mapping[str, str],
+    *,
+    config_path: str | None = None,
+    overrides: Sequence[str] = (),
 ) -> RoleCommand:
-    """The command of one role."""
+    """The command of one role.
+
+    Args:
+        monitor: the monitor's address, for a monitor to bind and for others to connect to.
+        config_path: of the configuration where the role runs; None for the run folder's.
+        overrides: key=value pairs of this role.
+    """
     name = f"{spec.name}-{index}"
-    arguments = ("role", spec.name, str(folder.config_path), "--monitor", monitor)
+    path = str(folder.config_path) if config_path is None else config_path
+    arguments = ("role", spec.name, path, *overrides, "--monitor", monitor)
     return RoleCommand(
         spec.name,
         name,

@@ -46,7 +46,9 @@ class RunParent:
     """Watches supervisor and monitor until the run is over.
 
     Args:
-        actor_command: gives the command of actor number i, for a tuner that adds actors.
+        actor_command: gives the command of actor number i, for actors that are added.
+        actors: gives the number of actors that there should be, from the number that the monitor
+            wants; None for those that there are.
     """
 
     def __init__(
@@ -57,13 +59,14 @@ class RunParent:
         console: RunConsole,
         stop: StopFlag,
         actor_command: Callable[[int], RoleCommand],
+        actors: Callable[[int | None], int | None] = lambda tuned: tuned,
     ) -> None:
         self._config, self._supervisor, self._line = config, supervisor, line
         self._console, self._stop = console, stop
         self._end_by: float | None = None
         self._killed = 0
         self._noted = 0
-        self._actor_command = actor_command
+        self._actor_command, self._actors = actor_command, actors
         self._active_clock = ActiveClock(_LOOK_COUNTS_S)
         self._answered_at = 0.0
         self._answered_pid: int | None = None
@@ -117,8 +120,9 @@ class RunParent:
                 return
             status = self._look(now)
             self._end_what_hangs(now, status)
+            wanted = self._actors(self._line.actors)
             if status is not None and status["phase"] == "running":
-                self._adjust_actors(self._line.actors)
+                self._adjust_actors(wanted)
             time.sleep(_LOOK_EVERY_S)
 
     def _end_orderly(self, reason: str) -> None:
@@ -253,7 +257,7 @@ class RunParent:
         ]
 
     def _adjust_actors(self, wanted: int | None) -> None:
-        """Start or end actors to the number that the tuner wants; the newest end first."""
+        """Start or end actors to this number: first those without a process, then the newest."""
         if wanted is None:
             return
         actors = {
@@ -261,7 +265,10 @@ class RunParent:
             for role in self._supervisor.roles()
             if role.role == ACTOR.name
         }
-        staying = sorted(i for i, role in actors.items() if role.state in _STAYS)
+        staying = sorted(
+            (i for i, role in actors.items() if role.state in _STAYS),
+            key=lambda i: (actors[i].pid is None, i),
+        )
         # its name is free again when the tuner has given it up
         enough = len(staying) >= wanted
         failed = [i for i, role in actors.items() if role.state == "failed" and enough]
@@ -271,5 +278,5 @@ class RunParent:
         # a name is free again when its process has left; until then the next look adds it
         free = [index for index in range(wanted) if index not in actors]
         for index in free[: max(0, missing)]:
-            # if it fails, the tuner wants one actor less again
+            # if it fails, the others go on
             self._supervisor.add(replace(self._actor_command(index), optional=True))

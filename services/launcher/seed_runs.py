@@ -42,14 +42,14 @@ def runs_at_once(config: Config, wanted: int | None = None) -> int:
             )
         return 1
     used = sum(
-        spec.processes(config) * _threads(spec, config)
+        spec.processes(config) * busy_threads(spec, config)
         for spec in ROLES.values()
         if spec is not MONITOR
     )
     return wanted or max(1, usable_cores() // (1 if config.run.deterministic else max(1, used)))
 
 
-def _threads(spec: RoleSpec, config: Config) -> int:
+def busy_threads(spec: RoleSpec, config: Config) -> int:
     """Threads that keep a core busy in one process of the role."""
     resident = config.resident
     if spec is not TRAINER:

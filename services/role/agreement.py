@@ -44,6 +44,7 @@ _OF_ONE_PLACE = (
     "metrics",
     "monitor",
     "network",
+    "ray",
     "supervisor",
 )
 #: Prefix of the entries about the environment's own spaces, which no key sets.

@@ -22,6 +22,8 @@ _PREFIX: Final = "aclearn-"
 #: What each directory is for, which is in its name.
 _SOCKETS: Final = "run"
 PROFILE: Final = "profile"
+#: Files of a process on a node of a Ray cluster.
+RAY: Final = "ray"
 #: Most bytes of a socket file's path below the folder of temporary files.
 _SOCKET_NAME_BYTES: Final = len(f"/{_PREFIX}{_SOCKETS}-12345678/12345678.sock")
 #: Least age of a directory without an owner: a younger one may be about to be locked.
@@ -76,7 +78,7 @@ def remove_if_orphaned(monitor: str) -> None:
 
 def _remove_abandoned() -> None:
     """Remove the directories of killed processes."""
-    for use in (_SOCKETS, PROFILE):
+    for use in (_SOCKETS, PROFILE, RAY):
         for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}{use}-*"):
             with suppress(OSError):  # it is in use, another user's, or just removed
                 lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

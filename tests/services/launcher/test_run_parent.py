@@ -93,7 +93,7 @@ def run_parent(tools, monkeypatch):
 
     def run(**ends: float | None) -> float:
         supervised = Supervised(clock, {name.replace("_", "-"): end for name, end in ends.items()})
-        line = SimpleNamespace(poll=lambda now: None, asked=0)
+        line = SimpleNamespace(poll=lambda now: None, asked=0, actors=None)
         config = Config(env=EnvConfig(id="CartPole-v1"))
         RunParent(config, supervised, line, SimpleNamespace(), StopFlag(), lambda index: None).run()
         return supervised.stopped_after_s
@@ -269,9 +269,13 @@ class Adjusted:
     def __init__(self, *states: str) -> None:
         self.states = {f"actor-{i}": state for i, state in enumerate(states)}
         self.optional: list[str] = []
+        self.without_process: set[str] = set()
 
     def roles(self) -> list[RoleStatus]:
-        return [RoleStatus("actor", name, state, 0, 1) for name, state in self.states.items()]
+        return [
+            RoleStatus("actor", name, state, 0, None if name in self.without_process else 1)
+            for name, state in self.states.items()
+        ]
 
     def add(self, command: RoleCommand) -> None:
         self.states[command.name] = "running"
@@ -300,6 +304,22 @@ def test_an_actor_of_the_tuner_s_that_failed_has_its_name_back_when_it_is_not_wa
     assert actors.states.keys() == {"actor-0", "actor-1", "actor-2"}
     parent._adjust_actors(1)
     assert actors.states == {"actor-0": "running"}
+
+
+def test_actors_that_wait_for_a_node_are_given_up_before_those_that_run() -> None:
+    actors = Adjusted("waiting", "running", "running", "running")
+    actors.without_process = {"actor-0", "actor-2"}
+    config = Config(env=EnvConfig(id="CartPole-v1"))
+    parent = RunParent(
+        config, actors, SimpleNamespace(), SimpleNamespace(), StopFlag(), lambda index: None
+    )
+    parent._adjust_actors(None)
+    parent._adjust_actors(4)
+    assert len(actors.states) == 4
+    parent._adjust_actors(3)
+    assert actors.states.keys() == {"actor-0", "actor-1", "actor-3"}
+    parent._adjust_actors(2)
+    assert actors.states.keys() == {"actor-1", "actor-3"}
 
 
 def test_an_actor_has_time_for_all_of_its_environments_and_no_role_hangs_in_an_ending_run() -> None:
