@@ -61,6 +61,11 @@ def _check_config(config: Config) -> None:
         raise ConfigError(
             "--on ray: the number of actors follows the cluster; take actors out of tuner.counts"
         )
+    check_keys(config)
+
+
+def check_keys(config: Config) -> None:
+    """Raise `ConfigError` for keys of the group `ray` that name no role."""
     known = {*ROLES, "member"}
     for key in ("num_cpus", "num_gpus", "labels"):
         if unknown := sorted(getattr(config.ray, key).keys() - known):

@@ -41,12 +41,17 @@ def runs_at_once(config: Config, wanted: int | None = None) -> int:
                 "leave --at-once out, or set monitor.port=null"
             )
         return 1
+    return wanted or max(1, usable_cores() // cores_of(config))
+
+
+def cores_of(config: Config) -> int:
+    """The number of cores that a run keeps busy."""
     used = sum(
         spec.processes(config) * busy_threads(spec, config)
         for spec in ROLES.values()
         if spec is not MONITOR
     )
-    return wanted or max(1, usable_cores() // (1 if config.run.deterministic else max(1, used)))
+    return 1 if config.run.deterministic else max(1, used)
 
 
 def busy_threads(spec: RoleSpec, config: Config) -> int:

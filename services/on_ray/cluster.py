@@ -253,6 +253,16 @@ class RayCluster:
     def _among(self, need: Need) -> str:
         return need.node_id or f"in({','.join(self._good)})"
 
+    def named(self, prefix: str) -> list[str]:
+        """Names of the detached actors that begin with `prefix`."""
+        names: list[str] = self._ray.util.list_named_actors()
+        return sorted(name for name in names if name.startswith(prefix))
+
+    def end_named(self, name: str) -> None:
+        """Kill a detached actor, if it is still there."""
+        with contextlib.suppress(ValueError):
+            self.end(self._ray.get_actor(name, namespace=NAMESPACE))
+
     def ready(self, call: Any) -> bool:
         """Whether a call has been answered, or never will be."""
         return bool(self._ray.wait([call], timeout=0)[0])

@@ -173,29 +173,42 @@ class ProcessHost:
         self._open.close()
 
 
-def pack(folder: Path) -> bytes:
-    """The files of a folder as a tar file."""
+def pack(folder: Path, *, without: str = "") -> bytes:
+    """The files and folders of a folder, but for one, as a tar file; locks and links stay."""
+
+    def chosen(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        name = _plain_name(member)
+        taken = member.isreg() or member.isdir()
+        return member if taken and name != without and not name.endswith(".lock") else None
+
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        tar.add(folder, arcname=".", filter=_plain)
+        tar.add(folder, arcname=".", filter=chosen)
     return buffer.getvalue()
 
 
-def unpack(content: bytes, folder: Path) -> None:
+def unpack(content: bytes, folder: Path, *, last: str = "", mirrored: str = "") -> None:
     """Write the files of `pack` to a folder, which is made if missing.
+
+    Args:
+        last: file that is written after all others.
+        mirrored: folder in it that keeps no other file.
 
     Raises:
         tarfile.TarError: they are damaged, or would be written elsewhere.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-        tar.extractall(folder, filter="data")
+        members = sorted(tar.getmembers(), key=lambda member: _plain_name(member) == last)
+        tar.extractall(folder, members, filter="data")
+    names = {_plain_name(member) for member in members}
+    for path in (folder / mirrored).iterdir() if mirrored else ():
+        if path.is_file() and f"{mirrored}/{path.name}" not in names:
+            path.unlink()
 
 
-def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Files and folders; locks are of processes on one machine."""
-    name = Path(member.name).name
-    return member if (member.isreg() or member.isdir()) and not name.endswith(".lock") else None
+def _plain_name(member: tarfile.TarInfo) -> str:
+    return os.path.normpath(member.name)
 
 
 def _node_ip() -> str:

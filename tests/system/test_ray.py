@@ -103,10 +103,10 @@ def test_the_roles_of_a_run_answer_over_tcp_and_end_with_their_driver(
     shutil.rmtree(keys)
 
     # a node on which the package says that it is another version
-    stand_in = tmp_path / "ray-2.59.0.dist-info"
-    stand_in.mkdir()
+    stand_in = tmp_path / "other" / "ray-2.59.0.dist-info"
+    stand_in.mkdir(parents=True)
     (stand_in / "METADATA").write_text("Metadata-Version: 2.1\nName: ray\nVersion: 2.59.0\n")
-    nodes.add(num_cpus=1, environment={"PYTHONPATH": str(tmp_path)})
+    nodes.add(num_cpus=1, environment={"PYTHONPATH": str(stand_in.parent)})
     run = system.train(config, "--on", "ray", "run.name=other")
     assert run.wait() == 64
     assert "has ray 2.59.0 where this machine has ray 2.60" in run.output

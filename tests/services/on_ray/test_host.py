@@ -80,14 +80,21 @@ def test_a_folder_travels_both_ways_without_locks_and_links(open_host, tmp_path:
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "checkpoints" / "1.json").write_text("{}")
     (folder / "trainer.lock").write_text("")
+    (folder / "own.log").write_text("")
     (folder / "link").symlink_to("/etc/passwd")
     source = "import sys; open(sys.argv[1] + '/new', 'w').write('made there')"
-    host = open_host(source, f"{FILES}/m", folder_name="m", folder=pack(folder))
+    host = open_host(source, f"{FILES}/m", folder_name="m", folder=pack(folder, without="own.log"))
     assert _end(host)[1] == 0
     back = tmp_path / "back"
     unpack(host.folder(), back)
     files = sorted(str(path.relative_to(back)) for path in back.rglob("*"))
     assert files == ["checkpoints", "checkpoints/1.json", "new"]
+    # what the node has pruned is pruned here; other files stay
+    (back / "checkpoints" / "0.json").write_text("{}")
+    (back / "notes").write_text("")
+    unpack(host.folder(), back, last="new", mirrored="checkpoints")
+    assert not (back / "checkpoints" / "0.json").exists()
+    assert (back / "checkpoints" / "1.json").exists() and (back / "notes").exists()
 
 
 def test_a_host_without_a_driver_ends_itself_some_time_after_its_process(
