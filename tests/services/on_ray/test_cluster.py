@@ -13,7 +13,6 @@ from aclearn.launch import StopFlag
 from services.on_ray import cluster as module
 from services.on_ray.cluster import RayCluster, differing, open_cluster
 from services.on_ray.host import versions
-from tests.support.system import free_port
 
 OURS = versions()
 
@@ -30,7 +29,7 @@ def test_ray_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        (f"127.0.0.1:{free_port()}", "no Ray cluster answers at 127.0.0.1:.*ray start --head"),
+        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:.*ray start --head"),
         ("10.0.0.7", "no Ray cluster answers at 10.0.0.7"),
         ("ray://10.0.0.7:10001", "of a Ray client.*run the command on a node"),
     ],
