@@ -67,6 +67,7 @@ class Resident(ABC):
         accounts: number of sums of episodes that are kept apart.
 
     Attributes:
+        groups: of neighbouring environments, each with its own seed.
         steps: number of the next step since the start.
         kinds: the rows of each kind of agents.
         data: the numbers of the state by name: views, which may be written.
@@ -83,7 +84,7 @@ class Resident(ABC):
         envs: int,
         agents: int,
         device: torch.device,
-        seed: int,
+        seed: int | Sequence[int],
         threads: int | None,
         steps: int,
         time_limit: int,
@@ -91,6 +92,8 @@ class Resident(ABC):
     ) -> None:
         self.name, self.num_envs, self.agents, self.steps = name, envs, agents, 0
         self.device, self._warp_device = device, warp_device(device)
+        seeds = [seed] if isinstance(seed, int) else list(seed)
+        self.groups = len(seeds)
         self.slices = Slices(envs, device, threads, agents=agents)
         self.episodes = Episodes(
             envs * agents,
@@ -99,9 +102,10 @@ class Resident(ABC):
             time_limit=time_limit,
             device=device,
             accounts=accounts,
+            groups=self.groups,
         )
         # seed and `steps` for kernels: in memory, since a captured launch keeps its other arguments
-        self._seed = torch.full((1,), seed, dtype=torch.int32, device=device)
+        self._seed = torch.tensor(seeds, dtype=torch.int32, device=device)
         self._clock = torch.zeros(1, dtype=torch.int32, device=device)
         self._known_stream: Any = None
 
@@ -188,32 +192,35 @@ class Resident(ABC):
         """Number of ended episodes of each row, and the return of its last one; copies."""
         return self.episodes.last_returns()
 
-    def snapshot(self) -> dict[str, NDArray[Any]]:
-        """All that a later `restore` continues from, by name."""
-        memory = {name: tensor.cpu().numpy().copy() for name, tensor in self._memory().items()}
+    def snapshot(self, group: int = 0) -> dict[str, NDArray[Any]]:
+        """All that a later `restore` of a group continues from, by name."""
+        memory = {
+            name: tensor[self._rows(tensor, group)].cpu().numpy().copy()
+            for name, tensor in self._memory().items()
+        }
         return {
             **memory,
-            **self.episodes.snapshot(),
+            **self.episodes.snapshot(group),
             "steps": np.array(self.steps, np.int64),
-            "seed": self._seed.cpu().numpy().copy(),
+            "seed": self._seed[group : group + 1].cpu().numpy().copy(),
         }
 
-    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a `snapshot` of as many environments.
+    def restore(self, saved: Mapping[str, NDArray[Any]], group: int = 0) -> None:
+        """Continue from a `snapshot` of as many environments, at its step.
 
         Raises:
             ValueError: it does not fit.
         """
-        rows = self.num_envs * self.agents
-        if saved["lengths"].shape != (rows,):
+        envs = self.num_envs // self.groups
+        if saved["lengths"].shape != (envs * self.agents,):
             found = len(saved["lengths"]) // self.agents
-            raise ValueError(f"envs: expected {self.num_envs}, got {found}")
+            raise ValueError(f"envs: expected {envs}, got {found}")
         for name, tensor in self._memory().items():
-            tensor.copy_(torch.from_numpy(np.array(saved[name])))
+            tensor[self._rows(tensor, group)] = torch.from_numpy(np.array(saved[name])).to(tensor)
         self.steps = int(saved["steps"])
         self._clock.fill_(self.steps)
-        self._seed.copy_(torch.from_numpy(np.array(saved["seed"])))
-        self.episodes.restore(saved, self.steps)
+        self._seed[group] = int(saved["seed"][0])
+        self.episodes.restore(saved, self.steps, group)
         self._observe(begins=False)
 
     def picture(self, e: int = 0) -> NDArray[np.uint8]:
@@ -227,6 +234,10 @@ class Resident(ABC):
                 f"resident environment {self.name}: it has no pictures; give it a `draw`"
             )
         return self._draw({name: field[e].cpu().numpy() for name, field in self.data.items()})
+
+    def _rows(self, tensor: Tensor, group: int) -> slice:
+        each = len(tensor) // self.groups
+        return slice(group * each, (group + 1) * each)
 
     def close(self) -> None:
         """End the threads."""
@@ -260,7 +271,8 @@ class ResidentEnvs(Resident):
     Args:
         envs: N.
         device: "auto", "cpu", "cuda" or "cuda:N".
-        seed: of everything that is drawn.
+        seed: of everything that is drawn; several: one for each group of neighbouring environments,
+            which draws as if it were alone, and has an account of its own.
         threads: of the CPU; None: one for each core.
         squash: as `env.squash_actions`.
         steps: T, of the buffers.
@@ -281,7 +293,7 @@ class ResidentEnvs(Resident):
         *,
         envs: int,
         device: str = "auto",
-        seed: int = 0,
+        seed: int | Sequence[int] = 0,
         threads: int | None = None,
         squash: bool = False,
         steps: int = 1,
@@ -308,6 +320,7 @@ class ResidentEnvs(Resident):
             threads=threads,
             steps=steps,
             time_limit=env.time_limit,
+            accounts=1 if isinstance(seed, int) else len(seed),
         )
         self.params = env.configured(self._warp_device, config or {})
         width, action = env.observation_size, spec.action
@@ -371,7 +384,7 @@ class ResidentEnvs(Resident):
     @override
     def _observe(self, *, begins: bool) -> None:
         row = len(self.buffers.rewards)
-        seed = int(self._seed)
+        seed = wp.from_torch(self._seed)
         given = [self._states.array, self.params, self._arrays[0], seed, self.steps, begins, row]
         self._launch(self._reset, self.num_envs, given).launch(self._stream())
 
@@ -392,8 +405,8 @@ class Rollout:
         )
         episodes = envs.episodes
         arrays = [wp.from_torch(tensor) for tensor in episodes.running.values()]
-        cohorts = [wp.from_torch(episodes.cohorts[0]), episodes.cohort_steps]
-        sums = [wp.from_torch(episodes.statistics[0]), *cohorts]
+        cohorts = [wp.from_torch(episodes.cohorts.flatten(0, 1)), episodes.cohort_steps]
+        sums = [wp.from_torch(episodes.statistics.flatten(0, 1)), *cohorts]
         sums += [wp.from_torch(episodes.out_of_range_at)]
         fixed = [envs._states.array, *arrays, *sums, envs.params, source]
         fixed += [*envs._arrays, wp.from_torch(envs._seed), wp.from_torch(envs._clock)]

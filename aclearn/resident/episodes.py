@@ -45,6 +45,7 @@ class Episodes:
         steps: of a rollout.
         time_limit: steps of the longest episode.
         accounts: number of sums that are kept apart.
+        groups: of neighbouring rows that are saved apart; each has as many accounts.
 
     Attributes:
         running: by name `[R]`: length and return of the running episodes, whether the last step
@@ -64,7 +65,10 @@ class Episodes:
         time_limit: int,
         device: torch.device,
         accounts: int = 1,
+        groups: int = 1,
     ) -> None:
+        self._groups = groups
+
         def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
@@ -96,15 +100,19 @@ class Episodes:
         """The sums since the last call; waits for the device.
 
         Raises:
-            OutOfRange: a reward or an observation was out of range; the sums are forgotten.
+            OutOfRange: a reward or an observation of the account's group was out of range; the sums
+                of the group are forgotten.
         """
-        sums = self.statistics.cpu().numpy().sum(1)
+        mine, _ = self._of_group(self._group_of(account))
+        group = self.statistics[mine]
+        sums = group.cpu().numpy().sum(1)
         if bad := int(sums[:, kernels.OUT_OF_RANGE].sum()):
             step, row = divmod(int(self.out_of_range_at), 2**kernels.STEP_BITS)
-            self.discard_sums()
+            group.zero_()
+            self.out_of_range_at.zero_()
             raise OutOfRange(bad, step, row)
         self.statistics[account].zero_()
-        total = sums[account]
+        total = sums[account - mine.start]
         return EpisodeSums(
             int(total[kernels.EPISODES]),
             float(total[kernels.RETURNS]),
@@ -124,7 +132,7 @@ class Episodes:
         Args:
             now: number of the next step.
         """
-        until = self._oldest_cohort(now)
+        until = self._oldest_cohort(now, self._group_of(account))
         numbers = range(self._next_cohort[account], until)
         if not numbers:
             return []
@@ -139,35 +147,51 @@ class Episodes:
             if ended and number >= self._first_whole
         ]
 
-    def _oldest_cohort(self, now: int) -> int:
-        """Number of the cohort of the oldest running episode."""
-        running = self.running["lengths"].masked_fill(self.running["ended"], 0)
+    def _oldest_cohort(self, now: int, group: int) -> int:
+        """Number of the cohort of the oldest running episode of a group."""
+        _, rows = self._of_group(group)
+        running = self.running["lengths"][rows].masked_fill(self.running["ended"][rows], 0)
         return (now - int(running.max())) // self.cohort_steps
+
+    def _group_of(self, account: int) -> int:
+        return account * self._groups // len(self.statistics)
+
+    def _of_group(self, group: int) -> tuple[slice, slice]:
+        """Its accounts and its rows."""
+        counts = len(self.statistics), len(self.running["lengths"])
+        accounts, rows = (
+            slice(count // self._groups * group, count // self._groups * (group + 1))
+            for count in counts
+        )
+        return accounts, rows
 
     def last_returns(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Number of ended episodes of each row, and the return of its last one; copies."""
         ended, returns = (self.running[name].cpu() for name in ("episodes", "last_returns"))
         return ended.numpy().copy(), returns.numpy().copy()
 
-    def snapshot(self) -> dict[str, NDArray[Any]]:
-        """All that a later `restore` continues from, by name."""
-        running = {name: tensor.cpu().numpy().copy() for name, tensor in self.running.items()}
+    def snapshot(self, group: int = 0) -> dict[str, NDArray[Any]]:
+        """All that a later `restore` of a group continues from, by name."""
+        accounts, rows = self._of_group(group)
+        running = {name: each[rows].cpu().numpy().copy() for name, each in self.running.items()}
         return {
             **running,
-            "cohorts": self.cohorts.sum(1).cpu().numpy(),
+            "cohorts": self.cohorts[accounts].sum(1).cpu().numpy(),
             "cohort_steps": np.array([self.cohort_steps, self._first_whole], np.int64),
-            "next_cohorts": np.array(self._next_cohort, np.int64),
+            "next_cohorts": np.array(self._next_cohort[accounts], np.int64),
         }
 
-    def restore(self, saved: Mapping[str, NDArray[Any]], now: int) -> None:
+    def restore(self, saved: Mapping[str, NDArray[Any]], now: int, group: int = 0) -> None:
         """Continue from a `snapshot` of as many rows and accounts, before step `now`."""
+        accounts, rows = self._of_group(group)
         for name, tensor in self.running.items():
-            tensor.copy_(torch.from_numpy(np.array(saved[name])))
-        self.cohorts.zero_()
+            tensor[rows] = torch.from_numpy(np.array(saved[name])).to(tensor)
+        cohorts = self.cohorts[accounts]
+        cohorts.zero_()
         steps, self._first_whole = map(int, saved["cohort_steps"])
-        self._next_cohort = [int(number) for number in saved["next_cohorts"]]
+        self._next_cohort[accounts] = [int(number) for number in saved["next_cohorts"]]
         if steps == self.cohort_steps:
-            self.cohorts[:, 0] = torch.from_numpy(np.array(saved["cohorts"]))
+            cohorts[:, 0] = torch.from_numpy(np.array(saved["cohorts"]))
         else:  # of another rollout: episodes count that begin later
-            self._next_cohort = [self._oldest_cohort(now)] * len(self._next_cohort)
+            self._next_cohort[accounts] = [self._oldest_cohort(now, group)] * len(cohorts)
             self._first_whole = -(-now // self.cohort_steps)

@@ -113,12 +113,12 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
     """A kernel of K steps, the state in registers.
 
     Arguments: state, steps and returns of the running episodes, whether the last step ended one,
-    number of ended episodes and return of the last (each `[N]`); statistics `[slices · 64, 4]`;
-    cohorts `[slices · 64, 64, 3]`, and the number of steps in which one begins; a place `[1]` where
-    a number was out of range; params; source; observations `[T+1, N]`, actions, log-probabilities,
-    rewards, terminated, truncated and valid `[T, N]`; seed and number of steps since the start,
-    both `[1]`, and how many more before the first step; K; its row; the slice's first environment
-    and number.
+    number of ended episodes and return of the last (each `[N]`); statistics
+    `[groups · slices · 64, 4]`; cohorts `[groups · slices · 64, 64, 3]`, and the number of steps in
+    which one begins; a place `[1]` where a number was out of range; params; source; observations
+    `[T+1, N]`, actions, log-probabilities, rewards, terminated, truncated and valid `[T, N]`; seeds
+    `[groups]` and number of steps since the start `[1]`, and how many more before the first step;
+    K; its row; the slice's first environment and number.
     """
     observation = env.observation_type
     env_reset, env_step, env_observe, limit = env.reset, env.step, env.observe, env.time_limit
@@ -166,11 +166,14 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         length = lengths[i]
         total = returns[i]
         over = ended[i]
-        stream = stream_of(seed[0], i)
+        each = states.shape[0] / seed.shape[0]
+        group = i / each
+        stream = stream_of(seed[group], i - group * each)
         step0 = clock[0] + ahead
         seen = observation(env_observe(state, params))
         # summed in registers: additions of all threads to one place would take longer than steps
-        sums = part * SPREAD + i % SPREAD
+        parts = statistics.shape[0] / (seed.shape[0] * SPREAD)
+        sums = (group * parts + part) * SPREAD + i % SPREAD
         ends = wp.int32(0)
         resets = wp.int32(0)
         broken = wp.int32(0)
@@ -243,14 +246,16 @@ def reset_kernel(env: ResidentEnv) -> Any:
         states: wp.array(dtype=state_type),
         params: params_type,
         observations: wp.array2d(dtype=observation),
-        seed: wp.int32,
+        seed: wp.array(dtype=wp.int32),
         now: wp.int32,
         begins: wp.bool,
         row: wp.int32,
     ):
         i = wp.tid()
         if begins:
-            states[i] = env_reset(draws(stream_of(seed, i), now, RESET), params)
+            each = states.shape[0] / seed.shape[0]
+            stream = stream_of(seed[i / each], i % each)
+            states[i] = env_reset(draws(stream, now, RESET), params)
         observations[row, i] = observation(env_observe(states[i], params))
 
     return reset
