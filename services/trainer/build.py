@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -33,6 +33,8 @@ from services.trainer.trainer import Trainer
 #: Samples that are differentiated at a time on a CPU: of flat observations in small networks. A
 #: memory's step costs nearly the same for any number of environments.
 _CHUNK_SAMPLES_OF_FLAT = 8192
+
+AnyLearner = TypeVar("AnyLearner", bound=Learner)
 
 
 def make_queue(config: Config) -> TrainingQueue[Unroll]:
@@ -64,11 +66,10 @@ def make_trainer(
         group: the ranks of which it is one.
     """
     ranks, rank = group.size, group.rank
-    account = StepAccount(
-        max_env_steps=math.inf if config.run.max_env_steps is None else config.run.max_env_steps,
-        ahead=ranks * (config.actors.max_in_flight_unrolls + config.actors.groups),
+    account = make_account(config, ranks)
+    learner: Learner = make_learner(
+        config, architecture_of(config, spec), device_of(config, rank), group=group
     )
-    learner = _make_learner(config, architecture_of(config, spec), device_of(config, rank), group)
     published, acting = _published(config, learner)
     seeds = Seeds(config.run.seed, generation, rank)
     source: BatchSource
@@ -117,6 +118,14 @@ def make_trainer(
     )
 
 
+def make_account(config: Config, ranks: int = 1) -> StepAccount:
+    """An account with the bound of the run."""
+    return StepAccount(
+        max_env_steps=math.inf if config.run.max_env_steps is None else config.run.max_env_steps,
+        ahead=ranks * (config.actors.max_in_flight_unrolls + config.actors.groups),
+    )
+
+
 def _published(config: Config, learner: Learner) -> tuple[PublishedWeights, ActingPolicies | None]:
     """The published weights, and what splits ratios by them where anything asks for it."""
     if not config.acts_compressed or not (learner.splits or config.trainer.split_ratios):
@@ -161,16 +170,22 @@ def _make_memory(config: Config, spec: EnvSpec, device: torch.device, seeds: See
     )
 
 
-def _make_learner(
-    config: Config, architecture: Architecture, device: torch.device, group: Group
-) -> Learner:
+def make_learner(
+    config: Config,
+    architecture: Architecture,
+    device: torch.device,
+    *,
+    group: Group = ALONE,
+    kind: type[AnyLearner] = Learner,  # type: ignore[assignment]
+) -> AnyLearner:
+    """A learner of this kind; torch computes in one thread from then on."""
     resident, trainer = config.resident.envs is not None, config.trainer
     averages = trainer.average_every is not None  # of ranks that make updates of their own
     # each worker is a thread; torch's pool would compete with them
     torch.set_num_threads(1)
     torch.manual_seed(config.run.seed)
     flat_memory = bool(architecture.state) and not architecture.convolves
-    return Learner(
+    return kind(
         architecture,
         objective=make_objective(
             config.loss,
