@@ -71,4 +71,4 @@ def _differing(first: Config, other: Config) -> Iterator[tuple[str, Any, Any]]:
 def _without_lambda(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_lambda(each) for key, each in value.items() if key != "lambda"}
-    return [_without_lambda(each) for each in value] if isinstance(value, list) else value
+    return [_without_lambda(each) for each in value] if isinstance(value, (list, tuple)) else value

@@ -20,6 +20,7 @@ from aclearn.resident.member_source import MemberSource, batch_of_groups
 from aclearn.resident.memory import learning_bytes
 from aclearn.runs import RunFolder, claim_generation
 from aclearn.types import EnvSpec
+from aclearn.wire import new_incarnation
 from services.policy.factory import architecture_of
 from services.role.seeds import Seeds, Use
 from services.trainer.batchable import check_batchable
@@ -110,7 +111,7 @@ class MemberTrainers:
     ) -> MemberTrainer:
         config, folder = run
         account, published = make_account(config), PublishedWeights()
-        source = MemberSource(self.envs, number, account, published, f"trainer-{number}")
+        source = MemberSource(self.envs, number, account, published, new_incarnation())
         trainer = Trainer(
             learner,
             account,

@@ -185,3 +185,22 @@ def test_cohorts_hold_only_whole_ones_after(later: str) -> None:
     assert len(told) > 10
     assert [each.begun_s for each in told] == [b // steps * steps for b in begins[: len(told)]]
     assert {(each.episodes, each.length_sum) for each in told} == {(envs, envs * limit)}
+
+
+def test_groups_draw_and_count_as_environments_of_their_own() -> None:
+    together = _made(envs=3000, seed=[7, 9], threads=2, steps=40)
+    together.reset()
+    record = _recorded(together, together.uniform_rollout(), 40)
+    assert len(together.slices.all) == 2
+    for group, seed in enumerate((7, 9)):
+        alone = _made(envs=1500, seed=seed, threads=1, steps=40)
+        alone.reset()
+        rows = slice(1500 * group, 1500 * (group + 1))
+        for name, tensor in _recorded(alone, alone.uniform_rollout(), 40).items():
+            assert torch.equal(record[name][:, rows], tensor), name
+        assert together.take_sums(group) == alone.take_sums()
+        assert together.take_cohorts(group) == alone.take_cohorts()
+        saved, expected = together.snapshot(group), alone.snapshot()
+        for name, array in expected.items():
+            np.testing.assert_array_equal(saved[name], array, err_msg=name)
+    together.close()
