@@ -12,7 +12,7 @@ from aclearn.policies import Architecture
 from aclearn.policies.architecture import POLICY
 from aclearn.policies.layer_network import LayerNetwork
 from aclearn.resident import kernels
-from aclearn.resident.engine import ResidentEnvs, Rollout
+from aclearn.resident.engine import ResidentEnvs
 from aclearn.resident.network import policy_layers
 from aclearn.resident.warp_setup import wp
 
@@ -39,12 +39,13 @@ class MemberRollout:
         self._network = _Parameters(policy_layers(architecture), architecture.observation)
         self._network.to(envs.device).requires_grad_(False)
         self._weights = {name: weights[name] for name, _ in self._network.named_parameters()}
+        (rows,) = envs.kinds
         width = architecture.parameter_count
         self._parameters = torch.zeros(envs.num_envs, width, device=envs.device)
-        chooser = kernels.parameters_chooser(envs.env, envs.sampler)
+        chooser = kernels.parameters_chooser(rows.observation_type, rows.sampler)
         source = chooser.source()
-        source.parameters = wp.from_torch(self._parameters, dtype=envs.sampler.parameters)
-        self._rollout = Rollout(envs, chooser, source)
+        source.parameters = wp.from_torch(self._parameters, dtype=rows.sampler.parameters)
+        self._rollout = envs.rollout([(chooser, source)])
 
     @torch.no_grad()
     def run(self) -> None:

@@ -14,7 +14,7 @@ from aclearn.errors import ConfigError, EnvironmentFailure, words_of
 from aclearn.learning import PublishedWeights
 from aclearn.learning.batched import MemberLearner, MemberLearners
 from aclearn.policies import Architecture
-from aclearn.resident import ResidentEnvs, resident_env_of
+from aclearn.resident import ResidentEnv, ResidentEnvs, resident_env_of
 from aclearn.resident.member_rollout import MemberRollout
 from aclearn.resident.member_source import MemberSource, batch_of_groups
 from aclearn.resident.memory import learning_bytes
@@ -202,6 +202,11 @@ def _environments(
 ) -> ResidentEnvs:
     env, each = resident_env_of(config), config.resident.envs
     assert each is not None
+    if not isinstance(env, ResidentEnv):
+        raise ConfigError(
+            f"a batched population: resident.env: {env.name} has several agents; train the members "
+            "apart"
+        )
     return ResidentEnvs(
         env,
         envs=each * len(seeds),
@@ -212,6 +217,10 @@ def _environments(
         steps=config.actors.unroll_length,
         config=config.env.kwargs,
         more_bytes=learning_bytes(
-            config, env, architecture, freezes=freezes, on_gpu=device != "cpu"
+            config,
+            env.spec(squash=config.env.squash_actions),
+            architecture,
+            freezes=freezes,
+            on_gpu=device != "cpu",
         ),
     )
