@@ -1,0 +1,261 @@
+"""Continuous Tag as a resident world, against the original's steps and the NumPy reference."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+resident = pytest.importorskip("aclearn.resident")
+from aclearn.errors import ArgumentError, ConfigError  # noqa: E402
+from tests.support.tag_continuous_numpy import State, TagContinuous  # noqa: E402
+
+GOLDEN = Path(__file__).parent / "golden"
+#: Fields of the resident state by those of the reference.
+FIELDS = {
+    "x": "loc_x",
+    "y": "loc_y",
+    "direction": "direction",
+    "speed": "speed",
+    "acceleration": "acceleration",
+    "in_game": "in_game",
+    "time": "time",
+}
+#: Agent 0 hunts; so does agent 1 where there are two.
+STILL: dict[str, Any] = {
+    "grid_length": 10.0,
+    "tagging_distance": 0.1,
+    "tag_reward_for_tagger": 10.0,
+    "tag_penalty_for_runner": -5.0,
+    "end_of_game_reward_for_runner": 2.0,
+}
+
+
+def _make(envs: int = 1, **config: Any) -> Any:
+    return resident.make("tag_continuous", envs=envs, device="cpu", **config)
+
+
+def _start(types: list[int], x: list[float], y: list[float], direction: Any = 0.0) -> Any:
+    return {
+        "agent_types": np.array(types),
+        "start_x": np.array(x),
+        "start_y": np.array(y),
+        "start_direction": np.full(len(x), direction),
+    }
+
+
+def _rules(env: Any, config: dict[str, Any]) -> TagContinuous:
+    types = tuple(int(name.startswith("tagger")) for name in env.env.agents)
+    own = {key: value for key, value in config.items() if key not in ("num_taggers", "num_runners")}
+    return TagContinuous(types, **own)
+
+
+def _state(env: Any) -> State:
+    return {name: env.data[field].numpy().copy() for name, field in FIELDS.items()}
+
+
+@pytest.mark.parametrize("name", ["full_exits", "full_stays", "partial_exits", "partial_stays"])
+def test_it_takes_the_steps_of_the_original(name: str) -> None:
+    golden = np.load(GOLDEN / f"tag_continuous_{name}.npz")
+    start = {key: golden[key] for key in golden if key.startswith("start_")}
+    start["agent_types"] = golden["agent_types"]
+    env = _make(2, start=start, **json.loads(str(golden["config"])))
+    first = env.reset()[1].clone()
+    np.testing.assert_allclose(first, golden["first_observation"], atol=1e-4)
+    for t, actions in enumerate(torch.from_numpy(golden["actions"]).long()):
+        seen, rewards, terminated, truncated, _ = env.step(actions.expand(2, -1, -1))
+        assert bool(terminated[1] | truncated[1]) == golden["dones"][t], t
+        np.testing.assert_allclose(rewards[1], golden["rewards"][t], atol=1e-5, err_msg=str(t))
+        np.testing.assert_allclose(seen[1], golden["observations"][t], atol=1e-4, err_msg=str(t))
+        if golden["dones"][t]:  # the next step begins an episode, whatever the actions
+            seen, rewards, terminated, truncated, in_game = env.step(actions.expand(2, -1, -1))
+            assert torch.equal(seen[1], first)
+            assert in_game.all()
+            assert not (rewards.any() or terminated.any() or truncated.any())
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("agents", "near", "exits", "steps"),
+    [(5, 2, True, 61), (3, 4, True, 40), (40, 0, False, 20), (300, 10, True, 13)],
+)
+def test_each_step_is_that_of_numpy(agents: int, near: int, exits: bool, steps: int) -> None:
+    taggers = max(1, agents // 8)
+    config = {
+        **STILL,
+        "num_taggers": taggers,
+        "num_runners": agents - taggers,
+        "use_full_observation": near == 0,
+        "num_other_agents_observed": max(near, 1),
+        "runner_exits_game_after_tagged": exits,
+        "episode_length": 12,
+        "tagging_distance": 0.03,
+        "skill_level_tagger": 1.5,
+        "step_penalty_for_tagger": -0.1,
+        "step_reward_for_runner": 0.25,
+        "edge_hit_penalty": -0.5,
+        "num_acceleration_levels": 3,
+        "num_turn_levels": 4,
+    }
+    envs = 2 if agents > 200 else 20
+    env = _make(envs, seed=7, **config)
+    rules, rng = _rules(env, config), np.random.default_rng(1)
+    np.testing.assert_allclose(env.reset(), rules.observe(_state(env)), atol=1e-5)
+    over, here = np.zeros(envs, bool), np.ones((envs, agents), np.int32)
+    tags = ends = 0
+    for _ in range(steps):
+        before = {**_state(env), "in_game": here}
+        actions = rng.integers(0, (4, 5), (envs, agents, 2))
+        seen, rewards, terminated, truncated, in_game = env.step(torch.from_numpy(actions))
+        live, expected = ~over, rules.step(before, actions)
+        over, here = (terminated | truncated).numpy().copy(), in_game.numpy().astype(np.int32)
+        np.testing.assert_array_equal(terminated[live], expected.terminated[live])
+        np.testing.assert_array_equal(truncated[live], expected.truncated[live])
+        np.testing.assert_array_equal(in_game[live], expected.state["in_game"][live] == 1)
+        np.testing.assert_allclose(rewards[live], expected.rewards[live], atol=1e-5)
+        np.testing.assert_allclose(seen[live], expected.observations[live], atol=1e-5)
+        tags += int((rewards[live] > 5).sum())
+        ends += int(over.sum())
+    assert tags
+    assert ends
+    env.close()
+
+
+def _still(env: Any) -> Any:
+    """A step in which nobody moves."""
+    return env.step(torch.zeros(env.num_envs, env.agents, 2, dtype=torch.int64))
+
+
+def test_a_tagger_of_two_runners_in_one_step_has_both_rewards_and_the_episode_ends() -> None:
+    start = _start([1, 0, 0], [5.0, 5.5, 4.5], [5.0, 5.0, 5.0])
+    env = _make(start=start, num_runners=2, **STILL)
+    env.reset()
+    _, rewards, terminated, truncated, in_game = _still(env)
+    assert rewards.tolist() == [[20.0, -5.0, -5.0]]
+    assert (terminated.tolist(), truncated.tolist()) == ([True], [False])
+    assert in_game.tolist() == [[True, False, False]]
+    env.close()
+
+
+@pytest.mark.parametrize(("exits", "tagged"), [(True, -5.0), (False, -3.0)])
+def test_a_runner_that_is_tagged_at_the_last_step_and_leaves_has_no_reward_of_the_end(
+    exits: bool, tagged: float
+) -> None:
+    start = _start([1, 0, 0], [5.0, 5.5, 1.0], [5.0, 5.0, 1.0])
+    rules = {**STILL, "episode_length": 1, "runner_exits_game_after_tagged": exits}
+    env = _make(start=start, num_runners=2, **rules)
+    env.reset()
+    _, rewards, terminated, truncated, _ = _still(env)
+    assert rewards.tolist() == [[10.0, tagged, 2.0]]
+    assert (terminated.tolist(), truncated.tolist()) == ([False], [True])
+    env.close()
+
+
+def test_of_taggers_at_the_same_distance_the_lowest_number_has_the_tag() -> None:
+    # the second one is farther, the third one is as near as the fifth
+    start = _start([0, 1, 1, 0, 1], [5.0, 5.75, 4.5, 1.0, 5.5], [5.0, 5.0, 5.0, 1.0, 5.0])
+    env = _make(start=start, num_taggers=3, num_runners=2, **STILL)
+    env.reset()
+    assert _still(env).rewards.tolist() == [[-5.0, 0.0, 10.0, 0.0, 0.0]]
+    env.close()
+
+
+def test_of_agents_at_the_same_distance_the_lowest_numbers_are_observed() -> None:
+    x, y = [5.0, 6.0, 5.0, 4.0, 5.0], [5.0, 5.0, 6.0, 5.0, 4.0]
+    env = _make(start=_start([0, 0, 0, 0, 1], x, y), num_runners=4, use_full_observation=False)
+    unit = 1 / (np.sqrt(2) * 10)
+    seen = env.reset()[0, 0, :4]  # x of two agents, then y
+    np.testing.assert_allclose(seen, [unit, 0.0, 0.0, unit], atol=1e-6)
+    env.close()
+
+
+def test_a_wall_stops_an_agent_and_costs_a_reward_for_each_step_against_it() -> None:
+    start = _start([1, 0], [9.5, 5.0], [10.0, 5.0])  # one way is along the upper wall
+    level = {"num_acceleration_levels": 2, "edge_hit_penalty": -0.5}
+    env = _make(start=start, num_runners=1, **level)
+    env.reset()
+    steps = [env.step(torch.tensor([[(a, 0), (0, 0)]])).rewards[0, 0].item() for a in (2, 0, 0)]
+    assert steps == [-0.5, -0.5, -0.5]
+    assert env.data["loc_x"][0, 0] == 10.0
+    assert env.data["speed"][0, 0] == 1.0
+    env.close()
+
+
+def test_numbers_as_actions_do_what_equal_levels_do() -> None:
+    shared = {"num_taggers": 2, "num_runners": 3, "seed": 3, "use_full_observation": False}
+    shared["max_acceleration"] = 0.5  # their bounds are not symmetric
+    levels, numbers = _make(4, **shared), _make(4, continuous_actions=True, **shared)
+    rules = _rules(levels, {"max_acceleration": 0.5})
+    by_level = rules.acceleration_actions(), rules.turn_actions()
+    (kind,) = numbers.env.kinds
+    assert torch.equal(levels.reset(), numbers.reset())
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        chosen = rng.integers(0, 11, (20, 2))
+        values = np.stack([by_level[c][chosen[:, c]] for c in range(2)], 1)
+        levels.step(torch.from_numpy(chosen).view(4, 5, 2))
+        sampled = torch.from_numpy(kind.spec().action.from_env(list(values)))
+        numbers.step(sampled.view(4, 5, 2))
+    for name in ("loc_x", "loc_y", "speed", "acceleration"):
+        np.testing.assert_allclose(levels.data[name], numbers.data[name], atol=1e-4)
+    assert levels.data["speed"].std() > 0
+    levels.close()
+    numbers.close()
+
+
+def test_threads_and_the_number_of_environments_change_no_bit() -> None:
+    shared = {"num_taggers": 2, "num_runners": 3, "use_full_observation": False, "seed": 5}
+    few, many = _make(3, threads=1, **shared), _make(300, threads=3, **shared)
+    few.reset(), many.reset()
+    actions = torch.from_numpy(np.random.default_rng(2).integers(0, 11, (110, 300, 5, 2)))
+    for step in actions:
+        one, other = few.step(step[:3]), many.step(step)
+        assert torch.equal(one.observations, other.observations[:3])
+        assert torch.equal(one.rewards, other.rewards[:3])
+    few.close()
+    many.close()
+
+
+def test_a_picture_shows_taggers_pink_runners_blue_and_nobody_who_left() -> None:
+    start = _start([1, 0, 0], [5.0, 5.5, 1.0], [5.0, 5.0, 1.0])
+    env = _make(start=start, num_runners=2, **STILL)
+    env.reset()
+
+    def colours() -> dict[str, int]:
+        picture = env.picture().astype(int)
+        assert picture.shape == (408, 408, 3)
+        red, _, blue = np.moveaxis(picture, 2, 0)
+        return {"pink": int((red > blue + 50).sum()), "blue": int((blue > red + 50).sum())}
+
+    before = colours()
+    _still(env)
+    _still(env)
+    after = colours()
+    env.close()
+    assert before["pink"] == after["pink"] > 100
+    assert before["blue"] > 1.5 * after["blue"] > 100
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({"num_tagger": 1}, "num_tagger is not a known key; did you mean num_taggers"),
+        ({"num_runners": 0}, "num_runners: expected whole number ≥ 1, got 0"),
+        ({"grid_length": -1}, "grid_length: expected number > 0, got -1"),
+        ({"max_turn": float("nan")}, "max_turn: expected .*got nan"),
+        ({"edge_hit_penalty": 1.0}, "edge_hit_penalty: expected number ≤ 0, got 1.0"),
+        ({"use_full_observation": 1}, "use_full_observation: expected true or false"),
+        ({"min_turn": 2.0}, "min_turn: expected at most max_turn"),
+        ({"start": {"start_x": [1.0]}}, "start: expected agent_types, .* got start_x"),
+        ({"start": _start([1, 0], [0.0, 1.0], [0.0, 1.0])}, "agent_types: expected 11 numbers"),
+        ({"start": _start([0, 0], [0.0, 1.0], [0.0, 1.0]), "num_runners": 1}, "num_taggers = 1"),
+        ({"start": _start([0, 1], [0.0, 11.0], [0.0, 1.0]), "num_runners": 1}, "start_x: expected"),
+    ],
+)
+def test_a_key_that_does_not_fit_is_named(config: dict[str, Any], named: str) -> None:
+    with pytest.raises((ArgumentError, ConfigError), match=named):
+        _make(**config)
