@@ -40,6 +40,8 @@ from aclearn.resident.worlds import ResidentWorlds, WorldStep
 _MADE_BY = {
     "Trading": "aclearn.resident.environments.trading:trading_env",
     "tag_gridworld": "aclearn.resident.environments.tag_gridworld:tag_gridworld",
+    "tag_continuous": "aclearn.resident.environments.tag_continuous:tag_continuous",
+    "covid": "aclearn.resident.environments.covid:covid",
 }
 
 

@@ -155,9 +155,7 @@ class Covid:
         fitted, year = self.fitted, self.most_output * 365
 
         def scaled(x: Arrays, who: str, what: str) -> Arrays:
-            least, most = (
-                fitted[f"{end}_MARGINAL_{who}_{what}_INDEX"] for end in ("MIN", "MAX")
-            )
+            least, most = (fitted[f"{end}_MARGINAL_{who}_{what}_INDEX"] for end in ("MIN", "MAX"))
             return (x - least) / (most - least + 1e-10)
 
         def utility(x: Arrays) -> Arrays:

@@ -114,6 +114,7 @@ def key_of(distance: wp.float32, agent: wp.int32) -> wp.uint64:
 
 @wp.func
 def distance_of(key: wp.uint64) -> wp.float32:
+    """The distance of a key."""
     return wp.cast(wp.uint32(key >> wp.uint64(32)), wp.float32)
 
 

@@ -108,11 +108,13 @@ class Params:
 
 @wp.func
 def reset_world(e: wp.int32, rng: wp.uint32, p: Params) -> World:
+    """The first day."""
     return World()
 
 
 @wp.func
 def reset_agent(world: World, a: wp.int32, rng: wp.uint32, p: Params) -> Agent:
+    """A state, or the planner, on the first day."""
     return p.first[a]
 
 
@@ -191,6 +193,7 @@ def utility(income: wp.float64, p: Params) -> wp.float64:
 
 @wp.func
 def scaled(x: wp.float64, least: wp.float64, most: wp.float64) -> wp.float64:
+    """A marginal index, 0 at its least and 1 at its most of the calibration."""
     return (x - least) / (most - least + wp.float64(1e-10))
 
 
@@ -233,6 +236,7 @@ def step_world(
     rng: wp.uint32,
     p: Params,
 ):
+    """The next day."""
     world.day += 1
     return world, False
 
@@ -272,6 +276,7 @@ def show_shared(
     row: wp.array(dtype=wp.float32),
     at: wp.int32,
 ):
+    """What all observe, from the column `at` on."""
     until = p.subsidy_interval - world.day % p.subsidy_interval
     row[at] = wp.float32(until) / wp.float32(p.subsidy_interval)
     level = wp.float32(agents[STATES].subsidy_level)

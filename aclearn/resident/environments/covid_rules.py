@@ -155,9 +155,7 @@ def calibration() -> Calibration:
         names=tuple(names[str(number)] for number in range(len(names))),
         population=np.array(constants["US_STATE_POPULATION"], np.float64),
         levels=history["levels"].astype(np.int64),
-        **{
-            name: history[name] for name in ("susceptible", "infected", "recovered", "vaccinated")
-        },
+        **{name: history[name] for name in ("susceptible", "infected", "recovered", "vaccinated")},
         gamma=constants["SIR_GAMMA"],
         mortality=constants["SIR_MORTALITY"],
         delay=fitted["BETA_DELAY"],

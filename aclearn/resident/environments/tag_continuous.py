@@ -28,8 +28,8 @@ from aclearn.resident.environments.cells import (
     put_agent,
 )
 from aclearn.resident.environments.sine import cosine_sine
-from aclearn.resident.environments.tag_picture import tag_picture
 from aclearn.resident.environments.tag_rules import Start, TagRules
+from aclearn.resident.pictures import BLUE, PINK, dots
 from aclearn.resident.warp_setup import wp
 from aclearn.resident.world import AgentKind, ResidentWorld
 
@@ -87,6 +87,7 @@ class Params:
 
 @wp.func
 def reset_world(e: wp.int32, rng: wp.uint32, p: Params) -> World:
+    """The begin of an episode."""
     world = World()
     world.number = e
     return world
@@ -111,6 +112,7 @@ def reset_agent(world: World, a: wp.int32, rng: wp.uint32, p: Params) -> Agent:
 def turn_and_go(
     agent: Agent, a: wp.int32, change: wp.float32, turn: wp.float32, p: Params
 ) -> Agent:
+    """A step by changes of acceleration and direction; a square stops it."""
     direction = wp.mod(agent.direction + turn, _TWO_PI)
     if direction < 0.0:
         direction += _TWO_PI
@@ -134,6 +136,7 @@ def turn_and_go(
 def move_by_level(
     agent: Agent, world: World, a: wp.int32, action: wp.vec2i, rng: wp.uint32, p: Params
 ) -> Agent:
+    """A step by two levels."""
     return turn_and_go(agent, a, p.accelerations[action[0]], p.turns[action[1]], p)
 
 
@@ -141,11 +144,14 @@ def move_by_level(
 def move_by_number(
     agent: Agent, world: World, a: wp.int32, action: wp.vec2, rng: wp.uint32, p: Params
 ) -> Agent:
+    """A step by two numbers."""
     return turn_and_go(agent, a, action[0], action[1], p)
 
 
 @wp.func
-def prepare(world: World, agents: wp.array(dtype=Agent), in_game: wp.array(dtype=wp.bool), p: Params):
+def prepare(
+    world: World, agents: wp.array(dtype=Agent), in_game: wp.array(dtype=wp.bool), p: Params
+):
     """Sort the agents of the game into cells."""
     e = world.number
     clear_cells(p.cells, e)
@@ -176,9 +182,7 @@ def tagger_of(world: World, x: wp.float32, y: wp.float32, p: Params) -> wp.int32
                 dx = x - p.cells.places[e, at][0]
                 dy = y - p.cells.places[e, at][1]
                 distance = wp.sqrt(dx * dx + dy * dy)
-                if distance < least or (
-                    found != NOBODY and distance == least and other < found
-                ):
+                if distance < least or (found != NOBODY and distance == least and other < found):
                     least = distance
                     found = other
     return found
@@ -362,9 +366,23 @@ def tag_continuous(*, start: Mapping[str, Any] | None = None, **config: Any) -> 
         params=Params,
         make_params=make_params,
         prepare=prepare,
-        draw=lambda state: tag_picture(
-            state["loc_x"], state["loc_y"], tagger, state["in_game"], rules.grid_length
-        ),
+        draw=lambda state: _picture(state, tagger, rules.grid_length),
+    )
+
+
+def _picture(
+    state: Mapping[str, NDArray[Any]], tagger: NDArray[np.bool_], side: float
+) -> NDArray[np.uint8]:
+    """The agents of the game, taggers in front."""
+    shown = [a for a in np.argsort(tagger, kind="stable") if state["in_game"][a]]
+    colours = np.where(tagger[:, None], PINK, BLUE)
+    return dots(
+        state["loc_x"][shown],
+        state["loc_y"][shown],
+        colours[shown],
+        low=0.0,
+        high=side,
+        radius=side / (8.0 * math.sqrt(len(tagger))),
     )
 
 

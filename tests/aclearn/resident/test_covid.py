@@ -66,7 +66,9 @@ def test_random_policies_do_what_the_dense_filters_do_over_an_episode() -> None:
         for name in ("deaths", "unemployed", "infected", "vaccinated"):
             found = env.data[name][:, :STATES]
             np.testing.assert_allclose(found, getattr(dense, name), rtol=1e-9, err_msg=name)
-        np.testing.assert_allclose(step.rewards["state"], expected.state_rewards, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            step.rewards["state"], expected.state_rewards, rtol=1e-5, atol=1e-6
+        )
         np.testing.assert_allclose(
             step.rewards["planner"][:, 0], expected.planner_rewards, rtol=1e-5, atol=1e-6
         )

@@ -227,7 +227,7 @@ def test_a_picture_shows_taggers_pink_runners_blue_and_nobody_who_left() -> None
 
     def colours() -> dict[str, int]:
         picture = env.picture().astype(int)
-        assert picture.shape == (408, 408, 3)
+        assert picture.shape == (320, 320, 3)
         red, _, blue = np.moveaxis(picture, 2, 0)
         return {"pink": int((red > blue + 50).sum()), "blue": int((blue > red + 50).sum())}
 
@@ -236,8 +236,8 @@ def test_a_picture_shows_taggers_pink_runners_blue_and_nobody_who_left() -> None
     _still(env)
     after = colours()
     env.close()
-    assert before["pink"] == after["pink"] > 100
-    assert before["blue"] > 1.5 * after["blue"] > 100
+    assert after["pink"] == pytest.approx(before["pink"], rel=0.05)
+    assert before["blue"] > 1.5 * after["blue"] > 50
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,7 @@ from tests.support.tag_continuous_numpy import TagContinuous
 GOLDEN = Path(__file__).parent / "golden"
 
 
-@pytest.mark.parametrize(
-    "name", ["full_exits", "full_stays", "partial_exits", "partial_stays"]
-)
+@pytest.mark.parametrize("name", ["full_exits", "full_stays", "partial_exits", "partial_stays"])
 def test_it_takes_the_steps_of_the_original(name: str) -> None:
     golden = np.load(GOLDEN / f"tag_continuous_{name}.npz")
     config = json.loads(str(golden["config"]))
