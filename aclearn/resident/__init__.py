@@ -19,14 +19,13 @@ from aclearn.errors import (
 )
 from aclearn.extensions import load_extension
 from aclearn.resident.action_sampler import ActionSampler
+from aclearn.resident.differences import ParityError, ParityReport
 from aclearn.resident.engine import ResidentEnvs, Rollout
 from aclearn.resident.environment import NoParams, ResidentEnv, SharedColumns
 from aclearn.resident.environments import ENVIRONMENTS
 from aclearn.resident.episodes import EpisodeSums
 from aclearn.resident.parity import (
     GymnasiumReference,
-    ParityError,
-    ParityReport,
     Reference,
     ReferenceStep,
     ResidentReference,
@@ -34,6 +33,12 @@ from aclearn.resident.parity import (
 )
 from aclearn.resident.warp_setup import wp
 from aclearn.resident.world import AgentKind, ResidentWorld
+from aclearn.resident.world_parity import (
+    PettingZooReference,
+    ResidentWorldReference,
+    WorldReference,
+    WorldReferenceStep,
+)
 from aclearn.resident.worlds import ResidentWorlds, WorldStep
 
 #: Ours that are made of their arguments.
@@ -174,15 +179,19 @@ __all__ = [
     "NoParams",
     "ParityError",
     "ParityReport",
+    "PettingZooReference",
     "Reference",
     "ReferenceStep",
     "ResidentEnv",
     "ResidentEnvs",
     "ResidentReference",
     "ResidentWorld",
+    "ResidentWorldReference",
     "ResidentWorlds",
     "Rollout",
     "SharedColumns",
+    "WorldReference",
+    "WorldReferenceStep",
     "WorldStep",
     "check_resident",
     "copies_of",

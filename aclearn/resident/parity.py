@@ -7,21 +7,25 @@ difference is that of one step: WarpDrive's consistency checker (Lan et al. 2021
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import gymnasium
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from aclearn.errors import AclearnError
+from aclearn.resident.differences import (
+    Arrays,
+    Differences,
+    Fields,
+    ParityError,
+    ParityReport,
+    moved_states,
+    uniform_actions,
+)
 from aclearn.resident.engine import ResidentEnvs
 from aclearn.resident.environment import ResidentEnv
-
-Arrays = NDArray[Any]
-#: A state by field, `[M]` or `[M, …]` each.
-Fields = Mapping[str, Arrays]
+from aclearn.resident.world import ResidentWorld
+from aclearn.resident.world_parity import WorldReference, check_world
 
 
 class ReferenceStep(NamedTuple):
@@ -119,28 +123,9 @@ class ResidentReference:
         return ReferenceStep(_fields(made.state()[:count]), *reached)
 
 
-@dataclass(frozen=True)
-class ParityReport:
-    """What a check compared.
-
-    Attributes:
-        excluded: steps whose end lies within tolerance of a threshold: both answers are right.
-        largest: largest absolute difference of each field, "observation[i]" and "reward".
-    """
-
-    steps: int
-    episodes: int
-    excluded: int
-    largest: Mapping[str, float]
-
-
-class ParityError(AclearnError):
-    """A resident environment and its reference disagree."""
-
-
 def check_resident(
-    env: ResidentEnv,
-    reference: Reference,
+    env: ResidentEnv | ResidentWorld,
+    reference: Reference | WorldReference,
     *,
     tolerance: Mapping[str, float] | float = 1e-5,
     periods: Mapping[str, float] | None = None,
@@ -152,6 +137,7 @@ def check_resident(
 ) -> ParityReport:
     """Compare each step of `envs` environments with `reference`, over at least one whole episode.
 
+    With several agents their rewards, ends, observations and masks are compared one by one.
     Integers and ends must be equal. Floats must agree to an absolute tolerance. Where the ends
     differ, the reference is asked again from states moved by the tolerance, one field at a time:
     if it then gives the resident answer, the step lies at the threshold and is excluded.
@@ -171,15 +157,21 @@ def check_resident(
             f"{env.name}: time_limit: the environment has {env.time_limit} steps, the reference "
             f"{reference.time_limit}"
         )
-    check = _Check(env, reference, tolerance, periods or {})
-    rng = np.random.default_rng(seed)
-    made = ResidentEnvs(env, envs=envs, device=device, seed=seed, config=config)
+    differences = Differences(env.name, tolerance, periods or {})
+    settings: dict[str, Any] = {"envs": envs, "device": device, "seed": seed, "config": config}
+    steps = max_steps or env.time_limit + 1
+    if isinstance(env, ResidentWorld):
+        return check_world(
+            env, cast(WorldReference, reference), differences, max_steps=steps, **settings
+        )
+    check = _Check(env, cast(Reference, reference), differences)
+    rng, ended = np.random.default_rng(seed), np.zeros(envs, bool)
+    made = ResidentEnvs(env, **settings)
     try:
         made.reset()
-        ended = np.zeros(envs, bool)
-        for at in range(max_steps or env.time_limit + 1):
+        for at in range(steps):
             before = made.state()
-            actions = _uniform(made, rng)
+            actions = uniform_actions(made.spec.action, envs, rng)
             seen, rewards, terminated, truncated = made.step(torch.from_numpy(actions))
             live = np.flatnonzero(~ended)
             ended = (terminated | truncated).cpu().numpy()
@@ -196,95 +188,46 @@ def check_resident(
         episodes = made.take_sums().episodes
     finally:
         made.close()
-    return ParityReport(check.steps, episodes, check.excluded, dict(check.largest))
+    return ParityReport(check.steps, episodes, check.excluded, dict(differences.largest))
 
 
 class _Check:
-    def __init__(
-        self,
-        env: ResidentEnv,
-        reference: Reference,
-        tolerance: Mapping[str, float] | float,
-        periods: Mapping[str, float],
-    ) -> None:
-        self._env, self._reference, self._periods = env, reference, periods
-        self._tolerance = tolerance
+    def __init__(self, env: ResidentEnv, reference: Reference, differences: Differences) -> None:
+        self._env, self._reference, self._differences = env, reference, differences
         self.steps = self.excluded = 0
-        self.largest: dict[str, float] = {}
 
     def compare(
         self, at: int, live: Arrays, before: Fields, actions: Arrays, found: ReferenceStep
     ) -> None:
         """Compare one step of the environments `live`, whose rows all arrays have."""
+
+        def where(row: int) -> str:
+            return f"environment {int(live[row])} after step {at}"
+
         expected, terminated = self._reference.step(before, actions), found.terminated
         same = np.asarray(expected.terminated, bool) == terminated
-        for row in np.flatnonzero(~same):
+        for row in np.flatnonzero(~same).tolist():
             one = {name: values[row : row + 1] for name, values in before.items()}
             if not self._at_threshold(one, actions[row : row + 1], bool(terminated[row])):
-                self._disagree("terminated", at, live, int(row), terminated, expected.terminated)
+                raise self._differences.disagreement(
+                    "terminated", terminated[row], expected.terminated[row], where(row)
+                )
         self.excluded += int((~same).sum())
         self.steps += int(same.sum())
-        for name, values in found.state.items():
-            self._field(name, at, live, same, values, np.asarray(expected.state[name]))
+        pairs = {name: (values, expected.state[name]) for name, values in found.state.items()}
         for index in range(found.observations.shape[1]):
             mine, its = (each.observations[:, index] for each in (found, expected))
-            self._field(f"observation[{index}]", at, live, same, mine, its)
-        self._field("reward", at, live, same, found.rewards, expected.rewards)
-
-    def _of(self, name: str) -> float:
-        if isinstance(self._tolerance, Mapping):
-            return self._tolerance.get(name.partition("[")[0], 1e-5)
-        return self._tolerance
-
-    def _field(
-        self, name: str, at: int, live: Arrays, same: Arrays, found: Arrays, expected: Arrays
-    ) -> None:
-        exact = not np.issubdtype(found.dtype, np.floating)
-        with np.errstate(invalid="ignore"):
-            distance = np.abs(found.astype(np.float64) - expected)
-        if (period := self._periods.get(name)) is not None:
-            distance = np.minimum(distance, np.abs(period - distance))
-        distance = distance.reshape(len(live), -1).max(1)
-        # written so that NaN disagrees
-        wrong = same & ~(distance <= (0.0 if exact else self._of(name)))
-        if wrong.any():
-            self._disagree(name, at, live, int(np.flatnonzero(wrong)[0]), found, expected)
-        self.largest[name] = max(
-            self.largest.get(name, 0.0), float(distance[same].max(initial=0.0))
-        )
+            pairs[f"observation[{index}]"] = mine, its
+        pairs["reward"] = found.rewards, expected.rewards
+        for name, (mine, its) in pairs.items():
+            self._differences.compare(name, mine, its, counts=same, where=where)
 
     def _at_threshold(self, state: Fields, action: Arrays, answer: bool) -> bool:
-        for name, value in state.items():
-            if not np.issubdtype(value.dtype, np.floating):
-                continue
-            for sign in (-1.0, 1.0):
-                moved = {**state, name: value.astype(np.float64) + sign * self._of(name)}
-                if bool(self._reference.step(moved, action).terminated[0]) == answer:
-                    return True
-        return False
-
-    def _disagree(
-        self, name: str, at: int, live: Arrays, row: int, found: Arrays, expected: Arrays
-    ) -> None:
-        raise ParityError(
-            f"{self._env.name}: {name} of environment {int(live[row])} after step {at}: the "
-            f"environment has {found[row]!r}, the reference {expected[row]!r}, tolerance "
-            f"{self._of(name):g}"
+        return any(
+            bool(self._reference.step(moved, action).terminated[0]) == answer
+            for moved in moved_states(state, self._differences)
         )
 
 
 def _fields(states: Arrays) -> Fields:
     return {name: states[name] for name in states.dtype.names or ()}
-
-
-def _uniform(made: ResidentEnvs, rng: np.random.Generator) -> Arrays:
-    """Sampled actions: uniform choices, and numbers a little beyond their bounds."""
-    spec, envs = made.spec.action, made.num_envs
-    choices = np.stack([rng.integers(count, size=envs) for count in spec.counts or (1,)], 1)
-    if spec.kind == "discrete":
-        return choices[:, 0]
-    parts: list[Arrays] = [choices] if spec.counts else []
-    if spec.numbers:
-        parts.append(rng.uniform(-1.2, 1.2, (envs, spec.numbers)))
-    joined = np.concatenate(parts, 1)
-    return joined.astype(spec.dtype if spec.numbers else np.int64)

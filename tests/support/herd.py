@@ -40,10 +40,10 @@ class Params:
     broken: wp.int32
 
 
-def make_params(device, envs, broken=-1):
-    """The dog of environment e weighs 1 + e; agent `broken` sees NaN at time 3."""
+def make_params(device, envs, broken=-1, heavier=1.0):
+    """The dog of environment e weighs 1 to 3, by e; agent `broken` sees NaN at time 3."""
     made = Params()
-    made.mass = wp.array(1.0 + np.arange(envs), dtype=wp.float32, device=device)
+    made.mass = wp.array(heavier * (1.0 + np.arange(envs) % 3), dtype=wp.float32, device=device)
     made.playing = wp.zeros(envs, dtype=wp.int32, device=device)
     made.broken = broken
     return made
@@ -216,10 +216,10 @@ class NumpyHerd:
     """One world, which begins in a given state; `step` returns what its agents get."""
 
     def __init__(self, number: int, x: Any, energy: Any) -> None:
-        self.mass = np.float32(1.0 + number)
+        self.mass = np.float32(1.0 + number % 3)
         self.x, self.energy = np.array(x, np.float32), np.array(energy)
         self.time, self.total = 0, np.float32(0.0)
-        self.in_game = np.ones(SHEEP + 1, bool)
+        self.in_game, self.far = np.ones(SHEEP + 1, bool), FAR
 
     def step(self, sheep: Any, dog: Any) -> dict[str, Any]:
         """Actions of the sheep, and the two pulls of the dog."""
@@ -241,7 +241,7 @@ class NumpyHerd:
             self.total += rewards[j]
         rewards[DOG] = self.total
         self.in_game = took_part & ~left
-        far = bool(np.abs(self.x[DOG]) > FAR)
+        far = bool(np.abs(self.x[DOG]) > self.far)
         terminated = far or not self.in_game.any()
         return {
             "rewards": rewards,
