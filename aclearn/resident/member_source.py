@@ -58,7 +58,6 @@ class MemberSource(BatchSource):
         incarnation: str,
     ) -> None:
         self._envs, self._group = envs, group
-        self.incarnation = incarnation
         self._account, self._published = account, published
         self._played = Played(account, incarnation)
         self._saved: dict[str, NDArray[Any]] = {}

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -51,16 +52,30 @@ def train_round(folder: Path, member: int, round_: int, stop: StopFlag) -> Outco
 
     os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     config = load_config(folder / "config.yaml")
-    try:
+
+    def go_on() -> None:
         _wait_until_free(folder, stop)
         if steps_in(folder) < (config.run.max_env_steps or 0) and not stop:
             ending = train(config, resume=True, stop=stop)
             if ending is not None and not stop:
                 ending.checked_summary()
+
+    return judged(folder, member, round_, stop, go_on)
+
+
+def judged(
+    folder: Path, member: int, round_: int, stop: StopFlag, go_on: Callable[[], None]
+) -> Outcome | None:
+    """The outcome of a member's round, which is in the folder then; None if `stop` was set.
+
+    Args:
+        go_on: continues its run to the end of the round; an error of it is that of the member.
+    """
+    try:
+        go_on()
         if stop:
             return None
-        found = fitness_of(folder)
-        outcome = Outcome(member, "trained", *found)
+        outcome = Outcome(member, "trained", *fitness_of(folder))
     except (AclearnError, FloatingPointError) as error:
         if stop:
             return None

@@ -37,18 +37,19 @@ class MemberTrainer:
     """A member's trainer and its files.
 
     Attributes:
-        fault: why it has ended before the others; "" of one that lives.
+        fault: the error that ended it before the others; None of one that lives.
     """
 
     trainer: Trainer
     source: MemberSource
     checkpoints: TrainerCheckpoints
-    fault: str = ""
+    incarnation: str
+    fault: Exception | None = None
 
     @property
     def learns(self) -> bool:
         """Whether its run goes on."""
-        return not self.fault and not self.trainer.over
+        return self.fault is None and not self.trainer.over
 
 
 class MemberTrainers:
@@ -59,7 +60,6 @@ class MemberTrainers:
 
     Args:
         runs: configuration and folder of each.
-        spec: of the environments.
 
     Attributes:
         members: in the order of `runs`.
@@ -69,10 +69,12 @@ class MemberTrainers:
         CheckpointError: a run cannot be continued.
     """
 
-    def __init__(self, runs: Sequence[tuple[Config, RunFolder]], spec: EnvSpec) -> None:
+    def __init__(self, runs: Sequence[tuple[Config, RunFolder]]) -> None:
         configs = [config for config, _ in runs]
         check_batchable(configs)
         self._config = config = configs[0]
+        env = _env_of(config)
+        spec = env.spec(squash=config.env.squash_actions)
         architecture, device = architecture_of(config, spec), device_of(config, 0)
         learners = [
             make_learner(each, architecture, device, kind=MemberLearner) for each in configs
@@ -89,7 +91,9 @@ class MemberTrainers:
             Seeds(each.run.seed, generation).number(Use.RESIDENT)
             for each, generation in zip(configs, generations, strict=True)
         ]
-        self.envs = _environments(config, architecture, seeds, str(device), learners[0].freezes)
+        self.envs = _environments(
+            env, config, architecture, seeds, device=device, freezes=learners[0].freezes
+        )
         self.envs.reset()
         self.members = [
             self._member(number, run, learners[number], spec, generations[number])
@@ -111,7 +115,8 @@ class MemberTrainers:
     ) -> MemberTrainer:
         config, folder = run
         account, published = make_account(config), PublishedWeights()
-        source = MemberSource(self.envs, number, account, published, new_incarnation())
+        incarnation = new_incarnation()
+        source = MemberSource(self.envs, number, account, published, incarnation)
         trainer = Trainer(
             learner,
             account,
@@ -131,7 +136,7 @@ class MemberTrainers:
             start=lambda: warm_start(config, learner.architecture),
         )
         checkpoints.restore_or_start()
-        return MemberTrainer(trainer, source, checkpoints)
+        return MemberTrainer(trainer, source, checkpoints, incarnation)
 
     def _go_on(self) -> None:
         """Continue the episodes of the checkpoints, at the step that most of them have."""
@@ -180,47 +185,55 @@ class MemberTrainers:
                 self._end(member, error)
 
     def save(self) -> None:
-        """Write the checkpoints that are due."""
+        """Write a checkpoint of each member that lives."""
         for member in self.members:
-            if member.learns:
-                member.checkpoints.write_if_due()
+            if member.fault is None:
+                member.checkpoints.write()
 
     def close(self) -> None:
-        """Write the last checkpoint of each member that lives, and end the threads."""
-        for member in self.members:
-            if not member.fault:
-                member.checkpoints.write()
+        """End the threads."""
         self.envs.close()
 
     def _end(self, member: MemberTrainer, error: Exception) -> None:
-        member.fault = words_of(error)
-        _LOGGER.warning("event=member_ended reason=%r", member.fault)
+        member.fault = error
+        _LOGGER.warning("event=member_ended reason=%r", str(error))
 
 
-def _environments(
-    config: Config, architecture: Architecture, seeds: Sequence[int], device: str, freezes: bool
-) -> ResidentEnvs:
-    env, each = resident_env_of(config), config.resident.envs
-    assert each is not None
+def _env_of(config: Config) -> ResidentEnv:
+    env = resident_env_of(config)
     if not isinstance(env, ResidentEnv):
         raise ConfigError(
             f"a batched population: resident.env: {env.name} has several agents; train the members "
             "apart"
         )
+    return env
+
+
+def _environments(
+    env: ResidentEnv,
+    config: Config,
+    architecture: Architecture,
+    seeds: Sequence[int],
+    *,
+    device: torch.device,
+    freezes: bool,
+) -> ResidentEnvs:
+    each, squash = config.resident.envs, config.env.squash_actions
+    assert each is not None
     return ResidentEnvs(
         env,
         envs=each * len(seeds),
-        device=device,
+        device=str(device),
         seed=seeds,
         threads=config.resident.threads,
-        squash=config.env.squash_actions,
+        squash=squash,
         steps=config.actors.unroll_length,
         config=config.env.kwargs,
         more_bytes=learning_bytes(
             config,
-            env.spec(squash=config.env.squash_actions),
+            env.spec(squash=squash),
             architecture,
             freezes=freezes,
-            on_gpu=device != "cpu",
+            on_gpu=device.type == "cuda",
         ),
     )

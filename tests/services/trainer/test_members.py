@@ -62,11 +62,6 @@ def _runs(folder: Path, case: str, **run: Any) -> list[tuple[Config, RunFolder]]
     return [(c, RunFolder.create(folder, str(c.run.name), c.to_yaml())) for c in configs]
 
 
-def _members(runs: list[tuple[Config, RunFolder]]) -> MemberTrainers:
-    config = runs[0][0]
-    return MemberTrainers(runs, resident_env_of(config).spec(squash=config.env.squash_actions))
-
-
 def _assert_alike(found: dict[str, Any], expected: dict[str, Any]) -> None:
     assert found.keys() == expected.keys()
     for name, array in expected.items():
@@ -79,13 +74,14 @@ def _assert_alike(found: dict[str, Any], expected: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_five_batches_later_they_are_what_runs_of_their_own_are(tmp_path: Path, case: str) -> None:
     runs = _runs(tmp_path, case)
-    members = _members(runs)
+    members = MemberTrainers(runs)
     for _ in range(5):
         members.step()
+    members.save()
     members.close()
     for (config, folder), member in zip(runs, members.members, strict=True):
         spec = resident_env_of(config).spec(squash=config.env.squash_actions)
-        apart = make_trainer(config, spec, incarnation=member.source.incarnation, threads=1)
+        apart = make_trainer(config, spec, incarnation=member.incarnation, threads=1)
         apart.publish()
         worker = apart.make_worker()
         for _ in range(5):
@@ -113,9 +109,10 @@ def test_a_batch_continues_from_its_checkpoints_as_an_unbroken_one(tmp_path: Pat
     for folder, parts in ((whole, (4,)), (broken, (2, 2))):
         runs = _runs(folder, "ppo")
         for steps in parts:
-            members = _members(runs)
+            members = MemberTrainers(runs)
             for _ in range(steps):
                 members.step()
+            members.save()
             members.close()
     for member in range(M):
         found, expected = (
@@ -129,9 +126,10 @@ def test_a_batch_continues_from_its_checkpoints_as_an_unbroken_one(tmp_path: Pat
 
 def test_a_member_at_its_bound_stops_and_any_trainer_continues_it(tmp_path: Path) -> None:
     runs = _runs(tmp_path, "actor_critic", max_env_steps=3 * T * ENVS)
-    members = _members(runs)
+    members = MemberTrainers(runs)
     while not members.over:
         members.step()
+    members.save()
     members.close()
     for config, folder in runs:
         saved = load_newest(folder.checkpoints_dir)

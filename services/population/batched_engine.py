@@ -1,0 +1,140 @@
+"""Members as one batch of models: they play and learn together in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from aclearn.config import Config
+from aclearn.launch import StopFlag
+from aclearn.metrics import MetricsAggregator
+from aclearn.population import search_space
+from aclearn.runs import RunFolder, lock_all
+from services.monitor.files import MonitorFiles
+from services.population.engine import Outcome, Task
+from services.population.inheriting import steps_in, with_values
+from services.population.member import judged
+from services.role.metrics import RoleMetrics
+from services.roles import TRAINER
+from services.trainer.batchable import check_batchable
+from services.trainer.members import MemberTrainer, MemberTrainers
+
+
+class BatchedEngine:
+    """All members that differ only in weights and numbers learn in one process.
+
+    Args:
+        at_once: most members in a batch; None: all.
+
+    Raises:
+        ConfigError: they cannot be batched, or a key of `population.mutate` is none in which the
+            members of a batch may differ.
+    """
+
+    def __init__(self, config: Config, folder: Path, at_once: int | None = None) -> None:
+        self._at_once = at_once
+        ends = [
+            with_values(config, {each.key: end})
+            for each in search_space(config)
+            for end in (each.low, each.high)
+        ]
+        check_batchable([config, *ends])
+
+    def run(self, tasks: Sequence[Task], stop: StopFlag) -> Iterator[Outcome]:
+        """Train and judge; see `Engine`."""
+        size = self._at_once or len(tasks)
+        for first in range(0, len(tasks), size):
+            together = tasks[first : first + size]
+            faults = _trained(
+                [
+                    task
+                    for task in together
+                    if steps_in(task.folder) < (task.config.run.max_env_steps or 0)
+                ],
+                stop,
+            )
+            for task in together:
+                go_on = partial(_raise, faults.get(task.member))
+                outcome = judged(task.folder, task.member, task.round, stop, go_on)
+                if outcome is None:
+                    return
+                yield outcome
+
+    def close(self) -> None:
+        """Nothing: no thread outlives `run`."""
+
+
+def _trained(tasks: Sequence[Task], stop: StopFlag) -> dict[int, Exception]:
+    """Continue these members to the end of the round; the errors of those that have died."""
+    if not tasks:
+        return {}
+    with ExitStack() as closing:
+        folders = []
+        for task in tasks:
+            folder = RunFolder.open(task.folder, lock=lock_all)
+            closing.callback(folder.close)
+            folders.append(folder)
+        runs = [(task.config, folder) for task, folder in zip(tasks, folders, strict=True)]
+        trainers = MemberTrainers(runs)
+        closing.callback(trainers.close)
+        lines = [
+            _Lines(config, folder, member)
+            for (config, folder), member in zip(runs, trainers.members, strict=True)
+        ]
+        for each in lines:
+            closing.callback(each.close)
+        due = time.monotonic()
+        while not trainers.over and not stop:
+            trainers.step()
+            if time.monotonic() >= due:
+                due += tasks[0].config.run.checkpoint_every_s
+                trainers.save()
+                for each in lines:
+                    each.write()
+        trainers.save()
+        for each in lines:
+            each.finish(stop.reason or "max_env_steps")
+        return {
+            task.member: member.fault
+            for task, member in zip(tasks, trainers.members, strict=True)
+            if member.fault is not None
+        }
+
+
+class _Lines:
+    """The metrics of one member: those of a trainer that plays itself, without a monitor."""
+
+    def __init__(self, config: Config, folder: RunFolder, member: MemberTrainer) -> None:
+        self._seed, self._member = config.run.seed, member
+        self._files = MonitorFiles(folder)
+        self._metrics: MetricsAggregator = self._files.open_metrics(time.monotonic())
+        self._role = RoleMetrics(None)
+
+    def write(self) -> None:
+        """Write a line."""
+        self._files.write_line(self._line(), self._metrics)
+
+    def finish(self, reason: str) -> None:
+        """Write the last line and the summary."""
+        self._files.finish(self._line(), self._metrics, reason=reason, seed=self._seed)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.close()
+
+    def _line(self) -> dict[str, object]:
+        now, trainer = time.monotonic(), self._member.trainer
+        fields = self._member.checkpoints.heartbeat_fields()
+        counters = fields.pop("counters")
+        counters["predictions"] = counters["env_steps"]
+        heartbeat = self._role.heartbeat(counters=counters, **trainer.take_episodes(), **fields)
+        self._metrics.observe_heartbeat(TRAINER.name, self._member.incarnation, heartbeat, now)
+        return self._metrics.line(now)
+
+
+def _raise(error: Exception | None) -> None:
+    if error is not None:
+        raise error
