@@ -16,6 +16,7 @@ _MAY_DIFFER: Final = (
     "optimiser.learning_rate",
     "loss.discount",
     "loss.entropy_cost",
+    "loss.value_cost",
     "loss.clip_range",
 )
 _OWN: Final = re.compile(r"run\.(seed|init_from|max_env_steps|max_wall_s)|population\..*")

@@ -14,7 +14,7 @@ from aclearn.learning.surrogate import Surrogate
 from correctors import Corrector
 
 #: Keys of the section `loss` that may differ, where an algorithm has them.
-LOSS_KEYS: Final = ("discount", "entropy_cost", "clip_range")
+LOSS_KEYS: Final = ("discount", "entropy_cost", "value_cost", "clip_range")
 #: Argument of a corrector that may differ; its attribute.
 LAMBDA: Final = "lambda_"
 

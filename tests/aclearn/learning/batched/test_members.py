@@ -58,6 +58,7 @@ def _learners(make: Any, architecture: Any, case: str, kind: type[Learner]) -> l
     made = []
     for member in range(M):
         change: dict[str, float] = {"discount": 0.9 + 0.03 * member, "entropy_cost": 0.01 * member}
+        change["value_cost"] = 0.4 + 0.1 * member
         if hasattr(loss, "clip_range"):
             change["clip_range"] = 0.1 + 0.1 * member
         objective = make_objective(loss.model_copy(update=change), _correctors(0.7 + 0.1 * member))
