@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from aclearn.config import Config, load_config
-from services.api.functions import export, load, make_env, open_run, train, train_seeds
+from services.api.functions import evolve, export, load, make_env, open_run, train, train_seeds
 from services.api.policy import Policy
+from services.api.population import Population
 from services.api.run import Run
 from services.evaluator.evaluate import Evaluation
 
@@ -12,7 +13,9 @@ __all__ = [
     "Config",
     "Evaluation",
     "Policy",
+    "Population",
     "Run",
+    "evolve",
     "export",
     "load",
     "load_config",

@@ -16,6 +16,7 @@ from aclearn.launch.main_guard import refuse_in_own_process
 from services.api.environment_names import environment_name
 from services.api.plain_errors import as_path, at_least, plain_errors
 from services.api.policy import Policy
+from services.api.population import Population
 from services.api.run import Run
 from services.commands.output import lossy_stdout
 
@@ -144,6 +145,48 @@ def train_seeds(
             stop=stop,
         )
     return [Run(path) for path in paths]
+
+
+@plain_errors
+@lossy_stdout()
+def evolve(
+    config: Config | str | Path,
+    overrides: Overrides = (),
+    *,
+    resume: bool = False,
+    on: str = "local",
+    at_once: int | None = None,
+    on_round: Callable[[dict[str, Any]], object] | None = None,
+) -> Population:
+    """Train members that evolve together, as `aclearn evolve` does; arguments as of `train`.
+
+    Args:
+        config: with `population.members`; or the path of a population's folder, to resume it.
+        resume: continue the population of `run.name`, or the newest one of this configuration.
+        on: the engine that runs the members.
+        at_once: most members at a time; None: as many as this machine has cores for.
+        on_round: called here with the metrics of each round, a dict of the names in
+            docs/populations.md; if it returns False, the population ends.
+
+    Raises:
+        AclearnError: the population cannot be started or continued, or all members have died.
+        KeyboardInterrupt: Ctrl-C; the members have saved, and `resume=True` continues them.
+    """
+    from services.commands.evolve import evolve_and_tell
+
+    refuse_in_own_process("aclearn.evolve")
+    at_once = None if at_once is None else at_least("at_once", at_once, 1)
+    with _stopped_by_signals() as stop:
+        path = evolve_and_tell(
+            config,
+            overrides,
+            resume=resume,
+            on=on,
+            at_once=at_once,
+            stop=stop,
+            on_round=on_round,
+        )
+    return Population(path)
 
 
 @plain_errors

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from aclearn.errors import RunFolderError
-from aclearn.runs import check_file, write_file
+from aclearn.runs import check_file, is_population, write_file
 from aclearn.views import Axis, Curve, find_curves, plot_curves, plot_tuner
 from aclearn.views.learning_curves import BOTH
 from aclearn.views.run_groups import group_runs
@@ -48,6 +48,9 @@ def plot(
 ) -> None:
     """Draw the returns of runs, e.g. aclearn plot runs/cartpole-seeds-1 --axis steps.
 
+    Of one population it draws fitness and hyper-parameters over rounds, with lineage; with --each
+    the returns of its members.
+
     Runs that differ by their seeds only are one line: the interquartile mean of five and more, the
     mean of fewer, in a 95 % interval. The others are told apart by the keys that differ.
     """
@@ -60,6 +63,11 @@ def plot(
     check_file(out, "--out", force=replaces)
     if tuner:
         plot_tuner(runs[0], out)
+    elif len(runs) == 1 and is_population(runs[0]) and not (each or axis):
+        # imported here: it reads what no run has
+        from aclearn.views.population_plot import plot_population
+
+        plot_population(runs[0], out)
     else:
         curves = find_curves(runs)
         _tell_damaged(curves)

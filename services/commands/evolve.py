@@ -48,34 +48,28 @@ def evolve(
     """
     os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     with install_stop_signals() as stop:
-        given = overrides or []
-        loaded = load_config(_config_of(config), given)
-        evolve_and_tell(
-            loaded,
-            source=config,
-            overrides=given,
-            resume=resume,
-            on=on,
-            at_once=at_once,
-            stop=stop,
-        )
+        evolve_and_tell(config, overrides or [], resume=resume, on=on, at_once=at_once, stop=stop)
         if stop:
             raise typer.Exit(stop.exit_status)
 
 
-def _config_of(named: str) -> str | Path:
-    """The configuration of a population's folder, else what was named."""
+def _loaded(config: Config | str | Path, overrides: Overrides) -> Config:
+    """The configuration, also of a population's folder, which may have been moved."""
     from services.population.folder import CONFIG_FILE
 
-    path = Path(named) / CONFIG_FILE
-    return path if path.is_file() else named
+    if isinstance(config, Config):
+        return with_overrides(config, overrides)
+    folder = Path(config)
+    if not (folder / CONFIG_FILE).is_file():
+        return load_config(config, overrides)
+    place = {"run.dir": str(folder.absolute().parent), "run.name": folder.absolute().name}
+    return load_config(folder / CONFIG_FILE, {**override_keys(overrides), **place})
 
 
 def evolve_and_tell(
-    config: Config,
-    *,
-    source: str,
+    named: Config | str | Path,
     overrides: Overrides,
+    *,
     resume: bool,
     on: str,
     at_once: int | None,
@@ -85,8 +79,9 @@ def evolve_and_tell(
     """Run a population until it is over; print how it ended and what comes next.
 
     Args:
-        source: of `config`, for a message.
-        overrides: that `config` has already; a resumed population gets them too.
+        named: a configuration, its name or path, or a population's folder to resume it.
+        overrides: of it; a resumed population gets them too.
+        on_round: gets the metrics of each round; returning False ends the population.
 
     Returns:
         The folder of the population.
@@ -99,6 +94,8 @@ def evolve_and_tell(
     from services.population import folder as folders
     from services.population.evolution import Evolution, begin
 
+    config, source = _loaded(named, overrides), "the arguments"
+    source = source if isinstance(named, Config) else str(named)
     if not config.population.enabled:
         raise ConfigError(
             f"evolve: {source} has no population; set population.members, for instance to 8, and "
@@ -110,14 +107,14 @@ def evolve_and_tell(
     search_modules_in(config.run.pythonpath)
     path = None
     if resume:
-        path = folders.existing_folder(config)
+        given, path = config, folders.existing_folder(config)
         there = load_config(path / folders.CONFIG_FILE)
         folders.refuse_other_population(path, there, config)
         config = with_overrides(there, override_keys(overrides)).with_run(
             dir=str(path.parent), name=path.name
         )
         folders.refuse_other_population(path, there, config)
-        tell_not_taken(source, config, load_config(_config_of(source), overrides))
+        tell_not_taken(source, config, given)
     engine = make_extension(
         on,
         {"config": config, "folder": Path(config.run.dir), "at_once": at_once},

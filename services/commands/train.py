@@ -90,6 +90,11 @@ def train(
         else:
             raise ConfigError("train: expected a configuration, e.g. cartpole, or --env ID")
         check_start(loaded, resume=resume, overwrite=overwrite)
+        if loaded.population.enabled and not resume:
+            typer.echo(
+                "aclearn: population: one run is trained; `aclearn evolve` trains the population",
+                err=True,
+            )
         source = config if env is None else f"--env {env}"
         if seeds is not None:
             if on != "local":
