@@ -94,7 +94,8 @@ def test_a_signal_ends_every_member_with_a_checkpoint_and_they_resume(system: Sy
 
     def learn() -> bool:
         runs = (folder / f"member-{n}" / "metrics.jsonl" for n in range(2))
-        return all(path.exists() and read_metrics(path)[-1:] for path in runs)
+        lines = [read_metrics(path) if path.exists() else [] for path in runs]
+        return all(each and each[-1]["learned_steps"] > 0 for each in lines)
 
     wait_for(learn, "both learn", within_s=180.0, context=lambda: command.output)
     command.signal(signal.SIGTERM)
