@@ -107,6 +107,11 @@ class PopulationConfig(Group):
                 )
             return
         yield from self.selector.contradictions(config)
+        if config.policies:
+            yield (
+                "policies: a population has members of one policy, whose fitness is one number; "
+                "remove this, or population.members"
+            )
         for key, ends in self.mutate.items():
             yield from _faults(key, ends, config)
         for key, ends in self.first.items():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aclearn.config import Config, with_overrides
+from aclearn.config.population import Mutable, mutable
 from aclearn.learning.account import StepAccount
 from aclearn.population import Values
 from aclearn.runs import (
@@ -37,7 +38,9 @@ def with_values(config: Config, values: Values) -> Config:
     correctors = [each.model_dump() for each in config.correctors]
     for key, value in values.items():
         section, _, leaf = key.partition(".")
-        number = int(value) if float(value).is_integer() else value
+        found = mutable(config, key)
+        assert isinstance(found, Mutable)  # the configuration was checked
+        number = int(value) if found.whole else float(value)
         if section != "correctors":
             keys[key] = number
             continue

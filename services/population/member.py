@@ -76,16 +76,27 @@ def judged(
         if stop:
             return None
         outcome = Outcome(member, "trained", *fitness_of(folder))
-    except (AclearnError, FloatingPointError) as error:
+    except Exception as error:  # in lock-step the user's code runs here
         if stop:
             return None
-        _LOGGER.error("event=member_died reason=%r", str(error))
-        diverged = isinstance(error, NotFinite) or any(word in str(error) for word in _DIVERGED)
-        status = "diverged" if diverged else "failed"
-        outcome = dead(folder, member, status, words_of(error))
+        _LOGGER.exception("event=member_died")
+        diverged = _diverged(error)
+        status = "failed" if diverged is None else "diverged"
+        outcome = dead(folder, member, status, diverged or words_of(error))
     document = {"round": round_, "outcome": {**asdict(outcome), "fitness": _finite(outcome)}}
     write_atomically(folder / _FILE, json.dumps(document).encode())
     return outcome
+
+
+def _diverged(error: BaseException) -> str | None:
+    """The line of an error, or of its cause, that says that numbers have overflowed, if any."""
+    cause: BaseException | None = error
+    while cause is not None:
+        for line in str(cause).splitlines():
+            if isinstance(cause, NotFinite) or any(word in line for word in _DIVERGED):
+                return line
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def dead(folder: Path, member: int, status: Any, detail: str, restarts: int = 0) -> Outcome:

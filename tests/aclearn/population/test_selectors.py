@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -203,6 +205,20 @@ def test_migrants_bring_their_hyper_parameters_from_slower_sub_populations_only(
 
 
 # --- a selector of the user's
+
+
+def test_the_documented_selector_copies_the_best_over_the_worst(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "populations.md").read_text("utf-8")
+    [code] = re.findall(r"```python\n# my_selector.py\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "my_selector.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    made = load_selector(SelectorConfig.model_validate("my_selector:BestOverWorst"))
+    members = standings([3.0, 9.0, 5.0, 1.0])
+    origins = made.select(1, members, SPACE, np.random.default_rng(0))
+    assert copied(checked(origins, members, SPACE, name="mine")) == {3: 1}
+    assert copied(made.select(1, standings([3.0] * 4), SPACE, np.random.default_rng(0))) == {}
 
 
 @pytest.mark.parametrize(

@@ -297,6 +297,8 @@ def test_an_argument_of_a_corrector_is_a_hyper_parameter(tmp_path: Path) -> None
     config = population_config(tmp_path, mutate={"correctors.vtrace.lambda": [0.5, 1.0]})
     changed = with_values(config, {"correctors.vtrace.lambda": 0.75, "trainer.epochs": 3.0})
     assert changed.correctors[0].arguments.lambda_ == 0.75
+    assert type(changed.trainer.epochs) is int
+    assert type(with_values(config, {RATE: 1.0}).optimiser.learning_rate) is float
     assert changed.correctors[1:] == config.correctors[1:] and changed.trainer.epochs == 3
 
 
