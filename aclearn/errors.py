@@ -93,7 +93,8 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str
 
 #: Module, in whatever case → the extra of ours that installs it.
 _EXTRAS = {
-    **{name: name for name in ("box2d", "mujoco", "minigrid", "pettingzoo", "wandb")},
+    **{name: name for name in ("box2d", "mujoco", "minigrid", "pettingzoo")},
+    **{name: name for name in ("mlflow", "trackio", "wandb")},
     "prometheus_client": "prometheus",
 }
 

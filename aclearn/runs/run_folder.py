@@ -32,6 +32,7 @@ _FILES: Final = (
     "directives.json",
     "generation.json",
     "wandb_id",
+    "mlflow_id",
     "metrics.jsonl",
     "summary.json",
     "tuner.jsonl",

@@ -19,7 +19,11 @@ _LOGGER = logging.getLogger(__name__)
 _KEY: Final = "metrics.sinks"
 
 #: Our sinks by their names; the `config_model` of each has its arguments.
-SINKS: Final = {"wandb": "aclearn.metrics.sinks.wandb_sink:WandbSink"}
+SINKS: Final = {
+    "wandb": "aclearn.metrics.sinks.wandb_sink:WandbSink",
+    "trackio": "aclearn.metrics.sinks.trackio_sink:TrackioSink",
+    "mlflow": "aclearn.metrics.sinks.mlflow_sink:MlflowSink",
+}
 
 #: Calls that wait for a sink; newer ones are dropped. Minutes of a run with usual lines.
 MOST_WAITING: Final = 256

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from pydantic import Field
 
 from aclearn.config import Group
-from aclearn.metrics.names import CHAIN_STEPS, PART_SECONDS
 from aclearn.metrics.sinks.sink import MetricsSink, SinkRun
-from aclearn.runs import write_atomically
+from aclearn.metrics.sinks.tracked import decided, failed, figures, keep_id, known_id, sent_config
 
 #: In the run's folder: the id of the run at Weights & Biases.
 ID_FILE: Final = "wandb_id"
-# Sums since the start, which make no useful curve.
-_LEFT_OUT: Final = frozenset({PART_SECONDS, CHAIN_STEPS})
 
 
 class WandbConfig(Group):
@@ -57,17 +54,11 @@ class WandbSink(MetricsSink):
         """Begin the run at Weights & Biases, or continue it."""
         import wandb
 
-        id_path = run.path / ID_FILE
-        if not (run.resumed and id_path.exists()):
-            write_atomically(id_path, secrets.token_hex(8).encode())
-        config = dict(run.config)
-        evaluator = config["evaluator"]
-        config["env"] = _without_kwargs(config["env"])
-        config["evaluator"] = {**evaluator, "env": _without_kwargs(evaluator["env"])}
+        number = known_id(run, ID_FILE) or keep_id(run.path, ID_FILE, secrets.token_hex(8))
         self._run = wandb.init(
-            id=id_path.read_text("utf-8"),
+            id=number,
             name=run.name,
-            config=config,
+            config=sent_config(run),
             dir=run.path,
             resume="allow",
             reinit="create_new",  # beside a run of wandb's that this process may have
@@ -78,29 +69,13 @@ class WandbSink(MetricsSink):
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Log a metrics line."""
-        kept = {name: value for name, value in line.items() if name not in _LEFT_OUT}
-        self._run.log(dict(_flat("", kept)))
+        self._run.log(figures(line))
 
     def write_decision(self, decision: Mapping[str, Any]) -> None:
         """Log a decision, at the newest line's `env_steps`."""
-        rest = {name: value for name, value in decision.items() if name not in ("by", "env_steps")}
-        self._run.log(dict(_flat(f"{decision['by']}/", rest)))
+        self._run.log(decided(decision))
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
         """End the run there; one that failed is marked."""
-        self._run.summary.update(dict(_flat("", summary or {})))
-        reason = str((summary or {}).get("reason", ""))
-        self._run.finish(exit_code=int("failed" in reason))
-
-
-def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float | str]]:
-    """Path → number or text; None and lists are left out."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(f"{path}{name}/", value)
-        elif isinstance(value, int | float | str):
-            yield f"{path}{name}", value
-
-
-def _without_kwargs(env: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in env.items() if key != "kwargs"}
+        self._run.summary.update(figures(summary or {}))
+        self._run.finish(exit_code=int(failed(summary)))
