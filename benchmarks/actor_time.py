@@ -32,13 +32,13 @@ from aclearn.config import config_from_yaml
 from aclearn.distributions import distribution_of
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
-from aclearn.rollout import EpisodeCohorts, PolicySnapshot, UnrollCounter
+from aclearn.rollout import EpisodeCohorts, PolicySnapshot
 from aclearn.telemetry import WaitMeter
-from aclearn.types import OBSERVATION, PolicyVersion, Unroll, Visited
+from aclearn.types import DEFAULT_POLICY, OBSERVATION, PolicyVersion, Unroll, Visited
 from aclearn.wire import Envelope, UnrollReply, encode
 from compress import ArtifactRuntime, Context, parse_chain, parse_words
 from services.actor.action_sources import LocalActions
-from services.actor.core import Actor
+from services.actor.core import Actor, Player
 from services.actor.env_groups import make_groups, seed_groups
 from services.actor.unroll_sender import UnrollSender
 from services.policy.client import PolicyClient
@@ -161,17 +161,16 @@ class Measured:
         shared: Any = Always(load)
         membership: Any = None  # no peer joins or leaves
         client = self._client = PolicyClient(policies, unasked, shared)
+        actions = LocalActions(
+            client,
+            distribution_of(self._group.env.spec.action),
+            np.random.default_rng(index),
+            lambda client: client.poll(membership),
+            self._meter,
+        )
         self.actor = Actor(
             [self._group],
-            actions=LocalActions(
-                client,
-                distribution_of(self._group.env.spec.action),
-                np.random.default_rng(index),
-                lambda client: client.poll(membership),
-                self._meter,
-            ),
-            counter=UnrollCounter(),
-            cohorts=EpisodeCohorts(time.monotonic),
+            {DEFAULT_POLICY: Player(actions, EpisodeCohorts(time.monotonic))},
             sender=UnrollSender(
                 trainer,
                 membership,

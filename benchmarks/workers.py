@@ -33,7 +33,7 @@ from aclearn.distributions import distribution_of
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.rollout import PolicySnapshot
 from aclearn.telemetry import WaitMeter
-from aclearn.types import OBSERVATION, PolicyVersion
+from aclearn.types import DEFAULT_POLICY, OBSERVATION, PolicyVersion
 from aclearn.wire import ActRequest
 from services.policy.factory import architecture_of, make_runtime
 from services.predictor.core import make_step
@@ -129,7 +129,11 @@ def predictor_workers(config: Config, count: int) -> Iterator[Done]:
 
     def make() -> Step:
         return make_step(
-            queue, outbox, lambda: acting, distribution, lambda: np.random.default_rng(0)
+            queue,
+            outbox,
+            lambda _: acting,
+            {DEFAULT_POLICY: distribution},
+            lambda: np.random.default_rng(0),
         )
 
     asking = threading.Thread(target=ask_again)

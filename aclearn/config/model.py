@@ -250,6 +250,11 @@ class Config(Group):
         learning = self.learning_policies()
         return learning if len(learning) == 1 else ()
 
+    @property
+    def patterns(self) -> dict[str, tuple[str, ...]]:
+        """Policy → patterns of its agents; empty where one policy plays all."""
+        return {name: own.agents for name, own in self.policies.items()}
+
     def of_policy(self, name: str) -> Config:
         """The configuration of one of the policies, as if the run had this one alone.
 

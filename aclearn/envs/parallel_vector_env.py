@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from aclearn.envs.contract import (
     ContractError,
@@ -52,17 +53,23 @@ class ParallelVectorEnv(SyncVectorEnv):
         self._last: list[Any] = [None] * self.num_envs
 
     def _spaces(self) -> tuple[Any, Any, int]:
-        first, name = self._group.envs[0], self._group.name
-        agents = self._agents = list(getattr(first, "possible_agents", None) or ())
-        if not agents:
-            raise EnvironmentFailure(
-                f"environment {name}: its possible_agents are missing; each of them is a row"
-            )
-        observations = {agent: first.observation_space(agent) for agent in agents}
-        actions = {agent: first.action_space(agent) for agent in agents}
+        observations, actions = self._spaces_by_agent()
         for what, spaces in (("observations", observations), ("actions", actions)):
-            _check_equal(name, what, spaces)
-        return observations[agents[0]], actions[agents[0]], len(agents)
+            _check_equal(self._group.name, what, spaces)
+        first = self._agents[0]
+        return observations[first], actions[first], len(self._agents)
+
+    def _spaces_by_agent(self) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """The observation and the action space of each agent, in the order of rows."""
+        first = self._group.envs[0]
+        self._agents = list(getattr(first, "possible_agents", None) or ())
+        if not self._agents:
+            raise EnvironmentFailure(
+                f"environment {self._group.name}: its possible_agents are missing; each of them is "
+                "a row"
+            )
+        observations = {agent: first.observation_space(agent) for agent in self._agents}
+        return observations, {agent: first.action_space(agent) for agent in self._agents}
 
     def _begin_episode(self, e: int, seed: int | None) -> None:
         env = self._group.envs[e]
@@ -70,18 +77,20 @@ class ParallelVectorEnv(SyncVectorEnv):
         shown, infos = begin_episode(env, seed)
         self._check_known(shown)
         for agent in self._agents:
-            self._check_spaces(env.observation_space(agent), env.action_space(agent))
+            self._check_agent_spaces(agent, env.observation_space(agent), env.action_space(agent))
         if not shown:
             raise ContractError("agents", "reset: no agent has an observation")
-        anyone = next(iter(shown.values()))
-        for b, agent in self._rows(e):
-            self._playing[b] = agent in shown
-            if agent in shown:
-                self._last[b] = shown[agent]
-                self._write_first(b, shown[agent], info_of(infos.get(agent, {})))
-            else:
-                self._last[b] = anyone
-                self._wait(b)
+        agent = None
+        try:
+            for b, agent in self._rows(e):
+                self._playing[b] = agent in shown
+                self._last[b] = shown.get(agent)
+                if agent in shown:
+                    self._write_first(b, shown[agent], info_of(infos.get(agent, {})))
+                else:
+                    self._wait(b)
+        except ContractError as error:
+            raise _named(agent, error) from error
 
     def _step_one(
         self,
@@ -101,41 +110,54 @@ class ParallelVectorEnv(SyncVectorEnv):
         self._taken[e] += 1
         shown, rewarded, terminal, cut, infos = step_result(env.step(taken))
         self._check_known(shown)
-        for b, agent in rows:
-            over = flag_of(terminal.get(agent, False), "terminated")
-            limited = flag_of(cut.get(agent, False), "truncated")
-            ends = over or limited
-            if agent in taken:
-                if agent not in shown or agent not in rewarded:
-                    said = f"step: {agent} acted, and its observation or reward is missing"
-                    raise ContractError("agents", said)
-                if not ends and agent not in env.agents:
-                    said = f"step: {agent} left, and was neither terminated nor truncated"
-                    raise ContractError("agents", said)
-                self._last[b] = shown[agent]
-                self._layout.write(b, shown[agent])
-                info = info_of(infos.get(agent, {}))
-                self._write_mask(b, shown[agent], info, terminal=over)
-                if ends:
-                    self._infos[b] = info
-                rewards[b] = reward_of(rewarded[agent])
-                terminated[b], truncated[b] = over, limited
-                self._playing[b] = not ends
-            elif agent in shown and agent in env.agents and not ends:
-                self._last[b] = shown[agent]
-                self._write_first(b, shown[agent], info_of(infos.get(agent, {})))
-                self._playing[b] = True
-            else:
-                self._wait(b)
+        agent: Any = None
+        try:
+            for b, agent in rows:
+                over = flag_of(terminal.get(agent, False), "terminated")
+                limited = flag_of(cut.get(agent, False), "truncated")
+                ends = over or limited
+                if agent in taken:
+                    if agent not in shown or agent not in rewarded:
+                        said = "it acted in a step, and its observation or reward is missing"
+                        raise ContractError("agents", said)
+                    if not ends and agent not in env.agents:
+                        said = "it left in a step, and was neither terminated nor truncated"
+                        raise ContractError("agents", said)
+                    self._last[b] = shown[agent]
+                    self._layout.write(b, shown[agent])
+                    info = info_of(infos.get(agent, {}))
+                    self._write_mask(b, shown[agent], info, terminal=over)
+                    if ends:
+                        self._infos[b] = info
+                    rewards[b] = reward_of(rewarded[agent])
+                    terminated[b], truncated[b] = over, limited
+                    self._playing[b] = not ends
+                elif agent in shown and agent in env.agents and not ends:
+                    self._last[b] = shown[agent]
+                    self._write_first(b, shown[agent], info_of(infos.get(agent, {})))
+                    self._playing[b] = True
+                else:
+                    self._wait(b)
+        except ContractError as error:
+            raise _named(agent, error) from error
 
     def _idle_after(self, ended: Bools) -> Bools:
         return ~self._playing
 
     def _wait(self, b: int) -> None:
-        """Write something into the row of an agent without an episode."""
-        self._layout.write_first(b, self._last[b])
+        """Write something into the row of an agent without an episode; before its first, zeros."""
+        if self._last[b] is not None:
+            self._layout.write_first(b, self._last[b])
         if self.masks is not None:
             self.masks[b] = True
+
+    def _check_agent_spaces(self, agent: Any, observations: Any, actions: Any) -> None:
+        self._check_spaces(observations, actions)
+
+    @override
+    def _out_of_range(self, rewards: NDArray[np.float64]) -> Iterator[tuple[int, ContractError]]:
+        for b, error in super()._out_of_range(rewards):
+            yield b, _named(self._agents[b % len(self._agents)], error)
 
     def _rows(self, e: int) -> list[tuple[int, Any]]:
         """Row and agent of each of environment e's agents."""
@@ -147,12 +169,16 @@ class ParallelVectorEnv(SyncVectorEnv):
             raise ContractError("agents", f"{unknown[0]} is not among possible_agents")
 
 
+def _named(agent: Any, error: ContractError) -> ContractError:
+    return ContractError(error.reason, f"agent {agent}: {error}")
+
+
 def _check_equal(name: str, what: str, spaces: Mapping[Any, Any]) -> None:
     first, *others = spaces
     for other in others:
         if spaces[other] != spaces[first]:
             raise EnvironmentFailure(
                 f"environment {name}: one policy plays all its agents, and their {what} differ: "
-                f"{spaces[first]} of {first}, {spaces[other]} of {other}. Wrap the environment so "
-                "that they are equal"
+                f"{spaces[first]} of {first}, {spaces[other]} of {other}. Give them policies of "
+                "their own (policies), or wrap the environment so that they are equal"
             )

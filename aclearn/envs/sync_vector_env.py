@@ -25,9 +25,9 @@ from aclearn.envs.restarting import RestartingEnvs
 from aclearn.envs.spaces import mask_row, read_actions
 from aclearn.envs.torch_defaults import ENVIRONMENTS
 from aclearn.envs.vector_env import env_actions
-from aclearn.errors import EnvironmentFailure, words_of
+from aclearn.errors import AclearnError, EnvironmentFailure, words_of
 from aclearn.extensions import users_line
-from aclearn.types import EnvSpec, EnvStep, ObservationSpec
+from aclearn.types import ActionSpec, EnvSpec, EnvStep, ObservationSpec
 from aclearn.types.bounds import LARGEST_ACTION
 from aclearn.types.env_spec import Bools
 from aclearn.types.observation_spec import Observations
@@ -57,16 +57,8 @@ class SyncVectorEnv:
         self._group, name = group, group.name
         self._mask_from, masked = env.action_mask, env.action_mask is not None
         try:
-            observations, self._action_space, agents = self._spaces()
-            B = self.num_envs = len(group.envs) * agents
-            action = read_actions(self._action_space, name, squash=env.squash_actions)
-            self._layout = ObservationLayout(observations, name, env, num_envs=B)
-            if masked and not action.counts:
-                raise EnvironmentFailure(
-                    f"environment {name}: env.action_mask is set, and its actions ({action}) have "
-                    "nothing to mask; set env.action_mask: null"
-                )
-        except EnvironmentFailure:
+            self._read_spaces(env)
+        except AclearnError:
             group.close()
             raise
         except ENVIRONMENT_FAULTS as error:
@@ -75,10 +67,8 @@ class SyncVectorEnv:
                 f"environment {name}: its spaces cannot be read ({words_of(error)})"
                 f"{users_line(error)}"
             ) from error
-        observation = self._layout.spec
-        warning = _warning(name, group.envs[0], observation)
-        self.spec = EnvSpec(observation, action, warning, masked, agents, self._layout.form)
-        self.masks = np.ones((B, action.mask_width), np.bool_) if masked else None
+        B = self.num_envs = len(group.envs) * self.spec.agents
+        self.masks = np.ones((B, self.spec.action.mask_width), np.bool_) if masked else None
         self.faults, self.fault_details = group.faults, group.fault_details
         self.between_attempts: Callable[[], None] = lambda: None
         group.between_attempts = lambda: self.between_attempts()
@@ -93,6 +83,20 @@ class SyncVectorEnv:
         self._mask_seen = masked
         #: Row → info of an episode that ends in this step.
         self._infos: dict[int, dict[str, Any]] = {}
+
+    def _read_spaces(self, env: EnvConfig) -> None:
+        """Set `spec`, and how observations are laid out in rows."""
+        observations, self._action_space, agents = self._spaces()
+        self._layout, action = read_spaces(
+            observations,
+            self._action_space,
+            self._group.name,
+            env,
+            num_envs=len(self._group.envs) * agents,
+        )
+        observation, masked = self._layout.spec, env.action_mask is not None
+        warning = _warning(self._group.name, self._group.envs[0], observation)
+        self.spec = EnvSpec(observation, action, warning, masked, agents, self._layout.form)
 
     def _spaces(self) -> tuple[Any, Any, int]:
         """Observation and action space of an agent, and the number of agents of an environment."""
@@ -128,13 +132,7 @@ class SyncVectorEnv:
 
         Numbers that no environment can take are a fault of the step, unlike a wrong choice.
         """
-        action = self.spec.action
-        if action.numbers and actions.shape == (self.num_envs, *action.shape):
-            impossible = ~action.contains(actions)
-            rows = np.flatnonzero(impossible & ~self._idle).tolist()
-            self._impossible = {b: actions[b] for b in rows}
-            actions = np.where(impossible[:, None], np.float32(0.0), actions)
-        self._actions = env_actions(actions, self.spec.action, self.num_envs)
+        self._actions, self._impossible = possible_actions(actions, self.spec.action, self._idle)
 
     def recv(self) -> EnvStep:
         """Step every environment with the actions of the last `send`."""
@@ -290,6 +288,43 @@ class SyncVectorEnv:
         self._group.replace(e, error, self._begin_checked_episode, step=self._taken[e])
         agents = self.spec.agents
         faulted[e * agents : (e + 1) * agents] = True
+
+
+def read_spaces(
+    observations: Any, actions: Any, name: str, env: EnvConfig, *, num_envs: int
+) -> tuple[ObservationLayout, ActionSpec]:
+    """The layout of `num_envs` rows of observations, and the actions.
+
+    Raises:
+        EnvironmentFailure: the spaces are not supported, or not with these keys of `env`.
+    """
+    action = read_actions(actions, name, squash=env.squash_actions)
+    layout = ObservationLayout(observations, name, env, num_envs=num_envs)
+    if env.action_mask is not None and not action.counts:
+        raise EnvironmentFailure(
+            f"environment {name}: env.action_mask is set, and its actions ({action}) have "
+            "nothing to mask; set env.action_mask: null"
+        )
+    return layout, action
+
+
+def possible_actions(
+    actions: NDArray[Any], action: ActionSpec, idle: Bools
+) -> tuple[Sequence[Any], dict[int, NDArray[Any]]]:
+    """The environments' form of the sampled actions `[B, …]`, and row → one that none can take.
+
+    Args:
+        idle: `[B]`, where it is ignored.
+
+    Raises:
+        ValueError: a wrong shape or dtype, or a choice that does not exist.
+    """
+    impossible: dict[int, NDArray[Any]] = {}
+    if action.numbers and actions.shape == (len(idle), *action.shape):
+        wrong = ~action.contains(actions)
+        impossible = {b: actions[b] for b in np.flatnonzero(wrong & ~idle).tolist()}
+        actions = np.where(wrong[:, None], np.float32(0.0), actions)
+    return env_actions(actions, action, len(idle)), impossible
 
 
 def _warning(name: str, env: Any, observation: ObservationSpec) -> str:

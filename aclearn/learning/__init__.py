@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from aclearn.learning.account import StepAccount
+from aclearn.learning.accounts import Accounts
 from aclearn.learning.acting_policies import ActingPolicies
 from aclearn.learning.batch import Batch, assemble_batch
 from aclearn.learning.gradient_worker import GradientWorker
+from aclearn.learning.joint_unrolls import JointUnrolls
 from aclearn.learning.objective import make_objective
 from aclearn.learning.observation_buffer import RecentObservations
 from aclearn.learning.published import PublishedWeights
@@ -21,12 +23,14 @@ from aclearn.learning.update import Learner
 from aclearn.learning.update_report import Sums, UpdateReport
 
 __all__ = [
+    "Accounts",
     "ActingPolicies",
     "Batch",
     "BatchSource",
     "BatchStopped",
     "Fifo",
     "GradientWorker",
+    "JointUnrolls",
     "Learner",
     "PublishedWeights",
     "QueueSource",

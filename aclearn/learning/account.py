@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -64,7 +64,9 @@ class StepAccount(BaseModel):
         elsewhere: agent steps of the other ranks, of which the bound counts the sum; not saved.
         ahead: unrolls of an actor that may be in flight or being filled, and of those of the other
             ranks, which have as many; not saved.
-        last: whether so many more unrolls of each actor reach `max_env_steps`.
+        beside: agent steps of the run's other policies, of which the bound counts the sum; not
+            saved.
+        coming: agent steps of so many more unrolls of each actor; not saved.
     """
 
     policy: str = DEFAULT_POLICY
@@ -79,7 +81,8 @@ class StepAccount(BaseModel):
     elsewhere: int = Field(default=0, exclude=True)
     ahead: int = Field(default=2, exclude=True)
     reached: str | None = Field(default=None, exclude=True)
-    last: bool = Field(default=False, exclude=True)
+    beside: int = Field(default=0, exclude=True)
+    coming: int = Field(default=0, exclude=True)
     _lock: Any = PrivateAttr(default_factory=threading.RLock)
 
     @field_validator("closed", mode="before")
@@ -123,8 +126,7 @@ class StepAccount(BaseModel):
         with self._lock:
             reason = self.reached or reason
             refusal = self._enter(incarnation, unroll_sequence, *counts)
-            more = self.ahead * len(self.opened) * (env_steps_after - env_steps_before)
-            self.last = self.env_steps + self.elsewhere + more >= self.max_env_steps
+            self.coming = self.ahead * len(self.opened) * (env_steps_after - env_steps_before)
             if refusal is None and reason is not None:
                 self.dropped(reason, steps)
             return refusal or reason
@@ -191,16 +193,22 @@ class StepAccount(BaseModel):
         return None
 
     @contextmanager
-    def batch(self, steps: int) -> Iterator[OpenBatch]:
+    def batch(
+        self, steps: int, finished: Callable[[], bool] = lambda: False
+    ) -> Iterator[OpenBatch]:
         """Account for a batch's new steps, which are in flight.
 
         Those of which the block tells no fate are dropped at its end, also if it raises.
+
+        Args:
+            finished: whether the policy has made all its updates.
         """
         open_batch = OpenBatch(self, steps)
         reason = "worker_failed"
         try:
             yield open_batch
-            reason = "max_updates" if self.reached == "max_updates" else "shutdown"
+            ended = self.reached == "max_updates" or finished()
+            reason = "max_updates" if ended else "shutdown"
         finally:
             if open_batch.left > 0:
                 self.dropped(reason, open_batch.left)
@@ -284,6 +292,12 @@ class StepAccount(BaseModel):
             self.elsewhere = elsewhere
             self._look_at_bound()
 
+    def hear_beside(self, beside: int) -> None:
+        """Take the number of agent steps that the other policies have."""
+        with self._lock:
+            self.beside = beside
+            self._look_at_bound()
+
     def end(self, bound: str | None) -> None:
         """Drop steps that arrive from now on, since this bound is reached; the first one stays."""
         self.reached = self.reached or bound
@@ -358,7 +372,7 @@ class StepAccount(BaseModel):
             self._look_at_bound()
 
     def _look_at_bound(self) -> None:
-        if self.env_steps + self.elsewhere >= self.max_env_steps:
+        if self.env_steps + self.elsewhere + self.beside >= self.max_env_steps:
             self.end("max_env_steps")
 
     def _leave_flight(self, steps: int, how: str) -> None:

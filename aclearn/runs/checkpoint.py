@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
@@ -148,20 +148,41 @@ def save_checkpoint(
     return path
 
 
-def load_newest(dir: Path, *, expect_architecture: str | None = None) -> Checkpoint | None:
+def load_newest(
+    dir: Path, *, policies: Sequence[str] | None = None, expect_architecture: str | None = None
+) -> Checkpoint | None:
     """The newest undamaged checkpoint in `dir`; None if there is nothing of a checkpoint.
 
     Damaged ones are skipped with a warning in the log; marked ones come last.
 
     Args:
+        policies: required names; None accepts any.
         expect_architecture: required value of `state["architecture"]`; None accepts any.
 
     Raises:
         CheckpointError: there are only damaged checkpoints or parts of some, or the newest
-            undamaged one has another architecture.
+            undamaged one has another architecture or other policies.
     """
     check_parts(dir)
-    return _load_first_whole(dir, list_checkpoints(dir), expect_architecture)
+    checkpoint = _load_first_whole(dir, list_checkpoints(dir))
+    if checkpoint is None:
+        return None
+    path = checkpoint.path
+    if policies is not None and set(policies) != set(checkpoint.policies):
+        raise CheckpointError(
+            f"{path} is of the policies {', '.join(sorted(checkpoint.policies))}, and this run has "
+            f"{', '.join(sorted(policies))}: a run keeps its policies. Set the section policies as "
+            "in the run's config.yaml; to add or remove one, start another run.name whose policies "
+            f"begin there (policies.NAME.init_from: {path.parents[1]})"
+        )
+    found = checkpoint.state.get("architecture")
+    if expect_architecture not in (None, found):
+        raise CheckpointError(
+            f"{path} belongs to another architecture: expected {expect_architecture!r}, found "
+            f"{found!r}; set policy and env as in the run's config.yaml, or "
+            "start under another run.name"
+        )
+    return checkpoint
 
 
 def load_best(dir: Path) -> Checkpoint | None:
@@ -171,7 +192,7 @@ def load_best(dir: Path) -> Checkpoint | None:
         CheckpointError: all of them are damaged.
     """
     best = [path for path in list_checkpoints(dir) if mark_of(path) == "best"]
-    return _load_first_whole(dir, best, None)
+    return _load_first_whole(dir, best)
 
 
 def list_checkpoints(dir: Path) -> list[Path]:
@@ -288,25 +309,14 @@ def saved_labels(dir: Path) -> list[int]:
     return [_label(path) for path in list_checkpoints(dir)]
 
 
-def _load_first_whole(
-    dir: Path, paths: list[Path], expect_architecture: str | None
-) -> Checkpoint | None:
+def _load_first_whole(dir: Path, paths: list[Path]) -> Checkpoint | None:
     reasons = []
     for path in paths:
         try:
-            checkpoint = load_checkpoint(path)
+            return load_checkpoint(path)
         except CheckpointError as exc:
             _log.warning("event=checkpoint_skipped reason=%s", exc)
             reasons.append(str(exc))
-            continue
-        found = checkpoint.state.get("architecture")
-        if expect_architecture not in (None, found):
-            raise CheckpointError(
-                f"{path} belongs to another architecture: expected {expect_architecture!r}, found "
-                f"{found!r}; set policy and env as in the run's config.yaml, or "
-                "start under another run.name"
-            )
-        return checkpoint
     if reasons:
         raise CheckpointError(f"every checkpoint in {dir} is damaged: " + "; ".join(reasons))
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -39,6 +39,13 @@ class EnvSpec:
     own_form: ObservationForm | None = field(default=None, compare=False)
     agent_names: tuple[str, ...] = ()
     kinds: tuple[EnvSpec, ...] = ()
+
+    @classmethod
+    def joint(cls, kinds: Iterable[EnvSpec]) -> EnvSpec:
+        """The specification of an environment that has the agents of all these."""
+        first, *others = kinds
+        names = tuple(name for kind in (first, *others) for name in kind.agent_names)
+        return replace(first, agents=len(names), agent_names=names, kinds=(first, *others))
 
     @property
     def form(self) -> ObservationForm:
@@ -137,3 +144,17 @@ class EnvStep:
     reset: Bools
     faulted: Bools
     infos: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    def of_rows(self, rows: NDArray[np.intp], observations: Observations) -> EnvStep:
+        """The step of some of the rows, which have these observations."""
+        infos = {place: self.infos[b] for place, b in enumerate(rows.tolist()) if b in self.infos}
+        return EnvStep(
+            observations=observations,
+            rewards=self.rewards[rows],
+            terminated=self.terminated[rows],
+            truncated=self.truncated[rows],
+            life_lost=self.life_lost[rows],
+            reset=self.reset[rows],
+            faulted=self.faulted[rows],
+            infos=infos,
+        )

@@ -87,7 +87,7 @@ class _Channel:
         message = envelope.message
         # that of an unroll is checked by its receiver, which accounts for the steps too
         if not isinstance(message, Unroll) and (
-            (policy := getattr(message, "policy", DEFAULT_POLICY)) not in self.policies
+            (policy := getattr(message, "policy", None)) is not None and policy not in self.policies
         ):
             raise WireError(
                 "unknown_policy",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aclearn.config import Config
-from aclearn.envs import VectorEnv, make_vector_env
+from aclearn.envs import VectorEnv, make_policy_envs
 from aclearn.rollout import (
     EpisodeCohorts,
     EpisodeTracker,
@@ -17,7 +17,7 @@ from aclearn.rollout import (
     UnrollBuilder,
     final_epsilons,
 )
-from aclearn.types import ActionBatch
+from aclearn.types import DEFAULT_POLICY, ActionBatch
 from services.actor.policy_mix import PolicyMix
 from services.policy.factory import unroll_spec_of
 from services.role.seeds import Seeds, Use
@@ -25,61 +25,86 @@ from services.role.seeds import Seeds, Use
 
 @dataclass
 class Group:
-    """Environments that are stepped together, and their current unroll.
+    """The agents of one policy in environments that step together, and their current unroll.
 
     Attributes:
+        builder: None for a policy that does not learn.
         seed: of the first reset.
         noise: on the policy's actions, where it is deterministic.
         exploration: gives ε, where its parameters are values of actions.
+        is_last: whether it is the last one of these environments.
     """
 
     env: VectorEnv
-    builder: UnrollBuilder
+    builder: UnrollBuilder | None
     episodes: EpisodeTracker
     mix: PolicyMix | None = None
     seed: int | None = None
     noise: OrnsteinUhlenbeckNoise | None = None
     exploration: EpsilonGreedy | None = None
     choice: ActionBatch | None = None
+    policy: str = DEFAULT_POLICY
+    is_last: bool = True
 
 
 def make_groups(
     config: Config,
-    cohorts: EpisodeCohorts | None = None,
+    cohorts: Mapping[str, EpisodeCohorts] | None = None,
     info_metrics: InfoMetrics | None = None,
 ) -> list[Group]:
     """The environments of one actor; `seed_groups` gives them their random numbers.
 
+    Args:
+        cohorts: policy → where its episodes are counted.
+
     Raises:
+        ConfigError: agents do not fit the policies.
         EnvironmentFailure: they cannot be made.
     """
-    actors = config.actors
+    actors, learning = config.actors, config.learning_policies()
     groups = []
     for _ in range(actors.groups):
-        env = make_vector_env(
+        envs = make_policy_envs(
             config.env,
+            config.patterns,
             num_envs=actors.envs_per_group,
             step_timeout_s=actors.step_timeout_s,
             max_faults=actors.max_env_faults,
             threads=actors.emulator_threads,
         )
-        builder = UnrollBuilder(
-            unroll_spec_of(config, env.spec),
-            num_envs=env.num_envs,
-            clip_rewards=config.env.clip_rewards,
-            life_loss_ends=config.env.life_loss_ends,
-        )
-        groups.append(Group(env, builder, EpisodeTracker(env.num_envs, cohorts, info_metrics)))
+        for policy, env in envs.items():
+            builder = None
+            if policy in learning:
+                builder = UnrollBuilder(
+                    unroll_spec_of(config.of_policy(policy), env.spec, policy),
+                    num_envs=env.num_envs,
+                    clip_rewards=config.env.clip_rewards,
+                    life_loss_ends=config.env.life_loss_ends,
+                )
+            its = None if cohorts is None else cohorts[policy]
+            episodes = EpisodeTracker(env.num_envs, its, info_metrics)
+            last = policy == list(envs)[-1]
+            groups.append(Group(env, builder, episodes, policy=policy, is_last=last))
     return groups
 
 
 def seed_groups(groups: Sequence[Group], config: Config, seeds: Seeds) -> None:
     """Give each group of an actor its random numbers and its ε, before the first reset."""
+    for place, policy in enumerate(config.policy_names()):
+        its = [group for group in groups if group.policy == policy]
+        which = (place,) if config.policies else ()
+        _seed_policy(its, config.of_policy(policy), seeds, which)
+
+
+def _seed_policy(
+    groups: Sequence[Group], config: Config, seeds: Seeds, which: tuple[int, ...]
+) -> None:
     actors = config.actors
     loss: Any = config.loss  # its keys are those of its way to act
     rows = groups[0].env.num_envs  # in an environment of several agents each has a row
     here = rows * len(groups)
     for g, group in enumerate(groups):
+        # of the same environments the same
         group.seed = seeds.environments((seeds.index * len(groups) + g) * actors.envs_per_group)
         if loss.acting == "epsilon":
             # actors beyond the configured ones (by hand, of the tuner) begin with ε of the first
@@ -87,7 +112,7 @@ def seed_groups(groups: Sequence[Group], config: Config, seeds: Seeds) -> None:
             final = final_epsilons(loss.epsilon, loss.epsilon_exponent, actors.processes * here)
             group.exploration = EpsilonGreedy(final[first : first + rows], loss.epsilon_steps)
         if config.mixes_policies:
-            rng = seeds.generator(Use.POLICY_MIX, g)
+            rng = seeds.generator(Use.POLICY_MIX, g, *which)
             group.mix = PolicyMix(
                 group.env.num_envs, actors.unroll_length, actors.original_share, rng
             )
@@ -97,5 +122,5 @@ def seed_groups(groups: Sequence[Group], config: Config, seeds: Seeds) -> None:
                 group.env.spec.action.numbers,
                 std=loss.noise_std,
                 damping=loss.noise_damping,
-                rng=seeds.generator(Use.NOISE, g),
+                rng=seeds.generator(Use.NOISE, g, *which),
             )

@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from aclearn.config import ActorsConfig
+import numpy as np
+
+from aclearn.config import Config
 from aclearn.control.directives import SetMix
 from aclearn.distributions import distribution_of
-from aclearn.policies import Architecture
-from aclearn.rollout import EpisodeCohorts, InfoMetrics, UnrollCounter
+from aclearn.rollout import EpisodeCohorts, InfoMetrics
 from aclearn.telemetry import WaitMeter
 from aclearn.types import UnrollSpec
 from aclearn.wire import Heartbeat
 from services.actor.action_sources import ActionSource, LocalActions
-from services.actor.core import Actor
+from services.actor.core import Actor, Player
 from services.actor.env_groups import make_groups, seed_groups
 from services.actor.fresh_weights import FreshWeights
 from services.actor.predictor_client import PredictorClient
@@ -25,22 +26,29 @@ from services.role.context import RoleContext
 from services.role.loop import MonitoredRole, Role
 from services.role.monitor_client import MonitorClient
 from services.role.request_client import PeerLink
-from services.role.seeds import Seeds, Use
+from services.role.seeds import Use
 from services.roles import TRAINER
 
 
 def make_actions(
-    actors: ActorsConfig,
+    config: Config,
     context: RoleContext,
-    seeds: Seeds,
+    rng: np.random.Generator,
     monitor: MonitorClient,
-    architecture: Architecture,
     unrolls: UnrollSpec,
     meter: WaitMeter,
 ) -> ActionSource:
-    """The action source that `actors.inference` names."""
+    """The action source that `actors.inference` names, of one policy.
+
+    Args:
+        config: of the policy.
+        unrolls: what its unrolls have or would have.
+    """
+    actors, policy = config.actors, unrolls.policy
+    architecture = architecture_of(config, unrolls.env).acting()
+    suffix = f"-{policy}" if context.config.policies else ""
     if actors.inference == "predictor":
-        link = PeerLink(context, "predictions", context.index)
+        link = PeerLink(context, "predictions", context.index, suffix)
         return PredictorClient(
             link,
             monitor,
@@ -48,6 +56,7 @@ def make_actions(
             architecture.action_spec,
             parameters=unrolls.parameters,
             state=unrolls.state,
+            policy=policy,
             clock=context.clocks.decisions,
         )
     # on the CPU: predictors share a GPU; each actor would use half a gigabyte of its memory and
@@ -59,6 +68,7 @@ def make_actions(
         actors.runtime,
         max_batch=unrolls.most_rows,
         device="cpu",
+        policy=policy,
     )
     distribution = distribution_of(architecture.action_spec)
     fresh = None
@@ -73,7 +83,7 @@ def make_actions(
     return LocalActions(
         make_client(),
         distribution,
-        seeds.generator(Use.ACTIONS),
+        rng,
         lambda client: client.poll(monitor),
         meter,
         partial(make_client, uncompressed=True),
@@ -90,12 +100,12 @@ def make_actor(context: RoleContext) -> Role:
         EnvironmentFailure: the environments cannot be made.
     """
     config = context.config
-    cohorts = EpisodeCohorts(context.clocks.decisions)
+    names = config.policy_names()
+    cohorts = {policy: EpisodeCohorts(context.clocks.decisions) for policy in names}
     info_metrics = InfoMetrics(config.env.info_metrics, config.env.id)
     groups = make_groups(config, cohorts, info_metrics)
     meter = WaitMeter()
-    unrolls = unroll_spec_of(config, groups[0].env.spec)
-    architecture = architecture_of(config, unrolls.env).acting()
+    specs = {group.policy: group.env.spec for group in groups}
     actor: Actor | None = None
     mix = SetMix(1.0)
 
@@ -115,15 +125,13 @@ def make_actor(context: RoleContext) -> Role:
     def begin(generation: int) -> Actor:
         seeds = context.seeds(generation)
         seed_groups(groups, config, seeds)
-        actions = make_actions(
-            config.actors,
-            context,
-            seeds,
-            monitor,
-            architecture,
-            unrolls,
-            meter,
-        )
+        players = {}
+        for place, (policy, spec) in enumerate(specs.items()):
+            own = config.of_policy(policy)
+            rng = seeds.generator(Use.ACTIONS, *((place,) if config.policies else ()))
+            unrolls = unroll_spec_of(own, spec, policy)
+            actions = make_actions(own, context, rng, monitor, unrolls, meter)
+            players[policy] = Player(actions, cohorts[policy])
         sender = UnrollSender(
             PeerLink(context, "unrolls", only=TRAINER.rank_for(context.index, config)),
             monitor,
@@ -133,9 +141,7 @@ def make_actor(context: RoleContext) -> Role:
         )
         return Actor(
             groups,
-            actions=actions,
-            counter=UnrollCounter(),
-            cohorts=cohorts,
+            players,
             info_metrics=info_metrics,
             sender=sender,
             meter=meter,
@@ -157,6 +163,7 @@ def make_actor(context: RoleContext) -> Role:
             actor.close()
         monitor.leave()  # also after an environment failure: the last heartbeat has its episodes
         for group in groups:
-            group.env.close()
+            if group.is_last:
+                group.env.close()
 
     return MonitoredRole(monitor, meter, work, end)

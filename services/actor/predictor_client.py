@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from aclearn.rollout import ActInput
 from aclearn.telemetry import WaitMeter
-from aclearn.types import ActionBatch, ActionSpec, PolicyVersion, is_compressed
+from aclearn.types import DEFAULT_POLICY, ActionBatch, ActionSpec, PolicyVersion, is_compressed
 from aclearn.types.bounds import LARGEST_NUMBER
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, Message
 from services.actor.action_sources import ActionSource
@@ -44,6 +44,7 @@ class PredictorClient(ActionSource):
     Args:
         parameters: P, where a reply must have the behaviour parameters `[B, P]`; else 0.
         state: the shape of each part of the policy's state in one environment.
+        policy: name of the one that chooses.
     """
 
     def __init__(
@@ -55,11 +56,13 @@ class PredictorClient(ActionSource):
         *,
         parameters: int = 0,
         state: tuple[tuple[int, ...], ...] = (),
+        policy: str = DEFAULT_POLICY,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = RequestClient[int](link, _RETRY, self._take, clock)
         self._monitor, self._meter = monitor, meter
         self._action, self._parameters, self._state = action, parameters, state
+        self._policy = policy
         self._refused = False
         self._number = 0
         self._asked: dict[int, ActRequest] = {}
@@ -75,7 +78,7 @@ class PredictorClient(ActionSource):
     def request(
         self, group: int, given: ActInput, original: NDArray[np.bool_] | None = None
     ) -> None:
-        """`given` must not change until the reply; a predictor has one policy."""
+        """`given` must not change until the reply; a predictor has one version of a policy."""
         self._number += 1
         self._replies.pop(group, None)
         self._cancel(group)
@@ -87,6 +90,7 @@ class PredictorClient(ActionSource):
             state,
             masks,
             epsilon,
+            self._policy,
             own_state=own_state,
         )
         self._asked[group] = asked

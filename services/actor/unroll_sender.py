@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aclearn.telemetry import WaitMeter
 from aclearn.types import Unroll
@@ -81,10 +81,13 @@ class UnrollSender:
         """Whether an unroll may be sent now."""
         return self._client.link.client is not None and self.in_flight < self._most
 
-    def send(self, sequence: int, unroll: Unroll, timeout_s: float) -> bool:
-        """Send the unroll if there is room within `timeout_s`; returns whether it was sent."""
+    def send(self, sequence: int, unrolls: Sequence[Unroll], timeout_s: float) -> bool:
+        """Send the unrolls of one number if there is room within `timeout_s`; whether they went.
+
+        Those of several policies have one answer. Where a later one does not leave, all go again.
+        """
         self.poll()
-        if self._try_to_send(sequence, unroll):
+        if self._try_to_send(sequence, unrolls):
             return True
         with self._meter.waiting("training queue"):
             if self._client.link.client is not None and not self.has_room():
@@ -92,12 +95,16 @@ class UnrollSender:
             else:
                 time.sleep(timeout_s)  # no trainer: no socket to wait on
                 self.poll()
-        return self._try_to_send(sequence, unroll)
+        return self._try_to_send(sequence, unrolls)
 
-    def _try_to_send(self, sequence: int, unroll: Unroll) -> bool:
-        if not self.has_room():
+    def _try_to_send(self, sequence: int, unrolls: Sequence[Unroll]) -> bool:
+        client = self._client.link.client
+        if client is None or not self.has_room():
             return False
-        sent = self._client.ask(sequence, unroll, sequence=sequence)
+        *others, last = unrolls
+        if not all(client.send(unroll, sequence=sequence) for unroll in others):
+            return False
+        sent = self._client.ask(sequence, last, sequence=sequence)
         if not sent:
             self._client.cancel(sequence)
         return sent

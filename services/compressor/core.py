@@ -144,9 +144,10 @@ class Compressor:
         artifact = self.artifact
         if uncompressed and self._policy is not None:
             artifact = self._uncompressed_of(self._policy)
-        if artifact is None or not PolicyId(artifact.at, artifact.chain).replaces(known):
+        if artifact is None:
             return None
-        return artifact
+        offered = PolicyId(artifact.at, artifact.chain, known.policy)
+        return artifact if offered.replaces(known) else None
 
     def counters(self) -> dict[str, int]:
         """For a heartbeat."""

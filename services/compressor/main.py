@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from aclearn.control.directives import SetChain
+from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion
-from aclearn.wire import MAX_FRAME_BYTES, Heartbeat
+from aclearn.wire import MAX_FRAME_BYTES, Heartbeat, PolicyNumbers
 from services.compressor.core import Compressor
 from services.compressor.server import serve_artifacts
 from services.compressor.trainer_client import TrainerClient
@@ -15,7 +17,7 @@ from services.policy.factory import architecture_of, make_ladder
 from services.role.context import RoleContext
 from services.role.cpu_budget import CpuBudget, CpuShare
 from services.role.loop import MonitoredRole, Role
-from services.role.metrics import RoleMetrics
+from services.role.metrics import RoleMetrics, joined_numbers
 from services.role.monitor_client import MonitorClient
 from services.role.request_client import PeerLink
 from services.role.seeds import Use
@@ -48,41 +50,36 @@ def refresh(
         cpu_budget.done(cpu_clock())
 
 
+@dataclass
+class _Part:
+    """One policy of a compressor."""
+
+    compressor: Compressor
+    trainer: TrainerClient
+    budget: CpuBudget
+
+
 def make_compressor(context: RoleContext) -> Role:
-    """Create one compressor.
+    """Create one compressor, which compresses every policy of the run.
 
     Raises:
-        ChainError: the chain cannot compress this policy.
+        ChainError: the chain cannot compress one of them.
     """
     config = context.config
-    assert context.run.env_spec is not None  # the role needs an environment
-    architecture = architecture_of(config, context.run.env_spec).acting()
-    chains = make_ladder(config, architecture, agents=context.run.env_spec.agents)
-    compressor = Compressor(
-        chains,
-        architecture,
-        config.compressor,
-        seed=0,  # another one before the first weights
-        clock=context.clocks.decisions,
-    )
+    parts = {policy: _part(context, policy) for policy in config.policy_names()}
+    compressors = {policy: part.compressor for policy, part in parts.items()}
     server, endpoint = context.serve("artifacts")
-    kept = config.compressor.observations + config.compressor.fidelity_observations
-    largest = max(leaf.nbytes for leaf in context.run.env_spec.observation.values())
-    fitting = MAX_FRAME_BYTES // largest  # of one message
-    trainer = TrainerClient(
-        PeerLink(context, "weights"),
-        observations=max(1, min(fitting, round(kept * _OBSERVATIONS_SHARE))),
-        observations_every_s=config.compressor.observations_every_s,
-        clock=context.clocks.decisions,
-    )
-    cpu_budget = CpuBudget(every_s=config.compressor.every_s, cpu_share=config.compressor.cpu_share)
     cpu_share = CpuShare(context.clocks.decisions, context.clocks.cpu)
-    metrics = RoleMetrics(compressor.meter, [server])
+    meter = WaitMeter()
+    for each in compressors.values():
+        each.meter = meter
+    metrics = RoleMetrics(meter, [server])
     sent = 0
     seeded_for: int | None = None
 
     def heartbeat() -> Heartbeat:
-        fields = compressor.heartbeat_fields()
+        numbers = {p: PolicyNumbers(**each.heartbeat_fields()) for p, each in compressors.items()}
+        fields = joined_numbers(numbers)
         fields["counters"]["artifacts_sent"] = sent
         fields["gauges"]["cpu_share"] = cpu_share.take()
         return metrics.heartbeat(**fields)
@@ -91,20 +88,52 @@ def make_compressor(context: RoleContext) -> Role:
         nonlocal sent, seeded_for
         if monitor.generation not in (None, seeded_for):
             seeded_for = monitor.generation
-            compressor.ladder.seed(context.seeds(seeded_for).number(Use.COMPRESSION))
-        sent += serve_artifacts(server, compressor, timeout_s)
-        refresh(
-            compressor,
-            trainer,
-            cpu_budget,
-            monitor,
-            clock=context.clocks.decisions,
-            cpu_clock=context.clocks.cpu,
-        )
+            for compressor in compressors.values():
+                compressor.ladder.seed(context.seeds(seeded_for).number(Use.COMPRESSION))
+        sent += serve_artifacts(server, compressors, timeout_s)
+        for part in parts.values():
+            refresh(
+                part.compressor,
+                part.trainer,
+                part.budget,
+                monitor,
+                clock=context.clocks.decisions,
+                cpu_clock=context.clocks.cpu,
+            )
 
-    monitor = context.join(
-        heartbeat,
-        {"artifacts": endpoint},
-        on={SetChain: lambda wanted: compressor.set_rung(wanted.rung)},
+    def set_rung(wanted: SetChain) -> None:
+        for compressor in compressors.values():
+            compressor.set_rung(wanted.rung)
+
+    monitor = context.join(heartbeat, {"artifacts": endpoint}, on={SetChain: set_rung})
+    return MonitoredRole(monitor, meter, work)
+
+
+def _part(context: RoleContext, policy: str) -> _Part:
+    spec = context.run.env_spec
+    assert spec is not None  # the role needs an environment
+    config = context.config.of_policy(policy)
+    its = spec.by_policy(context.config.patterns)[policy]
+    settings = config.compressor
+    architecture = architecture_of(config, its).acting()
+    compressor = Compressor(
+        make_ladder(config, architecture, agents=its.agents),
+        architecture,
+        settings,
+        seed=0,  # another one before the first weights
+        clock=context.clocks.decisions,
     )
-    return MonitoredRole(monitor, compressor.meter, work)
+    kept = settings.observations + settings.fidelity_observations
+    largest = max(leaf.nbytes for leaf in its.observation.values())
+    fitting = MAX_FRAME_BYTES // largest  # of one message
+    several = context.config.policies
+    trainer = TrainerClient(
+        PeerLink(context, "weights", suffix=f"-{policy}" if several else ""),
+        observations=max(1, min(fitting, round(kept * _OBSERVATIONS_SHARE))),
+        observations_every_s=settings.observations_every_s,
+        policy=policy,
+        clock=context.clocks.decisions,
+    )
+    # the CPU time of the process counts, so that the share is one of all policies
+    budget = CpuBudget(every_s=settings.every_s, cpu_share=settings.cpu_share)
+    return _Part(compressor, trainer, budget)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from aclearn.types import DEFAULT_POLICY, PolicyId, PolicyVersion
@@ -12,16 +12,23 @@ from compress import Artifact, PolicyGraph
 from services.compressor.core import Compressor
 
 
-def serve_artifacts(server: Server, compressor: Compressor, timeout_s: float) -> int:
-    """Answer pending requests, or wait for one; returns the number of artifacts sent."""
-    with compressor.meter.waiting("requests"):
+def serve_artifacts(server: Server, compressors: Mapping[str, Compressor], timeout_s: float) -> int:
+    """Answer pending requests, or wait for one; returns the number of artifacts sent.
+
+    Args:
+        compressors: policy → its compressor; they share a meter.
+    """
+    meter = next(iter(compressors.values())).meter
+    with meter.waiting("requests"):
         received = server.receive(timeout_s)
-    with compressor.meter.part("encode"):
-        return _answer(server, compressor, received)
+    with meter.part("encode"):
+        return _answer(server, compressors, received)
 
 
 def _answer(
-    server: Server, compressor: Compressor, received: Sequence[tuple[bytes, Envelope]]
+    server: Server,
+    compressors: Mapping[str, Compressor],
+    received: Sequence[tuple[bytes, Envelope]],
 ) -> int:
     sent = 0
     replies: dict[tuple[str, str], ArtifactReply] = {}
@@ -30,7 +37,7 @@ def _answer(
         assert isinstance(request, ArtifactRequest)  # the only accepted message
         at = PolicyVersion(request.generation, request.version)
         known = PolicyId(at, request.chain, request.policy)
-        newer = compressor.newer_than(known, uncompressed=request.uncompressed)
+        newer = compressors[request.policy].newer_than(known, uncompressed=request.uncompressed)
         if newer is None:
             server.send(routing_id, NoNewerWeights(request.policy))
             continue

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from aclearn.types import PolicyVersion, Visited
+from aclearn.types import DEFAULT_POLICY, PolicyVersion, Visited
 from aclearn.wire import (
     ErrorReply,
     Message,
@@ -29,7 +29,7 @@ _WEIGHTS, _OBSERVATIONS = "weights", "observations"
 
 
 class TrainerClient:
-    """Requests the newest weights and, at intervals, observations from the trainer."""
+    """Requests the newest weights of a policy and, at intervals, observations from the trainer."""
 
     def __init__(
         self,
@@ -37,10 +37,11 @@ class TrainerClient:
         *,
         observations: int,
         observations_every_s: float,
+        policy: str = DEFAULT_POLICY,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = RequestClient[str](link, _RETRY, self._take, clock)
-        self._clock = clock
+        self._clock, self._policy = clock, policy
         self._count, self._every_s = observations, observations_every_s
         self._asked_weights = self._asked_observations = float("-inf")
         self._weights: Weights | None = None
@@ -63,10 +64,12 @@ class TrainerClient:
         pause = now - self._asked_weights > _ASK_EVERY_S
         if wanted and weights is None and pause and _WEIGHTS not in waiting:
             self._asked_weights = now
-            self._client.ask(_WEIGHTS, WeightsRequest(known.generation, known.version))
+            self._client.ask(
+                _WEIGHTS, WeightsRequest(known.generation, known.version, self._policy)
+            )
         if now - self._asked_observations >= self._every_s and _OBSERVATIONS not in waiting:
             self._asked_observations = now
-            self._client.ask(_OBSERVATIONS, ObservationsRequest(self._count))
+            self._client.ask(_OBSERVATIONS, ObservationsRequest(self._count, self._policy))
         return weights, visited
 
     def _take(self, message: Message) -> str | None:

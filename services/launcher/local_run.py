@@ -98,7 +98,11 @@ def train(
         placed, chosen, spec = checked
         config = place.kept(placed)
         if not resume:
-            for doubt in warm_start(config, architecture_of(config, spec)).doubts:
+            architectures = {
+                name: architecture_of(config.of_policy(name), its)
+                for name, its in spec.by_policy(config.patterns).items()
+            }
+            for doubt in warm_start(config, architectures).doubts:
                 _LOGGER.warning(doubt)
         variables = {
             STARTED_AT_VARIABLE: started_at,

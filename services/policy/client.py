@@ -9,7 +9,7 @@ from functools import partial
 
 from aclearn.policies import Architecture
 from aclearn.rollout import PolicySnapshot
-from aclearn.types import PolicyId, PolicyVersion
+from aclearn.types import DEFAULT_POLICY, PolicyId, PolicyVersion
 from aclearn.wire import ArtifactReply, ErrorReply, Message, NoNewerWeights, Weights
 from compress import ArtifactRuntime, RefusedArtifact, RefusedTensors
 from services.policy.factory import make_runtime
@@ -52,6 +52,7 @@ class PolicyClient:
 
     Args:
         shared: a trainer's weights in shared memory, read without requests while it is open.
+        policy: name of the policy.
 
     Attributes:
         acting: the acting policy, None before the first; replaced in one assignment, so another
@@ -66,7 +67,9 @@ class PolicyClient:
         *,
         clock: Callable[[], float] = time.monotonic,
         ask_every_s: float = _ASK_EVERY_S,
+        policy: str = DEFAULT_POLICY,
     ) -> None:
+        self._policy = policy
         self._client = RequestClient[str](link, _RETRY, self._take_message, clock)
         self._source, self._shared = source, shared
         self._clock, self._ask_every_s = clock, ask_every_s
@@ -81,7 +84,10 @@ class PolicyClient:
     @property
     def id(self) -> PolicyId:
         """The policy that acts."""
-        return PolicyId() if self.acting is None else PolicyId(self.acting.at, self.acting.chain)
+        acting, policy = self.acting, self._policy
+        if acting is None:
+            return PolicyId(policy=policy)
+        return PolicyId(acting.at, acting.chain, policy)
 
     @property
     def at(self) -> PolicyVersion:
@@ -184,6 +190,7 @@ def make_policy_client(
     threads: int = 1,
     device: str = "auto",
     uncompressed: bool = False,
+    policy: str = DEFAULT_POLICY,
 ) -> PolicyClient:
     """A client of the compressor if there is one, else of the trainer, with its runtime.
 
@@ -191,19 +198,22 @@ def make_policy_client(
         kind: "onnx" or "torch", for the uncompressed policy; an artifact names its own.
         max_batch: most observations of a batch; a GPU captures this size.
         uncompressed: ask a compressor for the uncompressed policy, not for the current rung's.
+        policy: name of the policy, of several.
 
     Raises:
         ConfigError: the GPU does not exist.
     """
     # deterministic runs: each role acts on the newest policy
     every_s = 0.0 if context.inline else _ASK_EVERY_S
-    make = partial(PolicyClient, clock=context.clocks.decisions, ask_every_s=every_s)
+    clock = context.clocks.decisions
+    make = partial(PolicyClient, clock=clock, ask_every_s=every_s, policy=policy)
+    own = f"-{policy}" if context.config.policies else ""
     if context.config.compressor.rungs:
         artifacts = ArtifactRuntime(architecture, threads=threads)
-        suffix = "-original" if uncompressed else ""
+        suffix = f"{own}-original" if uncompressed else own
         source = artifact_source(artifacts, state=architecture.state, uncompressed=uncompressed)
         link = PeerLink(context, "artifacts", context.index, suffix)
         return make(link, source)
     runtime = make_runtime(architecture, kind, threads=threads, device=device, max_batch=max_batch)
     shared = shared_weights_of(context.config.trainer.share_weights, architecture, runtime, kind)
-    return make(PeerLink(context, "weights"), weights_source(runtime), shared)
+    return make(PeerLink(context, "weights", suffix=own), weights_source(runtime), shared)

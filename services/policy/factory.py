@@ -18,7 +18,7 @@ from aclearn.policies import (
     describe_architecture,
     users_architecture,
 )
-from aclearn.types import AUTO, EnvSpec, UnrollSpec
+from aclearn.types import AUTO, DEFAULT_POLICY, EnvSpec, UnrollSpec
 from aclearn.wire import Endpoint
 from compress import (
     ONNX,
@@ -95,8 +95,8 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
     )
 
 
-def unroll_spec_of(config: Config, spec: EnvSpec) -> UnrollSpec:
-    """The shapes of the run's unrolls, for this environment."""
+def unroll_spec_of(config: Config, spec: EnvSpec, policy: str = DEFAULT_POLICY) -> UnrollSpec:
+    """The shapes of a policy's unrolls, for these agents."""
     recorded = config.actors.behaviour_parameters
     return UnrollSpec(
         spec,
@@ -104,6 +104,7 @@ def unroll_spec_of(config: Config, spec: EnvSpec) -> UnrollSpec:
         state=tuple((size,) for size in architecture_of(config, spec).state),
         parameters=distribution_of(spec.action).parameter_count if recorded else 0,
         most_rows=config.actors.envs_per_group * spec.agents,
+        policy=policy,
     )
 
 

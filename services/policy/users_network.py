@@ -29,7 +29,7 @@ _MOST_CHARACTERS = 100_000
 
 #: Request → description of the network that this process knows.
 _known: dict[str, ModuleSpec] = {}
-_MOST_KNOWN = 4
+_MOST_KNOWN = 16
 
 
 def users_module(config: Config, spec: EnvSpec) -> ModuleSpec:
@@ -47,7 +47,11 @@ def users_module(config: Config, spec: EnvSpec) -> ModuleSpec:
 
 
 def unknown_network(config: Config, spec: EnvSpec) -> str:
-    """The request for the network if another process has to describe it; else empty."""
+    """The request for the network if another process has to describe it; else empty.
+
+    Args:
+        config, spec: of one policy.
+    """
     if not config.policy.is_users or "torch" in sys.modules:
         return ""
     request = _request(config, spec)
@@ -65,19 +69,22 @@ def learn_network(request: str, said: Mapping[str, Any]) -> None:
 
 def _is_known(request: str) -> bool:
     if request not in _known and (passed := os.environ.get(VARIABLE)) is not None:
-        found = json.loads(passed)
-        if found["request"] == request:
-            _known[request] = ModuleSpec.from_dict(found["module"])
+        for found in json.loads(passed):
+            if found["request"] == request:
+                _known[request] = ModuleSpec.from_dict(found["module"])
     return request in _known
 
 
 def network_variable(config: Config, spec: EnvSpec) -> dict[str, str]:
-    """`VARIABLE` for the roles of a run, if it has a network of the user's own."""
-    if not config.policy.is_users:
-        return {}
-    module = users_module(config, spec)
-    text = json.dumps({"request": _request(config, spec), "module": module.to_dict()})
-    return {VARIABLE: text} if len(text) <= _MOST_CHARACTERS else {}
+    """`VARIABLE` for the roles of a run, if it has networks of the user's own."""
+    found = []
+    for policy, its in spec.by_policy(config.patterns).items():
+        own = config.of_policy(policy)
+        if own.policy.is_users:
+            module = users_module(own, its).to_dict()
+            found.append({"request": _request(own, its), "module": module})
+    text = json.dumps(found)
+    return {VARIABLE: text} if found and len(text) <= _MOST_CHARACTERS else {}
 
 
 def _request(config: Config, spec: EnvSpec) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ def answer_batch(
     *,
     parameters: bool = False,
 ) -> Answered:
-    """The replies to a batch, in its order, all by one policy.
+    """The replies to a batch for one policy, in its order.
 
     Args:
         parameters: whether replies have the parameters of the behaviour policy.
@@ -111,8 +111,8 @@ def _rows(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
 def make_step(
     queue: PredictionQueue,
     outbox: Outbox,
-    acting: Callable[[], PolicySnapshot | None],
-    distribution: Distribution,
+    acting: Callable[[str], PolicySnapshot | None],
+    distributions: Mapping[str, Distribution],
     generator: Callable[[], np.random.Generator],
     *,
     parameters: bool = False,
@@ -123,7 +123,8 @@ def make_step(
     If it raises, the requests of its batch are counted and not answered: their actors ask again.
 
     Args:
-        acting: gives the acting policy; requests are admitted only if there is one.
+        acting: gives the acting version of a policy; requests are admitted only if there is one.
+        distributions: policy → that of its actions.
         generator: makes the worker's random numbers, when the first batch comes.
     """
     rng: np.random.Generator | None = None
@@ -133,12 +134,15 @@ def make_step(
         with meter.waiting("requests"):
             batch = queue.take(timeout_s=timeout_s)
         if batch:
-            policy = acting()  # once per batch: the socket thread may swap policies meanwhile
+            name = batch[0].request.policy  # that of all
+            policy = acting(name)  # once per batch: the socket thread may swap policies meanwhile
             if policy is None:
                 raise RuntimeError("a request was admitted before the first policy")
             rng = rng or generator()
             try:
-                answered = answer_batch(batch, policy, distribution, rng, parameters=parameters)
+                answered = answer_batch(
+                    batch, policy, distributions[name], rng, parameters=parameters
+                )
             except Exception:
                 queue.give_up(batch)
                 raise

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import numpy as np
 
 from aclearn.control.directives import SetWorkers
-from services.policy.client import make_policy_client
+from services.policy.client import PolicyClient, make_policy_client
 from services.policy.factory import architecture_of, unroll_spec_of
-from services.predictor.server import PredictorServer, make_queue, request_bytes
+from services.predictor.server import PredictorServer, Served, make_queue, request_bytes
 from services.role.context import RoleContext
 from services.role.loop import MonitoredRole, Role
+from services.role.metrics import sums_of
 from services.role.seeds import Use
 
 
@@ -19,31 +21,41 @@ def make_predictor(context: RoleContext) -> Role:
     """Create one predictor."""
     config, spec = context.config, context.run.env_spec
     assert spec is not None  # the role needs an environment
-    architecture, unrolls = architecture_of(config, spec).acting(), unroll_spec_of(config, spec)
-    policy = make_policy_client(
-        context,
-        architecture,
-        config.predictor.runtime,
-        max_batch=config.predictor.max_batch,
-        threads=config.predictor.threads,
-        # bit-reproducible only on the CPU
-        device="cpu" if config.run.deterministic else config.predictor.device,
-    )
+    clients: list[PolicyClient] = []
+    served: dict[str, Served] = {}
+    largest = 0
+    for policy, its in spec.by_policy(config.patterns).items():
+        own = config.of_policy(policy)
+        architecture, unrolls = architecture_of(own, its).acting(), unroll_spec_of(own, its)
+        client = make_policy_client(
+            context,
+            architecture,
+            config.predictor.runtime,
+            max_batch=config.predictor.max_batch,
+            threads=config.predictor.threads,
+            # bit-reproducible only on the CPU
+            device="cpu" if config.run.deterministic else config.predictor.device,
+            policy=policy,
+        )
+        clients.append(client)
+        explores = own.loss.acting == "epsilon"
+        served[policy] = Served(
+            partial(getattr, client, "acting"), architecture, unrolls.most_rows, explores
+        )
+        largest = max(largest, request_bytes(unrolls))
 
     def generator(worker: int) -> np.random.Generator:
-        assert policy.acting is not None  # a worker asks with its first batch
-        return context.seeds(policy.acting.at.generation).generator(Use.PREDICTIONS, worker)
+        acting = clients[0].acting
+        assert acting is not None  # a worker asks with its first batch
+        return context.seeds(acting.at.generation).generator(Use.PREDICTIONS, worker)
 
-    server, endpoint = context.serve("predictions", array_bytes=request_bytes(unrolls))
+    server, endpoint = context.serve("predictions", array_bytes=largest)
     predictor = PredictorServer(
         server,
         make_queue(config, context.clocks.decisions),
-        lambda: policy.acting,
-        architecture,
+        served,
         generator=generator,
-        most_rows=unrolls.most_rows,
         parameters=config.actors.behaviour_parameters,
-        explores=config.loss.acting == "epsilon",
         clock=context.clocks.decisions,
         inline=context.inline,
     )
@@ -51,8 +63,9 @@ def make_predictor(context: RoleContext) -> Role:
 
     def work(timeout_s: float) -> None:
         with predictor.meter.part("swap"):
-            policy.poll(monitor)
-        if policy.acting is not None:
+            for client in clients:
+                client.poll(monitor)
+        if all(client.acting is not None for client in clients):
             predictor.step(timeout_s)
         else:
             # requests wait in the socket until there is a policy
@@ -60,7 +73,7 @@ def make_predictor(context: RoleContext) -> Role:
                 time.sleep(timeout_s)
 
     monitor = context.join(
-        lambda: predictor.heartbeat(policy.gauges()),
+        lambda: predictor.heartbeat(sums_of(client.gauges() for client in clients)),
         {"predictions": endpoint},
         on={SetWorkers: lambda wanted: predictor.resize(wanted.count)},
     )

@@ -89,7 +89,7 @@ class PredictionQueue:
             return self._remove((routing_id, number))
 
     def take(self, *, timeout_s: float) -> list[Pending]:
-        """The next batch; [] if there is none within `timeout_s`, or after `close`."""
+        """The next batch, of one policy; [] if none comes within `timeout_s`, or after `close`."""
         with self._changed:
             now = self._clock()
             until = now + timeout_s
@@ -154,16 +154,21 @@ class PredictionQueue:
         return oldest.came_at + patience_s
 
     def _cut(self, now: float) -> list[Pending]:
+        """The oldest requests that fit, of the policy that the very oldest asks for."""
+        self._drop_expired(now)
         batch: list[Pending] = []
         size = 0
-        while self._waiting:
-            oldest = next(iter(self._waiting.values()))
-            if batch and size + oldest.size > self._max_batch:
+        for pending in list(self._waiting.values()):
+            if batch and pending.request.policy != batch[0].request.policy:
+                continue
+            if batch and size + pending.size > self._max_batch:
                 break
-            self._remove(oldest.key)
-            batch.append(oldest)
-            size += oldest.size
-            self._drop_expired(now)
+            self._remove(pending.key)
+            if pending.deadline <= now:
+                self.expired += 1
+                continue
+            batch.append(pending)
+            size += pending.size
         return batch
 
     def _drop_expired(self, now: float) -> None:

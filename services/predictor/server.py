@@ -13,6 +13,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -154,14 +155,37 @@ def make_queue(config: Config, clock: Callable[[], float] = time.monotonic) -> P
     )
 
 
+@dataclass(frozen=True)
+class Served:
+    """One of the policies that a predictor runs.
+
+    Attributes:
+        acting: gives the acting policy; None before the first.
+        most_rows: observations of a request.
+        explores: whether requests have an ε.
+    """
+
+    acting: Callable[[], PolicySnapshot | None]
+    architecture: Architecture
+    most_rows: int
+    explores: bool = False
+
+    def check(self, request: ActRequest) -> None:
+        """Raise `WireError` if the request does not fit this policy, or its deadline is invalid."""
+        architecture = self.architecture
+        check_request(request, architecture.observation, self.most_rows)
+        check_state(request, architecture.state)
+        check_masks(request, architecture.action_spec)
+        check_epsilon(request, self.explores)
+
+
 class PredictorServer:
     """The socket side of the prediction queue, and the size of its workers' pool. For one thread.
 
     Args:
-        acting: gives the acting policy; None before the first.
+        served: the policies by name.
         generator: the random numbers of the nth worker, asked with its first batch.
         parameters: whether replies have the parameters of the behaviour policy.
-        explores: whether requests have an ε.
         inline: workers have no threads and make their steps in `step`.
 
     Attributes:
@@ -172,31 +196,28 @@ class PredictorServer:
         self,
         server: Server,
         queue: PredictionQueue,
-        acting: Callable[[], PolicySnapshot | None],
-        architecture: Architecture,
+        served: Mapping[str, Served],
         *,
         generator: Callable[[int], np.random.Generator],
-        most_rows: int,
         parameters: bool = False,
-        explores: bool = False,
         clock: Callable[[], float] = time.monotonic,
         inline: bool = False,
     ) -> None:
-        self._server, self._queue = server, queue
-        self._spec = architecture.observation
-        self._action, self._state = architecture.action_spec, architecture.state
-        self._most_rows, self._explores = most_rows, explores
+        self._server, self._queue, self._served = server, queue, served
         self._clock = clock
         self._outbox = Outbox()
         made = itertools.count()
-        distribution = distribution_of(architecture.action_spec)
+        distributions = {
+            policy: distribution_of(each.architecture.action_spec)
+            for policy, each in served.items()
+        }
 
         def make() -> Step:
             return make_step(
                 queue,
                 self._outbox,
-                acting,
-                distribution,
+                lambda policy: served[policy].acting(),
+                distributions,
                 partial(generator, next(made)),
                 parameters=parameters,
                 timeout_s=0.0 if inline else WORKER_WAITS_S,
@@ -235,10 +256,7 @@ class PredictorServer:
                 continue
             assert isinstance(request, ActRequest)  # the server accepts no other
             try:
-                check_request(request, self._spec, self._most_rows)
-                check_state(request, self._state)
-                check_masks(request, self._action)
-                check_epsilon(request, self._explores)
+                self._served[request.policy].check(request)
             except WireError as error:
                 self._server.refuse(routing_id, error)
                 continue

@@ -23,6 +23,7 @@ from services.role.automatic import AUTOMATIC
 _EQUAL = (
     "env",
     "policy",
+    "policies",
     "actors.envs_per_group",
     "actors.unroll_length",
     "actors.behaviour_parameters",
@@ -99,6 +100,8 @@ def space_digests(spec: EnvSpec | None) -> dict[str, str]:
         "masks": spec.masked,
         "agents": spec.agents,
     }
+    if spec.policies:
+        parts["policies"] = {name: space_digests(each) for name, each in spec.policies.items()}
     return {f"{_SPACES}{name}": _digest(part) for name, part in parts.items()}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from aclearn.config import Config, config_from_yaml
 from aclearn.policies import choose_architecture, halves_pay
 from aclearn.policies.choice import Choice
@@ -16,7 +14,8 @@ AUTOMATIC = ("policy.architecture", "trainer.amp")
 
 def amp_is_open(config: Config, spec: EnvSpec) -> bool:
     """Whether the trainer's device decides on half precision: with large images."""
-    return config.trainer.amp == AUTO and halves_pay(spec.observation)
+    specs = spec.by_policy(config.patterns).values()
+    return config.trainer.amp == AUTO and any(halves_pay(each.observation) for each in specs)
 
 
 def settled(config: Config, spec: EnvSpec, amp: str | None) -> tuple[Config, list[str]]:
@@ -26,9 +25,20 @@ def settled(config: Config, spec: EnvSpec, amp: str | None) -> tuple[Config, lis
         amp: number format of the trainer's device, if `amp_is_open`; None leaves `auto`.
     """
     told = []
-    for key, (value, why) in _choices(config, spec, amp):
-        config = _with(config, key, value)
-        told.append(f"{key}: {value} ({why})")
+    for policy, its in spec.by_policy(config.patterns).items():
+        if config.of_policy(policy).policy.architecture == AUTO:
+            name, why = choose_architecture(its.observation, config.env.id)
+            config = _with_architecture(config, policy, name)
+            where = f"policies.{policy}." if config.policies else ""
+            told.append(f"{where}policy.architecture: {name} ({why})")
+    if config.trainer.amp == AUTO:
+        choice = Choice("off", "fp32: half precision pays with large images alone")
+        if amp_is_open(config, spec):
+            why = "what the trainer's device has, for large images"
+            choice = Choice(AUTO if amp is None else amp, why)
+        if choice.value != AUTO:
+            config = _with(config, "trainer.amp", choice.value)
+            told.append(f"trainer.amp: {choice.value} ({choice.why})")
     return config, told
 
 
@@ -40,26 +50,20 @@ def settle_folder(folder: RunFolder, config: Config) -> None:
     """
     there = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
     written = there
-    for key in AUTOMATIC:
-        if _value(there, key) == AUTO:
-            written = _with(written, key, _value(config, key))
+    for policy in there.policy_names():
+        if there.of_policy(policy).policy.architecture == AUTO:
+            found = config.of_policy(policy).policy.architecture
+            written = _with_architecture(written, policy, found)
+    if there.trainer.amp == AUTO:
+        written = _with(written, "trainer.amp", config.trainer.amp)
     if written != there:
         folder.write_config_yaml(written.to_yaml())
 
 
-def _choices(config: Config, spec: EnvSpec, amp: str | None) -> Iterator[tuple[str, Choice]]:
-    if config.policy.architecture == AUTO:
-        yield "policy.architecture", choose_architecture(spec.observation, config.env.id)
-    if amp_is_open(config, spec):
-        if amp is not None:
-            yield "trainer.amp", Choice(amp, "what the trainer's device has, for large images")
-    elif config.trainer.amp == AUTO:
-        yield "trainer.amp", Choice("off", "fp32: half precision pays with large images alone")
-
-
-def _value(config: Config, key: str) -> str:
-    section, _, name = key.partition(".")
-    return str(getattr(getattr(config, section), name))
+def _with_architecture(config: Config, policy: str, name: str) -> Config:
+    if config.policies:
+        return config.with_policy(policy, "policy", architecture=name)
+    return _with(config, "policy.architecture", name)
 
 
 def _with(config: Config, key: str, value: str) -> Config:

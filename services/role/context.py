@@ -158,7 +158,7 @@ class RoleContext:
         if self.run.network is not None:
             endpoint = f"inproc://{self.incarnation}/{name}"
             transport = self.run.network.bind(self.name, endpoint)
-            return self._server(transport, accepts, array_bytes), endpoint
+            return self._for_policies(self._server(transport, accepts, array_bytes)), endpoint
         monitor, network = parse_endpoint(self.run.monitor), self.config.network
         announced = tcp_endpoint(network.announce_host or network.bind_host)
         if not monitor.is_loopback and announced.is_loopback:
@@ -177,6 +177,7 @@ class RoleContext:
             keys=self.keys,
         )
         server = self._server(self._owned(socket_, endpoint), accepts, array_bytes)
+        self._for_policies(server)
         if is_tcp and network.announce_host is not None:
             endpoint = str(tcp_endpoint(network.announce_host, parse_endpoint(endpoint).port))
         return server, endpoint
@@ -201,6 +202,11 @@ class RoleContext:
             transport, self.run_name, self.incarnation, accepts=accepts, array_bytes=array_bytes
         )
 
+    def _for_policies(self, server: Server) -> Server:
+        """The server, for messages about the run's policies alone."""
+        server.policies = self.config.policy_names()
+        return server
+
     def connect(self, endpoint: str, suffix: str = "") -> Client:
         """A client of the server at `endpoint`.
 
@@ -215,7 +221,9 @@ class RoleContext:
             transport = ZmqTransport(
                 connect_dealer(self.zmq_context, endpoint, routing_id=routing_id, keys=self.keys)
             )
-        return Client(transport, self.run_name, self.incarnation)
+        client = Client(transport, self.run_name, self.incarnation)
+        client.policies = (*client.policies, *self.config.policy_names())
+        return client
 
     def seeds(self, generation: int) -> Seeds:
         """The seeds of this start, under a trainer of that generation."""

@@ -32,7 +32,9 @@ _LOGGER = logging.getLogger(__name__)
 #: Seconds for another role to fill the run folder that it is making.
 _FILLED_WITHIN_S = 5.0
 #: Groups of the configuration that define a run: another value means another run.
-_OF_THE_RUN = ("env", "policy")
+_OF_THE_RUN = ("env", "policy", "policies")
+#: Of a policy's own keys those that may be others when a run is resumed.
+_OF_LEARNING = ("loss", "correctors", "optimiser", "init_from")
 #: Keys that differ for the same run, seen from another folder or machine.
 _PLACES = ("run.dir", "run.name", "run.experiment", "run.pythonpath")
 
@@ -103,7 +105,7 @@ def check_same_run(
     """
     there = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
     found = differences(there, here)
-    foreign = [each for each in found if each[0].partition(".")[0] in groups]
+    foreign = [each for each in found if _group_of(each[0]) in groups]
     if foreign:
         words = "; ".join(
             f"{key} is {theirs!r} there, {ours!r} here" for key, theirs, ours in foreign
@@ -113,6 +115,13 @@ def check_same_run(
             "another run.name, or give these keys the values of that run"
         )
     return [key for key, _, _ in found]
+
+
+def _group_of(dotted: str) -> str:
+    """The group of a key; that of one policy's loss is the loss."""
+    first, *rest = dotted.split(".")
+    own = first == "policies" and len(rest) > 1 and rest[1] in _OF_LEARNING
+    return rest[1] if own else first
 
 
 def differences(there: Config, here: Config) -> list[tuple[str, Any, Any]]:

@@ -12,6 +12,7 @@ import logging
 import os
 import pkgutil
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import NamedTuple
 
@@ -94,19 +95,24 @@ def check_run(
     if spec is None:
         return None
     probe_evaluator(config, spec, stop=stop, call=call)
-    network = unknown_network(config, spec)
-    questions = Questions(network, learning_may_fail(config), amp_is_open(config, spec))
-    said = ask_torch(config, questions, stop=stop, call=call)
-    if stop:
-        return None
-    if network:
-        learn_network(network, said)
-    architecture = check_policy(config, spec)
-    if config.compressor.rungs:
-        make_ladder(config, architecture.acting())
-    if config.resident.chain:
-        acting_chain(config.resident.chain, architecture.acting())
-    return Checked(*settled(config, spec, said.get("amp")), spec)
+    amp, asks = None, amp_is_open(config, spec)
+    for policy, its in spec.by_policy(config.patterns).items():
+        own = config.of_policy(policy)
+        network = unknown_network(own, its)
+        questions = Questions(network, learning_may_fail(own), asks and amp is None)
+        said = ask_torch(own, questions, stop=stop, call=call)
+        if stop:
+            return None
+        amp = said.get("amp", amp)
+        if network:
+            learn_network(network, said)
+        with _of_policy(config, policy):
+            architecture = check_policy(own, its)
+            if own.compressor.rungs:
+                make_ladder(own, architecture.acting())
+            if own.resident.chain:
+                acting_chain(own.resident.chain, architecture.acting())
+    return Checked(*settled(config, spec, amp), spec)
 
 
 def check_role(context: RoleContext) -> EnvSpec | None:
@@ -131,15 +137,29 @@ def check_role(context: RoleContext) -> EnvSpec | None:
     env_spec = probe_environment(context.config, stop=context.stop)
     if env_spec is None:
         return None
-    if network := unknown_network(context.config, env_spec):
-        said = ask_torch(context.config, Questions(network), stop=context.stop)
-        if context.stop:
-            return None
-        learn_network(network, said)
-    architecture = check_policy(context.config, env_spec)
-    if "artifacts" in spec.endpoints:
-        make_ladder(context.config, architecture.acting())
+    for policy, its in env_spec.by_policy(context.config.patterns).items():
+        own = context.config.of_policy(policy)
+        if network := unknown_network(own, its):
+            said = ask_torch(own, Questions(network), stop=context.stop)
+            if context.stop:
+                return None
+            learn_network(network, said)
+        with _of_policy(context.config, policy):
+            architecture = check_policy(own, its)
+            if "artifacts" in spec.endpoints:
+                make_ladder(own, architecture.acting())
     return env_spec
+
+
+@contextmanager
+def _of_policy(config: Config, policy: str) -> Iterator[None]:
+    """Name the one of several policies that an error is about."""
+    try:
+        yield
+    except ConfigError as error:
+        if not config.policies:
+            raise
+        raise ConfigError(f"policies.{policy}: {error}") from error
 
 
 def check_monitor(context: RoleContext) -> None:

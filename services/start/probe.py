@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Collection
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -17,10 +18,11 @@ import numpy as np
 
 from aclearn.config import Config, config_from_yaml
 from aclearn.distributions import distribution_of
-from aclearn.envs import VectorEnv, make_vector_env, read_spec
+from aclearn.envs import VectorEnv, make_policy_envs, read_spec
 from aclearn.envs.env_check import EnvReport, check_env
 from aclearn.envs.gymnasium_vector_env import GymnasiumVectorEnv
 from aclearn.envs.lookup import maker
+from aclearn.envs.policy_envs import PolicyPart
 from aclearn.envs.sync_vector_env import SyncVectorEnv
 from aclearn.errors import ConfigError, EnvironmentFailure, words_of
 from aclearn.extensions import search_modules_in, users_line
@@ -57,7 +59,7 @@ def probe_environment(
             the reason and the place in one line.
     """
     if config.env.target.startswith(f"{_MAIN}:") and config.run.deterministic:
-        return read_spec(config.env)  # no other process has it
+        return read_spec(config.env, patterns=config.patterns)  # no other process has it
     within_s = within_s or _START_WITHIN_S + 3 * config.actors.step_timeout_s
     said = _ask(config, within_s, stop, call, checks=False)
     if said is None:
@@ -98,6 +100,8 @@ def probe_evaluator(
 
 def check_evaluator_spaces(found: EnvSpec, run: EnvSpec) -> None:
     """Raise `ConfigError` unless an evaluator's environment has the spaces of the run's."""
+    for theirs, ours in zip(found.kinds, run.kinds, strict=False):
+        check_evaluator_spaces(theirs, ours)
     if (found.observation, found.action) != (run.observation, run.action):
         raise ConfigError(
             f"evaluator.env: it has {found.observation} → {found.action}, and the run's policy "
@@ -183,33 +187,41 @@ def try_environment(say: isolated.Say, yaml: str, checks: bool) -> None:
         say(phase=(phase := name))
 
     try:
-        env = make_vector_env(
+        parts = make_policy_envs(
             config.env,
+            config.patterns,
             num_envs=1,
             seed=0,
             step_timeout_s=config.actors.step_timeout_s,
             max_faults=0,
         )
+        env = next(iter(parts.values()))
         if checks:
             enter("checked")
             say(report=asdict(_checked(config, env)))
         else:
             enter("reset")
-            env.reset()
+            for part in parts.values():
+                part.reset()
             enter("stepped")
-            _step(env, np.random.default_rng(0))
-        say(spec=env.spec.to_dict())
+            _step(parts.values(), np.random.default_rng(0))
+        spec = env.spec
+        if config.policies:
+            spec = EnvSpec.joint(part.spec for part in parts.values())
+        say(spec=spec.to_dict())
         env.close()
     except BaseException as error:  # SystemExit included
         say(failure=_in_one_line(error, config.env.id, phase))
 
 
-def _step(env: VectorEnv, rng: np.random.Generator) -> None:
-    """One step with random actions that are allowed."""
-    distribution = distribution_of(env.spec.action)
-    parameters = np.zeros((env.num_envs, distribution.parameter_count), np.float32)
-    env.send(distribution.sample(distribution.mask(parameters, env.masks), rng)[0])
-    env.recv()
+def _step(parts: Collection[VectorEnv], rng: np.random.Generator) -> None:
+    """One step of each policy's agents with random actions that are allowed."""
+    for env in parts:
+        distribution = distribution_of(env.spec.action)
+        parameters = np.zeros((env.num_envs, distribution.parameter_count), np.float32)
+        env.send(distribution.sample(distribution.mask(parameters, env.masks), rng)[0])
+    for env in parts:
+        env.recv()
 
 
 def _checked(config: Config, env: VectorEnv) -> EnvReport:
@@ -230,30 +242,33 @@ def _checked(config: Config, env: VectorEnv) -> EnvReport:
 def _checked_group(config: Config) -> EnvReport:
     """The report on groups that check each step: all but single environments of gymnasium."""
     report, rng = EnvReport(), np.random.default_rng(1)
-    group = make_vector_env(
+    parts = make_policy_envs(
         config.env,
+        config.patterns,
         num_envs=_GROUP,
         seed=1,
         step_timeout_s=config.actors.step_timeout_s,
         max_faults=_MOST_FAULTS,
     )
+    group, rows = next(iter(parts.values())), sum(part.num_envs for part in parts.values())
     steps, begun = 0, time.monotonic()
     try:
-        group.reset()
-        while time.monotonic() - begun < _CHECK_S and steps < 1000 * group.num_envs:
-            _step(group, rng)
-            steps += group.num_envs
+        for part in parts.values():
+            part.reset()
+        while time.monotonic() - begun < _CHECK_S and steps < 1000 * rows:
+            _step(parts.values(), rng)
+            steps += rows
     except EnvironmentFailure as error:
         report.mend.append(str(error))
     finally:
-        if isinstance(group, SyncVectorEnv | GymnasiumVectorEnv):
+        if isinstance(group, SyncVectorEnv | GymnasiumVectorEnv | PolicyPart):
             report.mend += [f"{why}: {detail}" for why, detail in group.fault_details.items()]
         group.close()
     if not report.mend:
         took_s = time.monotonic() - begun
         report.fine.append(
             f"{steps} steps with random actions, {steps / took_s:,.0f} steps/s in a group of "
-            f"{group.num_envs}"
+            f"{rows}"
         )
     return report
 
@@ -261,7 +276,7 @@ def _checked_group(config: Config) -> EnvReport:
 def _in_one_line(error: BaseException, name: str, phase: str) -> str:
     """The error and its place in the user's own files."""
     cause = error.__cause__ or error
-    if phase == "made" and isinstance(error, EnvironmentFailure):
+    if phase == "made" and isinstance(error, EnvironmentFailure | ConfigError):
         text = str(error)
     else:
         text = f"environment {name} fails when it is {phase} for the first time: {words_of(cause)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -24,11 +25,12 @@ from aclearn.learning import (
 from aclearn.learning.ranks import ALONE, Group
 from aclearn.policies import Architecture, halves_pay
 from aclearn.policies.devices import choose_amp, choose_device
-from aclearn.types import EnvSpec, Unroll
+from aclearn.types import DEFAULT_POLICY, EnvSpec, Unroll
 from services.policy.factory import acting_chain, architecture_of, unroll_spec_of
 from services.role.seeds import Seeds, Use
 from services.trainer.acting_copy import ActingCopy
 from services.trainer.trainer import Trainer
+from services.trainer.trainers import NoBatches, Trainers
 
 #: Samples that are differentiated at a time on a CPU: of flat observations in small networks. A
 #: memory's step costs nearly the same for any number of environments.
@@ -38,42 +40,82 @@ AnyLearner = TypeVar("AnyLearner", bound=Learner)
 
 
 def make_queue(config: Config) -> TrainingQueue[Unroll]:
-    """The queue between the trainer's sockets and its workers."""
+    """The queue of one policy between the trainer's sockets and its workers."""
     trainer = config.trainer
     return TrainingQueue[Unroll](
-        max_bytes=trainer.queue_bytes,
+        max_bytes=trainer.queue_bytes // len(config.learning_policies()),
         max_items=trainer.queue_batches * trainer.unrolls_per_batch,
         batch_items=trainer.unrolls_per_batch,
     )
+
+
+def make_trainers(
+    config: Config,
+    spec: EnvSpec,
+    *,
+    queues: Mapping[str, TrainingQueue[Unroll]],
+    generation: int = 0,
+    **options: Any,
+) -> Trainer | Trainers:
+    """The new trainer of a run: of its only policy, or of several.
+
+    Args:
+        queues: policy that learns → queue of its unrolls.
+        options: of `make_trainer`.
+    """
+    if not config.policies:
+        [queue] = queues.values()
+        return make_trainer(config, spec, queue=queue, generation=generation, **options)
+    trainers, specs = {}, spec.by_policy(config.patterns)
+    for place, name in enumerate(config.policy_names()):
+        # another number for each policy: equal networks begin with other weights
+        seeds = Seeds(config.run.seed, 0, place)
+        own = config.of_policy(name).with_run(seed=seeds.number(Use.LEARNING))
+        trainers[name] = make_trainer(
+            own,
+            specs[name],
+            policy=name,
+            queue=queues.get(name),
+            learns=name in queues,
+            generation=generation,
+            **options,
+        )
+    return Trainers(trainers, config.learning_policies())
 
 
 def make_trainer(
     config: Config,
     spec: EnvSpec,
     *,
+    policy: str = DEFAULT_POLICY,
     queue: TrainingQueue[Unroll] | None = None,
+    learns: bool = True,
     generation: int = 0,
     incarnation: str = "trainer",
     threads: int | None = None,
     group: Group = ALONE,
 ) -> Trainer:
-    """A new trainer, with environments of its own where `resident.envs` says so.
+    """A new trainer of one policy, with environments of its own where `resident.envs` says so.
 
     Args:
+        config: of the policy.
         queue: of actors' unrolls; None: a new one.
+        learns: whether it gets batches.
         incarnation: of this process, for the account of its own steps.
         threads: of the CPU for its own environments; None: as configured.
         group: the ranks of which it is one.
     """
     ranks, rank = group.size, group.rank
-    account = make_account(config, ranks)
+    account = make_account(config, ranks, policy)
     learner: Learner = make_learner(
         config, architecture_of(config, spec), device_of(config, rank), group=group
     )
     published, acting = _published(config, learner)
     seeds = Seeds(config.run.seed, generation, rank)
     source: BatchSource
-    if config.resident.envs is None:
+    if not learns:
+        source = NoBatches()
+    elif config.resident.envs is None:
         source = QueueSource(
             make_queue(config) if queue is None else queue,
             account,
@@ -100,9 +142,9 @@ def make_trainer(
             threads=threads,
         )
     loss: Any = config.loss
-    if loss.source == "fifo":
+    if learns and loss.source == "fifo":
         source = Fifo(source, account, unrolls=loss.buffer_unrolls)
-    elif loss.source == "replay":
+    elif learns and loss.source == "replay":
         memory = _make_memory(config, spec, learner.device, seeds)
         source = Replay(source, memory, account, config.replay)
     return Trainer(
@@ -118,9 +160,10 @@ def make_trainer(
     )
 
 
-def make_account(config: Config, ranks: int = 1) -> StepAccount:
+def make_account(config: Config, ranks: int = 1, policy: str = DEFAULT_POLICY) -> StepAccount:
     """An account with the bound of the run."""
     return StepAccount(
+        policy=policy,
         max_env_steps=math.inf if config.run.max_env_steps is None else config.run.max_env_steps,
         ahead=ranks * (config.actors.max_in_flight_unrolls + config.actors.groups),
     )

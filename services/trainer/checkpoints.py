@@ -15,6 +15,7 @@ from aclearn.metrics.formatting import printable
 from aclearn.runs import Mark, RunFolder, load_best, load_newest, save_checkpoint, why_not_written
 from services.trainer.snapshot import Snapshot
 from services.trainer.trainer import Trainer
+from services.trainer.trainers import Trainers
 from services.trainer.warm_start import WarmStart
 
 _LOGGER = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class TrainerCheckpoints:
 
     def __init__(
         self,
-        trainer: Trainer,
+        trainer: Trainer | Trainers,
         folder: RunFolder,
         run: RunConfig,
         *,
@@ -77,13 +78,15 @@ class TrainerCheckpoints:
             CheckpointError: there are checkpoints or signs of some, but none can be used, or a disk
                 error.
         """
-        digest = self._trainer.learner.architecture.digest()
-        checkpoint = load_newest(self._dir, expect_architecture=digest)
+        trainer = self._trainer
+        checkpoint = load_newest(
+            self._dir, policies=tuple(trainer.by_policy), expect_architecture=trainer.digest
+        )
         if checkpoint is None:
             self._folder.check_resumable()
             start = self._start()
             if start.tensors:
-                self._trainer.learner.load_state_tensors(start.tensors)
+                trainer.load(start.tensors)
                 _LOGGER.info("event=warm_start tensors=%d", len(start.tensors))
             for doubt in start.doubts:
                 _LOGGER.info("event=warm_start_doubt detail=%r", doubt)

@@ -9,6 +9,7 @@ from aclearn.types import PolicyVersion
 from aclearn.wire import Judgement, JudgementReply, JudgeRequest, NoNewerWeights, WeightsToJudge
 from services.trainer.snapshot import Snapshot
 from services.trainer.trainer import Trainer
+from services.trainer.trainers import Trainers
 
 
 class Judging:
@@ -27,7 +28,7 @@ class Judging:
 
     def __init__(
         self,
-        trainer: Trainer,
+        trainer: Trainer | Trainers,
         *,
         every_steps: int | None,
         offer_best: Callable[[float, Snapshot], None],
@@ -35,7 +36,10 @@ class Judging:
     ) -> None:
         self._trainer, self._every_steps = trainer, every_steps
         self._offer_best, self._keep = offer_best, keep
-        self._names = tuple(trainer.learner.architecture.acting().tensor_shapes())
+        self._names = {
+            policy: tuple(each.learner.architecture.acting().tensor_shapes())
+            for policy, each in trainer.by_policy.items()
+        }
         self._lock = threading.Lock()
         # what a run begins with too; a later trainer waits for a request, which may come much later
         self._wanted, self._due_steps = trainer.generation == 0, 0
@@ -62,14 +66,15 @@ class Judging:
                 self._wanted = not self._coming
                 return NoNewerWeights(request.policy)
             self._given = True
-        tensors = {name: aside.tensors[f"weights/{name}"] for name in self._names}
+        saved = aside.of_policy(request.policy).tensors
+        tensors = {name: saved[f"weights/{name}"] for name in self._names[request.policy]}
         at, steps = aside.at, aside.env_steps
         return WeightsToJudge(at.generation, at.version, steps, tensors, request.policy)
 
     def _look(self) -> None:
         """Set the version aside that is being published, if one is wanted and due."""
-        account = self._trainer.account
-        steps = account.env_steps + account.elsewhere
+        accounts = self._trainer.accounts.by_policy.values()
+        steps = sum(account.env_steps + account.elsewhere for account in accounts)
         with self._lock:
             if not self._wanted or steps < self._due_steps:
                 return

@@ -22,11 +22,12 @@ from services.role.loop import Role
 from services.role.metrics import RoleMetrics
 from services.role.monitor_client import exit_status
 from services.role.torch_checks import amp_here
-from services.trainer.build import device_of, make_queue, make_trainer
+from services.trainer.build import device_of, make_queue, make_trainers
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.forming import join_group
 from services.trainer.server import QueueLoop
 from services.trainer.trainer import Trainer
+from services.trainer.trainers import Trainers
 from services.trainer.warm_start import warm_start
 from services.trainer.weights_server import WeightsServer
 
@@ -89,13 +90,13 @@ class TrainerRole:
         if spec is None or (folder is None and group.rank == 0):
             raise ValueError("the trainer needs a run folder and the spec of the environments")
         self._context, self._folder, self._group = context, folder, group
-        queue = make_queue(config)
+        queues = {policy: make_queue(config) for policy in config.learning_policies()}
         claimed = b"" if folder is None else b"%d" % claim_generation(folder)
         generation = int(gather_bytes(group, claimed, device_of(config, group.rank))[0])
-        self._trainer = trainer = make_trainer(
+        self._trainer = trainer = make_trainers(
             config,
             spec,
-            queue=queue,
+            queues=queues,
             generation=generation,
             incarnation=context.incarnation,
             threads=1 if context.inline else None,
@@ -110,16 +111,19 @@ class TrainerRole:
                 judge=config.judge,
                 test=config.evaluator_test,
                 spread=config.evaluator.keep,
-                start=lambda: warm_start(config, trainer.learner.architecture),
+                start=lambda: warm_start(
+                    config,
+                    {name: each.learner.architecture for name, each in trainer.by_policy.items()},
+                ),
                 clock=context.clocks.wall,
             )
             self._checkpoints.restore_or_start()
         trainer.share()
         self._loop: QueueLoop | OwnLoop
-        if trainer.source.plays:
+        if trainer.plays:
             self._loop = OwnLoop(context, trainer, self._checkpoints)
         else:
-            self._loop = QueueLoop(context, trainer, self._checkpoints, queue)
+            self._loop = QueueLoop(context, trainer, self._checkpoints, queues)
         self._stopped = self._told = False
         self._ended: bool | None = None
         self._alone_since: float | None = None
@@ -154,7 +158,7 @@ class TrainerRole:
         if self._checkpoints is not None:
             self._checkpoints.write_if_due()
         # started by hand: no parent tells the user
-        reached = self._trainer.account.reached
+        reached = self._trainer.accounts.reached
         if self._context.start.by_hand and not self._told and reached is not None:
             self._told = True
             _LOGGER.info(
@@ -175,7 +179,7 @@ class TrainerRole:
             if ended:  # a hanging worker may hold the weights
                 checkpoints.copy_best()
             # its environments may be broken, or another rank may have died within an update
-            if self._stopped or (self._trainer.rounds.whole and not self._trainer.source.plays):
+            if self._stopped or (self._trainer.rounds.whole and not self._trainer.plays):
                 checkpoints.write()
             last = checkpoints.heartbeat_fields()
             if not ended:
@@ -216,7 +220,10 @@ class OwnLoop:
     """
 
     def __init__(
-        self, context: RoleContext, trainer: Trainer, checkpoints: TrainerCheckpoints | None
+        self,
+        context: RoleContext,
+        trainer: Trainer | Trainers,
+        checkpoints: TrainerCheckpoints | None,
     ) -> None:
         self._context, self._trainer, self._inline = context, trainer, context.inline
         self._fields = (checkpoints or trainer).heartbeat_fields
@@ -225,7 +232,8 @@ class OwnLoop:
         self._weights: WeightsServer | None = None
         if context.config.evaluator.enabled and checkpoints is not None:
             assert context.run.env_spec is not None
-            never = RecentObservations(context.run.env_spec.observation)
+            specs = context.run.env_spec.by_policy(context.config.patterns)
+            never = {name: RecentObservations(spec.observation) for name, spec in specs.items()}
             self._weights = WeightsServer(context, trainer, never, checkpoints)
         servers = [self._weights.server] if self._weights else []
         self._metrics = RoleMetrics(None if context.inline else self._meter, servers)
@@ -235,7 +243,7 @@ class OwnLoop:
             generation=trainer.generation,
             on={} if checkpoints is None else {SaveBest: checkpoints.obey},
         )
-        self._worker = trainer.make_worker()
+        self._worker: Any = trainer.make_worker()  # of this kind of trainer
         if not context.inline:  # a batch must not depend on a real clock
             self._worker.watch(StopCheck(self._batch_goes_on))
             trainer.rounds.group.watch(self._await_others)

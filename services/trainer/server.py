@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-
-import numpy as np
+from collections.abc import Mapping
+from typing import Any
 
 from aclearn import wire
 from aclearn.control.directives import Obeyed, SaveBest, SetWorkers
 from aclearn.errors import WireError
 from aclearn.learning import (
+    JointUnrolls,
     RecentObservations,
     TrainingQueue,
     check_unroll,
@@ -28,7 +29,8 @@ from services.role.seeds import Use
 from services.role.worker_pool import WORKER_WAITS_S, Step, WorkerPool
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.trainer import Trainer
-from services.trainer.weight_sharing import allocator_for, share_weights
+from services.trainer.trainers import Trainers
+from services.trainer.weight_sharing import share_weights
 from services.trainer.weights_server import WeightsServer
 
 #: Longest wait of the thread; while the training queue is full, the delay until it sees free room.
@@ -38,9 +40,9 @@ _LOOK_EVERY_WHILE_FULL_S = 0.005
 _LAST_UPDATE_WITHIN_S, _CLOSE_WITHIN_S = 5.0, 3.0
 
 
-def make_step(trainer: Trainer, *, timeout_s: float = WORKER_WAITS_S) -> Step:
+def make_step(trainer: Trainer | Trainers, *, timeout_s: float = WORKER_WAITS_S) -> Step:
     """A worker's step: learn a batch. Waits at most `timeout_s` for it."""
-    worker = trainer.make_worker()
+    worker: Any = trainer.make_worker()  # of this kind of trainer
     return lambda meter: trainer.step(timeout_s, worker)
 
 
@@ -55,39 +57,44 @@ class QueueLoop:
         trainer: learns from the queue; it has not published yet.
         checkpoints: theirs are the heartbeat's fields, and they save the best policy; None: another
             rank saves, and has the weights.
+        queues: policy that learns → queue of its unrolls, which hold as many.
     """
 
     def __init__(
         self,
         context: RoleContext,
-        trainer: Trainer,
+        trainer: Trainer | Trainers,
         checkpoints: TrainerCheckpoints | None,
-        queue: TrainingQueue[Unroll],
+        queues: Mapping[str, TrainingQueue[Unroll]],
     ) -> None:
         config, env_spec = context.config, context.run.env_spec
         assert env_spec is not None
-        self._context, self._queue = context, queue
+        self._context, self._queues = context, queues
         self._fields = (checkpoints or trainer).heartbeat_fields
-        self._account, self._published = trainer.account, trainer.published
-        self._spec = unroll_spec_of(config, env_spec)
+        self._trainer, self._accounts = trainer, trainer.accounts
+        specs = env_spec.by_policy(config.patterns)
+        self._specs = {
+            policy: unroll_spec_of(config.of_policy(policy), specs[policy], policy)
+            for policy in queues
+        }
+        self._joint = JointUnrolls(queues)
         self._max_lag = config.trainer.max_lag_versions
-        self._recent = recent = RecentObservations(
-            env_spec.observation,
-            seed=context.seeds(trainer.generation).number(Use.OBSERVATIONS),
-        )
+        seed = context.seeds(trainer.generation).number(Use.OBSERVATIONS)
+        self._recent = {
+            policy: RecentObservations(spec.observation, seed=seed)
+            for policy, spec in specs.items()
+        }
         # bound here, so that a bad address fails the start
         self._unrolls, unrolls = context.serve(
-            "unrolls", array_bytes=largest_unroll_bytes(self._spec)
+            "unrolls", array_bytes=max(map(largest_unroll_bytes, self._specs.values()))
         )
         endpoints = {"unrolls": unrolls}
         self._weights: WeightsServer | None = None
         if checkpoints is not None:  # of rank 0: its weights are those of every rank
-            self._weights = WeightsServer(context, trainer, recent, checkpoints)
+            self._weights = WeightsServer(context, trainer, self._recent, checkpoints)
             endpoints["weights"] = self._weights.endpoint
         if self._weights is not None and not context.inline:
-            allocate = allocator_for(config, trainer.learner.device)
-            acting = trainer.learner.architecture.acting()
-            shared = share_weights(trainer.published, allocate, acting, context.run.monitor)
+            shared = share_weights(config, trainer.by_policy, context.run.monitor)
             if shared is not None:
                 endpoints[SHARED_WEIGHTS] = shared
         trainer.publish()
@@ -145,25 +152,26 @@ class QueueLoop:
         else:
             self._thread.join(_CLOSE_WITHIN_S)
         if self._ended:  # a hanging worker may still publish
-            self._published.close()
+            for each in self._trainer.by_policy.values():
+                each.published.close()
 
     def heartbeat(self) -> Heartbeat:
         """The trainer's heartbeat; for the socket thread."""
         fields = self._fields()
-        fields["gauges"]["queue_fill"] = self._queue.fill
+        fields["gauges"]["queue_fill"] = max(queue.fill for queue in self._queues.values())
         return self._metrics.heartbeat(**fields)
 
     def _serve(self, timeout_s: float) -> None:
         """Answer received messages, waiting up to `timeout_s` for the first."""
         with self._meter.waiting("messages"):
-            if self._queue.full:
+            if self._full:
                 self._while_full.wait(min(timeout_s, _LOOK_EVERY_WHILE_FULL_S))
             else:
                 self._reading.wait(timeout_s)
         with self._meter.part("wire"):
             if self._weights is not None:
                 self._weights.answer()
-        while not self._queue.full:
+        while not self._full:
             with self._meter.part("decode"):
                 received = self._unrolls.receive(0.0, limit=1)
                 for routing_id, envelope in received:
@@ -188,33 +196,49 @@ class QueueLoop:
         if self._weights is not None:
             self._weights.close()
 
+    @property
+    def _full(self) -> bool:
+        """Whether a queue is full; all have the same number of unrolls."""
+        return any(queue.full for queue in self._queues.values())
+
     def _take_unroll(self, routing_id: bytes, envelope: Envelope) -> None:
         unroll = envelope.message
         assert isinstance(unroll, Unroll)  # the server accepts no other
-        steps = int(np.count_nonzero(unroll.valid))
-        unfit = None
+        policy = unroll.policy if unroll.policy in self._queues else next(iter(self._queues))
+        unrolls = self._joint.add(envelope.incarnation, envelope.sequence, policy, unroll)
+        if unrolls is not None:
+            self._take_unrolls(routing_id, envelope, unrolls)
+
+    def _take_unrolls(
+        self, routing_id: bytes, envelope: Envelope, unrolls: Mapping[str, Unroll]
+    ) -> None:
+        """Take those of one number of an actor, one of each learning policy."""
+        unfit = reason = None
         try:
-            check_unroll(unroll, self._spec)
-            reason = too_old(unroll, self._published.at, max_lag_versions=self._max_lag)
+            for policy, unroll in unrolls.items():
+                check_unroll(unroll, self._specs[policy])
+                reason = reason or too_old(unroll, self._trainer.at, max_lag_versions=self._max_lag)
         except WireError as error:
             self._unrolls.refuse(routing_id, error)
             reason = unfit = error.reason
-        refusal = self._account.admit(
-            envelope.incarnation,
-            envelope.sequence,
-            unroll.env_steps_before,
-            unroll.env_steps_after,
-            unroll.dropped,
-            steps,
-            reason,
-        )
+        refusal = self._accounts.admit(envelope.incarnation, envelope.sequence, unrolls, reason)
         reason = unfit or refusal  # also where its counters do not fit either
-        if reason is None and not self._queue.offer(unroll, unroll.nbytes):
+        if reason is None and (left := self._not_queued(unrolls)):
             reason = "shutdown"
-            self._account.dropped(reason, steps)
+            self._accounts.dropped(reason, left)
         if reason is None:
-            self._recent.add(unroll)
-        if self._account.reached is None:  # else the actor waits for the end and acts no more
+            for policy, unroll in unrolls.items():
+                self._recent[policy].add(unroll)
+        if self._accounts.reached is None:  # else the actor waits for the end and acts no more
             # a refused one too: the actor must not wait for it
-            reply = UnrollReply(envelope.sequence, reason is None, reason or "", self._account.last)
+            last = self._accounts.last
+            reply = UnrollReply(envelope.sequence, reason is None, reason or "", last)
             self._unrolls.send(routing_id, reply)
+
+    def _not_queued(self, unrolls: Mapping[str, Unroll]) -> dict[str, Unroll]:
+        """Put each unroll into the queue of its policy; those of which it is closed."""
+        return {
+            policy: unroll
+            for policy, unroll in unrolls.items()
+            if not self._queues[policy].offer(unroll, unroll.nbytes)
+        }

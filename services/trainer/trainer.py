@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from aclearn.config import Config
 from aclearn.errors import CheckpointError, RankLost, words_of
 from aclearn.learning import (
+    Accounts,
     ActingPolicies,
     Batch,
     BatchSource,
@@ -44,7 +45,7 @@ _LOGGER = logging.getLogger(__name__)
 #: Updates in a row with a non-finite gradient after which the trainer fails.
 _MOST_REFUSED_UPDATES = 20
 #: Longest wait of a snapshot for an update to end; most take milliseconds.
-_SNAPSHOT_WITHIN_S = 3.0
+SNAPSHOT_WITHIN_S = 3.0
 
 
 class Trainer:
@@ -61,6 +62,9 @@ class Trainer:
     Attributes:
         rounds: its meetings with the other ranks.
         on_publish: called after each publication, while `learner.lock` is held.
+        on_finished: called when it has made all updates of the run.
+        by_policy: it, by the name of its policy.
+        accounts: its account, as of a run of one policy.
     """
 
     def __init__(
@@ -85,6 +89,9 @@ class Trainer:
         self.published, self.generation = published, generation
         self.counters = TrainerCounters()
         self.on_publish: Callable[[], None] = lambda: None
+        self.on_finished: Callable[[], None] = lambda: account.end("max_updates")
+        self.by_policy = {account.policy: self}
+        self.accounts = Accounts({account.policy: account})
         self._config, self._spec = config, spec
         self._refused_in_a_row = 0
         self._gauges: dict[str, float] = {}
@@ -143,8 +150,8 @@ class Trainer:
         """
         # weights and counters of the same moment; workers wait for the copy only
         lock = self.learner.lock
-        if not lock.acquire(timeout=_SNAPSHOT_WITHIN_S):
-            raise CheckpointError(f"an update has not ended for {_SNAPSHOT_WITHIN_S:g} s")
+        if not lock.acquire(timeout=SNAPSHOT_WITHIN_S):
+            raise CheckpointError(f"an update has not ended for {SNAPSHOT_WITHIN_S:g} s")
         try:
             tensors, state = self.learner.state_tensors(), self._state()
         finally:
@@ -162,6 +169,25 @@ class Trainer:
             at = PolicyVersion(self.generation, self.counters.policy_version)
             self.published.publish(at, self.learner.published)
             self.on_publish()
+
+    @property
+    def at(self) -> PolicyVersion:
+        """The newest published version."""
+        return self.published.at
+
+    @property
+    def plays(self) -> bool:
+        """Whether its batches come from environments of its own."""
+        return self.source.plays
+
+    @property
+    def digest(self) -> str:
+        """A digest of the architecture."""
+        return self.learner.architecture.digest()
+
+    def load(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """Begin with these tensors of a checkpoint."""
+        self.learner.load_state_tensors(tensors)
 
     @property
     def learned_steps(self) -> int:
@@ -264,19 +290,28 @@ class Trainer:
     def learn(self, batch: Batch, worker: GradientWorker | None = None) -> None:
         """Learn from a batch of the source, then publish.
 
+        Args:
+            worker: of the calling thread; None if there is only one thread.
+        """
+        reports = self.update(batch, worker)
+        if any(report.applied for report in reports):
+            with self.learner.turn():
+                self.raise_version(self.counters.policy_version + 1)
+        self.source.learned(batch, reports[-1].errors if reports else None)
+
+    def update(self, batch: Batch, worker: GradientWorker | None = None) -> list[UpdateReport]:
+        """Make the updates of a batch, and count them.
+
         The batch is split into `trainer.minibatches` (see `Minibatches`); `trainer.epochs` passes
         go over it, fewer if the loss ends them, and each minibatch of each pass is one update, up
         to `run.max_updates`. Steps that have not entered an update by then, by an error or by a
         stop of the worker's check, count as dropped.
-
-        Args:
-            worker: of the calling thread; None if there is only one thread.
         """
         trainer = self._config.trainer
         first = trainer.burn_in_steps
         valid = batch.valid[first:].cpu().numpy()
         lags = self.counters.policy_version - batch.versions[first:][valid]
-        with self.account.batch(int(batch.new_steps)) as open_batch:
+        with self.account.batch(int(batch.new_steps), lambda: self.finished) as open_batch:
             if self._acting is not None:
                 with part("forward"):
                     batch = replace(batch, acting_log_prob=self._acting.log_probs(batch))
@@ -293,12 +328,12 @@ class Trainer:
                 self._average()
             if reports:
                 self._end_batch(reports, lags, batch.chain_steps)
-        self.source.learned(batch, reports[-1].errors if reports else None)
+        return reports
 
     def _end_batch(
         self, reports: list[UpdateReport], lags: NDArray[np.int64], chain_steps: Mapping[str, int]
     ) -> None:
-        """Count a learned batch and publish the new version, if an update changed anything."""
+        """Count a learned batch."""
         applied = [report for report in reports if report.applied]
         with self.learner.turn():
             self.counters.batches += 1
@@ -306,9 +341,6 @@ class Trainer:
             self._chain_steps.add(chain_steps)
             if not applied:
                 return
-            self.counters.policy_version += 1
-            with part("publish"):
-                self.publish()
             self._gauges = {
                 **mean_gauges(applied),
                 "lag_mean": float(lags.mean()),
@@ -331,6 +363,12 @@ class Trainer:
         # between two averages each makes updates of its own
         return self.rounds.batches, int(self.learner.state.digest()) if self._is_averaged else 0
 
+    def raise_version(self, version: int) -> None:
+        """Publish the present weights as this version, which is newer."""
+        with self.learner.turn(), part("publish"):
+            self.counters.policy_version = version
+            self.publish()
+
     def _average(self) -> None:
         """Take the mean over the ranks, where these make updates of their own."""
         if self._config.trainer.average_every is not None:
@@ -338,7 +376,7 @@ class Trainer:
                 self.learner.state.average(self.rounds.group)
 
     @property
-    def _finished(self) -> bool:
+    def finished(self) -> bool:
         """Whether the run has made all its updates."""
         most = self._config.run.max_updates
         if self._config.trainer.average_every is not None and self.rounds.group.rank > 0:
@@ -364,8 +402,8 @@ class Trainer:
             )
 
     def _look_at_bound(self) -> None:
-        if self._finished:
-            self.account.reached = "max_updates"
+        if self.finished:
+            self.on_finished()
 
     def take_episodes(self) -> dict[str, Any]:
         """Fields of a heartbeat about episodes since the last call; none within a batch."""

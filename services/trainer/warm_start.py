@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from aclearn.config import Config, config_from_yaml
 from aclearn.errors import AclearnError, ConfigError
 from aclearn.policies import Architecture
-from aclearn.runs import RunFolder
+from aclearn.runs import Checkpoint, RunFolder
+from aclearn.runs.checkpoint import prefix_of
+from aclearn.types import DEFAULT_POLICY
 from services.start.folder import checkpoint_at, differences
 
 _KEY: Final = "run.init_from"
@@ -40,8 +42,33 @@ class WarmStart(NamedTuple):
     doubts: Sequence[str] = ()
 
 
-def warm_start(config: Config, architecture: Architecture) -> WarmStart:
-    """What `run.init_from` gives; nothing without that key.
+def warm_start(config: Config, architectures: Mapping[str, Architecture]) -> WarmStart:
+    """What a new run begins with, by `run.init_from` and `policies.NAME.init_from`.
+
+    Args:
+        architectures: policy → its architecture.
+
+    Raises:
+        ConfigError: there is no such run, checkpoint or policy in it, or it is of another
+            architecture; names what differs.
+    """
+    if not config.policies:
+        [architecture] = architectures.values()
+        return warm_start_of(config, architecture)
+    tensors: dict[str, NDArray[Any]] = {}
+    doubts: list[str] = []
+    for name, architecture in architectures.items():
+        key = _KEY if config.policies[name].init_from is None else f"policies.{name}.init_from"
+        part = warm_start_of(config.of_policy(name), architecture, key=key, policy=name)
+        tensors |= {f"{prefix_of(name)}{each}": array for each, array in part.tensors.items()}
+        doubts += part.doubts
+    return WarmStart(tensors, doubts)
+
+
+def warm_start_of(
+    config: Config, architecture: Architecture, *, key: str = _KEY, policy: str = DEFAULT_POLICY
+) -> WarmStart:
+    """What `run.init_from` gives to one policy; nothing without that key.
 
     It is all that belongs to the policy: weights, learned scalars, statistics of the normalisers, a
     target network.
@@ -49,31 +76,34 @@ def warm_start(config: Config, architecture: Architecture) -> WarmStart:
     move by the whole step size, however small its gradient. The size of the advantages does where
     the loss is the same. Counters do not, so that a schedule begins again.
 
-    Raises:
-        ConfigError: there is no such run or checkpoint, or it is of another architecture; names
-            what differs.
+    Args:
+        config: of the policy.
+        key: its name in messages.
+        policy: the one that is taken from a run with several; a run with one gives that.
     """
     if config.run.init_from is None:
         return WarmStart()
     path = Path(config.run.init_from)
     try:
-        checkpoint = checkpoint_at(path)
+        whole = checkpoint_at(path)
+        several = whole.policies != (DEFAULT_POLICY,)
+        checkpoint = whole.of_policy(policy) if several else whole
     except AclearnError as error:
-        raise ConfigError(f"{_KEY}: {error}") from error
+        raise ConfigError(f"{key}: {error}") from error
     found, expected = checkpoint.state.get("architecture"), architecture.digest()
     if found != expected:
         raise ConfigError(
-            f"{_KEY}: {checkpoint.path} is of another architecture than this run"
-            f"{_different(checkpoint.path, config)}; give these keys the same values, or leave "
-            f"{_KEY} out"
+            f"{key}: {checkpoint.path} is of another architecture than this run"
+            f"{_different(checkpoint, config, architecture, policy)}; give these keys the same "
+            f"values, or leave {key} out"
         )
-    there, doubts = _config_of(checkpoint.path), []
+    there, doubts = _config_of(checkpoint.path, policy), []
     tensors = learned_tensors(checkpoint.tensors)
     if there is None or there.optimiser.kind != config.optimiser.kind:
         tensors = {n: t for n, t in tensors.items() if not n.startswith(_MOMENTS)}
         kind = "unknown" if there is None else there.optimiser.kind
         doubts.append(
-            f"{_KEY}: the optimiser of {checkpoint.path.parents[1]} is {kind}, here it is "
+            f"{key}: the optimiser of {checkpoint.path.parents[1]} is {kind}, here it is "
             f"{config.optimiser.kind}, so that its moments begin again: the first updates move "
             "each weight by the whole step size; begin with a smaller optimiser.learning_rate"
         )
@@ -87,7 +117,7 @@ def warm_start(config: Config, architecture: Architecture) -> WarmStart:
         first = config.optimiser.learning_rate
         if first > _MUCH_LARGER * last:
             doubts.append(
-                f"{_KEY}: {checkpoint.path.parents[1]} learned its last steps at a rate of "
+                f"{key}: {checkpoint.path.parents[1]} learned its last steps at a rate of "
                 f"{last:.3g}, and this run begins with optimiser.learning_rate: {first:.3g}; such "
                 "steps may destroy the policy, so set a smaller one to refine it"
             )
@@ -113,23 +143,33 @@ def inherited(
     return kept | learned_tensors(parent)
 
 
-def _different(checkpoint: Path, config: Config) -> str:
-    """The keys in which its run differs, with both values; or the digests' difference alone."""
-    there = _config_of(checkpoint)
-    if there is None:
+def _different(
+    checkpoint: Checkpoint, config: Config, architecture: Architecture, policy: str
+) -> str:
+    """The spaces, or else the keys in which its run differs, both as there and here."""
+    try:
+        there = Architecture.from_dict(checkpoint.state["architecture_spec"])
+    except (KeyError, TypeError, ValueError):
         return " (other spaces or layers)"
+    theirs, ours = (f"{each.observation} → {each.action_spec}" for each in (there, architecture))
+    if theirs != ours:
+        return f": it plays {theirs}, and these agents have {ours}"
+    configured = _config_of(checkpoint.path, policy)
+    if configured is None:
+        return " (other layers)"
     found = [
         f"{key} is {theirs!r} there, {ours!r} here"
-        for key, theirs, ours in differences(there, config)
+        for key, theirs, ours in differences(configured, config)
         if key in _OF_THE_POLICY or key.partition(".")[0] in _OF_THE_POLICY
     ]
-    return f": {'; '.join(found)}" if found else " (the environment has other spaces)"
+    return f": {'; '.join(found)}" if found else " (other layers)"
 
 
-def _config_of(checkpoint: Path) -> Config | None:
+def _config_of(checkpoint: Path, policy: str) -> Config | None:
     """The configuration of its run; None of a checkpoint without its run, or of another version."""
     try:
         folder = RunFolder.open(checkpoint.parents[1])
-        return config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
+        config = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
+        return config.of_policy(policy) if config.policies else config
     except AclearnError:
         return None

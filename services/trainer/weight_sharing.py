@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aclearn.config import Config
 from aclearn.errors import EndpointError, SharingError
-from aclearn.learning import PublishedWeights
-from aclearn.policies import Architecture
 from aclearn.shared_weights import HostMemory, SharedMemory
 from aclearn.wire import parse_endpoint
 from services.role.torch_checks import predictor_computes_in_torch
+from services.trainer.trainer import Trainer
 
 if TYPE_CHECKING:
     import torch
@@ -36,29 +35,27 @@ def allocator_for(config: Config, device: torch.device) -> Callable[[int], Share
     return None
 
 
-def share_weights(
-    published: PublishedWeights,
-    allocate: Callable[[int], SharedMemory] | None,
-    architecture: Architecture,
-    monitor: str,
-) -> str | None:
+def share_weights(config: Config, trainers: Mapping[str, Trainer], monitor: str) -> str | None:
     """Share a trainer's weights; the endpoint for its hello, None if that is not possible.
 
     Args:
-        published: not published yet.
-        allocate: allocates memory for a number of floats; None: do not share.
+        trainers: policy → its trainer, which has not published yet.
         monitor: its endpoint; the run's sockets must be files.
     """
+    [trainer, *others] = trainers.values()
+    allocate = allocator_for(config, trainer.learner.device)
     if allocate is None:
         return None
     address = parse_endpoint(monitor)
-    if address.transport != "ipc":
-        _LOGGER.info("event=weights_not_shared reason='the roles use tcp'")
+    if address.transport != "ipc" or others:
+        reason = "there are several policies" if others else "the roles use tcp"
+        _LOGGER.info("event=weights_not_shared reason=%r", reason)
         return None
     path = Path(address.path).parent / f"{uuid.uuid4().hex[:8]}.fds"
     try:
         endpoint = str(parse_endpoint(f"ipc://{path}"))
-        published.share(architecture.tensor_shapes(), allocate, path)
+        shapes = trainer.learner.architecture.acting().tensor_shapes()
+        trainer.published.share(shapes, allocate, path)
     except (SharingError, EndpointError) as error:
         _LOGGER.warning("event=weights_not_shared reason=%r", str(error))
         return None

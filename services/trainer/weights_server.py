@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from aclearn.learning import RecentObservations
@@ -18,6 +19,7 @@ from services.role.context import RoleContext
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.judging import Judging
 from services.trainer.trainer import Trainer
+from services.trainer.trainers import Trainers
 
 
 class WeightsServer:
@@ -25,7 +27,7 @@ class WeightsServer:
 
     Args:
         trainer: has not published yet.
-        recent: visited observations.
+        recent: policy → visited observations.
         checkpoints: take an evaluator's judgements, where it judges.
 
     Attributes:
@@ -35,12 +37,12 @@ class WeightsServer:
     def __init__(
         self,
         context: RoleContext,
-        trainer: Trainer,
-        recent: RecentObservations,
+        trainer: Trainer | Trainers,
+        recent: Mapping[str, RecentObservations],
         checkpoints: TrainerCheckpoints,
     ) -> None:
         config = context.config
-        self._published, self._recent = trainer.published, recent
+        self._trainers, self._recent = trainer.by_policy, recent
         self._judging: Judging | None = None
         if config.evaluator.enabled:
             self._judging = Judging(
@@ -62,7 +64,7 @@ class WeightsServer:
 
     def _answer(self, request: Any) -> Message:
         if isinstance(request, ObservationsRequest):
-            visited = self._recent.sample(request.count)
+            visited = self._recent[request.policy].sample(request.count)
             return RecentObservationsReply(
                 dict(visited.observations),
                 visited.masks,
@@ -72,7 +74,8 @@ class WeightsServer:
                 request.policy,
             )
         if isinstance(request, WeightsRequest):
-            newer = self._published.newer_than(PolicyVersion(request.generation, request.version))
+            published = self._trainers[request.policy].published
+            newer = published.newer_than(PolicyVersion(request.generation, request.version))
             if newer is not None:
                 at, tensors = newer.at, dict(newer.tensors)
                 return Weights(at.generation, at.version, tensors, request.policy)

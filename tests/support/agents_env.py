@@ -97,6 +97,20 @@ class Relay(ParallelEnv[str, Any, Any]):
         return self._fault == fault and self._step == self._at and self._episode == 0
 
 
+class UnevenRelay(Relay):
+    """`Relay` in which blue has spaces of its own: 5 numbers, the last of them 7, and 4 actions."""
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(-1e9, 1e9, (5 if agent == "blue" else 4,), np.float32)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(4 if agent == "blue" else 3)
+
+    def _show(self, agent: str) -> Any:
+        shown = super()._show(agent)
+        return np.append(shown, np.float32(7)) if agent == "blue" else shown
+
+
 class Faulty(Relay):
     """`Relay` of which every instance fails."""
 
@@ -142,6 +156,22 @@ class Pairs(ParallelEnv[str, Any, Any]):
     def _next(self) -> dict[str, Any]:
         self._wanted = {agent: int(self._rng.integers(3)) for agent in self.agents}
         return {agent: np.eye(3, dtype=np.float32)[n] for agent, n in self._wanted.items()}
+
+
+class Uneven(Pairs):
+    """`Pairs` of which each agent has spaces of its own: "long" has 3 numbers, "short" has 4."""
+
+    counts: ClassVar[dict[str, int]] = {"long": 3, "short": 4}
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(0.0, 1.0, (self.counts[agent],), np.float32)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(self.counts[agent])
+
+    def _next(self) -> dict[str, Any]:
+        self._wanted = {a: int(self._rng.integers(self.counts[a])) for a in self.agents}
+        return {a: np.eye(self.counts[a], dtype=np.float32)[n] for a, n in self._wanted.items()}
 
 
 class Steer(Pairs):

@@ -14,7 +14,7 @@ from aclearn.types import (
 from aclearn.wire import ActRequest
 from compress import OnnxRuntime
 from services.predictor.prediction_queue import Pending, PredictionQueue
-from services.predictor.server import PredictorServer
+from services.predictor.server import PredictorServer, Served
 from tests.support.acting import Acting
 
 
@@ -60,10 +60,8 @@ class Serving:
         self.predictor = PredictorServer(
             self.server,
             self.queue,
-            lambda: self.acting,
-            self.tools.flat,
+            {"default": Served(lambda: self.acting, self.tools.flat, most_rows=64)},
             generator=lambda worker: np.random.default_rng((1, worker)),
-            most_rows=64,
             clock=clock,
             inline=inline,
         )

@@ -11,10 +11,10 @@ import numpy as np
 import yaml
 
 from aclearn.config import config_from_yaml
+from aclearn.envs import read_spec
 from aclearn.runs import Checkpoint, load_newest
 from aclearn.types import Unroll
 from aclearn.wire import DirectiveMessage, Heartbeat, UnrollReply, decode
-from services.actor.env_groups import make_groups
 from services.launcher.in_process_run import InProcessRun
 from services.launcher.local_run import open_run_folder
 from services.trainer.main import TrainerRole
@@ -49,7 +49,7 @@ class WholeRun(InProcessRun):
         groups: settings that extend or replace the default ones, by group.
 
     Attributes:
-        sent: (incarnation, sequence) of each sent unroll → its steps.
+        sent: (incarnation, sequence, policy) of each sent unroll → its steps.
         heartbeats: the newest heartbeat of each role's name.
         passed: number of messages by kind.
         refused: number of unrolls that the trainer refused, by reason.
@@ -59,14 +59,13 @@ class WholeRun(InProcessRun):
         named = groups | {name: usual | groups.get(name, {}) for name, usual in _GROUPS.items()}
         named["run"]["dir"] = str(folder)
         config = config_from_yaml(yaml.safe_dump(named))
-        [group] = make_groups(config)[:1]
-        group.env.close()
+        self.spec = read_spec(config.env, patterns=config.patterns)
         self.path = folder / "r"
         opened = self._opened = open_run_folder(config, resume=resume)
         super().__init__(
-            config, opened, group.env.spec, wall_clock=lambda: self.clock(), round_s=_ROUND_S
+            config, opened, self.spec, wall_clock=lambda: self.clock(), round_s=_ROUND_S
         )
-        self.sent: dict[tuple[str, int], int] = {}
+        self.sent: dict[tuple[str, int, str], int] = {}
         self.heartbeats: dict[str, Heartbeat] = {}
         self.passed: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
@@ -141,7 +140,7 @@ class WholeRun(InProcessRun):
         kind = message.kind if isinstance(message, DirectiveMessage) else type(message).__name__
         self.passed[kind] += 1
         if isinstance(message, Unroll):
-            key = (envelope.incarnation, envelope.sequence)
+            key = (envelope.incarnation, envelope.sequence, message.policy)
             assert key not in self.sent, "an actor sends no unroll twice"
             self.sent[key] = int(message.valid.sum())
         elif isinstance(message, UnrollReply) and not message.accepted:

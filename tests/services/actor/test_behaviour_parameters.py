@@ -10,17 +10,17 @@ from aclearn.config import ActorsConfig, Config, EnvConfig, PolicyConfig
 from aclearn.distributions import distribution_of
 from aclearn.learning.unroll_check import check_unroll
 from aclearn.policies.network import PolicyNetwork, tensors_of
-from aclearn.rollout import EpisodeCohorts, PolicySnapshot, UnrollCounter
+from aclearn.rollout import EpisodeCohorts, PolicySnapshot
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion, Unroll
 from aclearn.wire import Peer
 from compress import OnnxRuntime
 from services.actor.action_sources import ActionSource, LocalActions
-from services.actor.core import Actor
+from services.actor.core import Actor, Player
 from services.actor.env_groups import make_groups
 from services.actor.predictor_client import PredictorClient
 from services.policy.factory import architecture_of, unroll_spec_of
-from services.predictor.server import PredictorServer, make_queue
+from services.predictor.server import PredictorServer, Served, make_queue
 from services.role.request_client import PeerLink
 from tests.support.env_specs import plain_spec
 
@@ -46,16 +46,14 @@ def test_an_unroll_has_the_same_parameters_from_a_predictor_as_from_the_actor_s_
 
     def collect(source: str, actions: ActionSource, serve=lambda: None) -> None:
         sender = SimpleNamespace(
-            send=lambda _, unroll, __: unrolls[source].append(unroll) or True,
+            send=lambda _, sent, __: unrolls[source].extend(sent) or True,
             poll=lambda: None,
             waits=False,
         )
         groups = make_groups(config)
         actor = Actor(
             groups,
-            actions=actions,
-            counter=UnrollCounter(),
-            cohorts=EpisodeCohorts(lambda: 0.0),
+            {"default": Player(actions, EpisodeCohorts(lambda: 0.0))},
             sender=sender,
             meter=WaitMeter(),
         )
@@ -80,10 +78,8 @@ def test_an_unroll_has_the_same_parameters_from_a_predictor_as_from_the_actor_s_
     predictor = PredictorServer(
         server,
         make_queue(config),
-        lambda: acting,
-        architecture,
+        {"default": Served(lambda: acting, architecture, most_rows=64)},
         generator=lambda worker: np.random.default_rng((1, worker)),
-        most_rows=64,
         parameters=True,
     )
     predictor.resize(1)

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from aclearn.rollout import EpisodeCohorts, EpisodeTracker, UnrollBuilder, UnrollCounter
+from aclearn.rollout import EpisodeCohorts, EpisodeTracker, UnrollBuilder
 from aclearn.telemetry import WaitMeter
 from aclearn.types import OBSERVATION, ActionBatch, EnvStep, PolicyVersion, UnrollSpec
-from services.actor.core import Actor
+from services.actor.core import Actor, Player
 from services.actor.env_groups import Group
 from services.actor.policy_mix import PolicyMix
 from services.role.loop import MonitoredRole
@@ -59,9 +59,7 @@ class Scripted:
         )
         self.actor = Actor(
             self.groups,
-            actions=self.actions,
-            counter=UnrollCounter(),
-            cohorts=self.cohorts,
+            {"default": Player(self.actions, self.cohorts)},
             sender=self.sender,
             meter=WaitMeter(),
         )
@@ -115,7 +113,8 @@ class Scripted:
         log_prob = np.zeros(B, np.float32)
         return ActionBatch(actions, log_prob, PolicyVersion(0, number), next_state=(memory + 1,))
 
-    def _send(self, sequence, unroll, timeout_s) -> bool:
+    def _send(self, sequence, unrolls, timeout_s) -> bool:
+        [unroll] = unrolls
         self.tried.append((sequence, unroll))
         if self.room:
             self.did.append(("ship", sequence))
@@ -226,9 +225,7 @@ def test_the_share_of_unrolls_is_followed_from_the_next_unroll_and_told(caplog) 
     mix = PolicyMix(B, T, 0.0, np.random.default_rng(1))
     scripted.actor = Actor(
         [replace(scripted.groups[0], mix=mix)],
-        actions=scripted.actions,
-        counter=UnrollCounter(),
-        cohorts=scripted.cohorts,
+        {"default": Player(scripted.actions, scripted.cohorts)},
         sender=scripted.sender,
         meter=WaitMeter(),
     )

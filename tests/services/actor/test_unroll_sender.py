@@ -28,12 +28,12 @@ class Shipping:
         self.known.learn(Peer("trainer", "trainer-0", context.incarnation, {"unrolls": endpoint}))
 
     def send(self, sequence: int) -> None:
-        sent = lambda: self.sender.send(sequence, self.unroll, 0.02)  # noqa: E731
+        sent = lambda: self.sender.send(sequence, [self.unroll], 0.02)  # noqa: E731
         self.tools.wait_until(sent, "it is sent")
 
     def send_unless(self, sequence: int, tries: int = 3) -> bool:
         """Whether it was sent in one of this many attempts."""
-        return any(self.sender.send(sequence, self.unroll, 0.02) for _ in range(tries))
+        return any(self.sender.send(sequence, [self.unroll], 0.02) for _ in range(tries))
 
     def arrived(self) -> int:
         _, envelope = self.tools.next_message(self.trainer)
@@ -79,7 +79,7 @@ def test_the_sender_waits_until_the_acknowledgement_comes(shipping) -> None:
     shipping.arrived()
     assert not shipping.send_unless(3)
     shipping.trainer.send(shipping.actor.incarnation.encode(), UnrollReply(1, True, ""))
-    assert shipping.sender.send(3, shipping.unroll, shipping.tools.deadline_s)
+    assert shipping.sender.send(3, [shipping.unroll], shipping.tools.deadline_s)
     assert [shipping.arrived(), shipping.arrived()] == [2, 3]
 
 
@@ -120,7 +120,7 @@ def test_without_a_trainer_the_sender_waits_without_spinning(roles, tools) -> No
     )
     began = time.monotonic()
     assert not sender.has_room()
-    assert not sender.send(1, tools.make_unroll(), 0.3)
+    assert not sender.send(1, [tools.make_unroll()], 0.3)
     assert time.monotonic() - began >= 0.3
     assert sender.in_flight == 0
 

@@ -109,6 +109,6 @@ def test_a_role_that_has_the_newest_artifact_gets_nothing(roles, tools) -> None:
             compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
         assert client.send(ArtifactRequest(*known), timeout_s=tools.deadline_s)
         tools.wait_until(lambda: server.transport.wait(0.05), "the request is there")
-        assert serve_artifacts(server, compressor, 0.0) == (expected is ArtifactReply)
+        assert serve_artifacts(server, {"default": compressor}, 0.0) == (expected is ArtifactReply)
         envelope = client.receive(tools.deadline_s)
         assert isinstance(envelope.message, expected)

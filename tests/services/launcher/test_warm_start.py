@@ -14,7 +14,7 @@ from aclearn.errors import ConfigError
 from services.ending.words import closing_words, return_before
 from services.evaluator.saved_policy import load_policy
 from services.policy.factory import architecture_of
-from services.trainer.warm_start import warm_start
+from services.trainer.warm_start import warm_start_of
 
 
 def test_all_that_belongs_to_the_policy_comes_along_but_no_counters(tmp_path: Path, start) -> None:
@@ -40,19 +40,19 @@ def test_all_that_belongs_to_the_policy_comes_along_but_no_counters(tmp_path: Pa
     other = config.model_copy(update={"policy": config.policy.model_copy(update={"hidden": (9,)})})
     spec = load_policy(tmp_path / "s").spec
     with pytest.raises(ConfigError) as caught:
-        warm_start(other, architecture_of(other, spec))
+        warm_start_of(other, architecture_of(other, spec))
     assert "run.init_from: " in str(caught.value)
     assert "policy.hidden is (8,) there, (9,) here; give these keys" in str(caught.value)
     remembers = with_overrides(config, ["policy.memory.kind=lstm"])
     with pytest.raises(ConfigError, match=r"policy\.memory\.kind is None there, 'lstm' here; give"):
-        warm_start(remembers, architecture_of(remembers, spec))
+        warm_start_of(remembers, architecture_of(remembers, spec))
     file = first.path / "checkpoints" / first.checkpoint().path.name
     one = config.with_run(init_from=str(file))
-    of_file = warm_start(one, architecture_of(one, spec))
+    of_file = warm_start_of(one, architecture_of(one, spec))
     assert of_file.tensors.keys() >= {"weights/policy.weight"} and of_file.doubts == []
     nowhere = config.with_run(init_from=str(tmp_path))
     with pytest.raises(ConfigError, match=r"run.init_from: .* is not a run folder"):
-        warm_start(nowhere, architecture_of(config, spec))
+        warm_start_of(nowhere, architecture_of(config, spec))
 
 
 def test_what_may_harm_the_policy_is_told_and_a_worse_result_too(
@@ -67,7 +67,7 @@ def test_what_may_harm_the_policy_is_told_and_a_worse_result_too(
     config = config_from_yaml((first.path / "config.yaml").read_text())
     config = config.with_run(init_from=str(first.path), name="s")
     architecture = architecture_of(config, load_policy(first.path).spec)
-    [of_the_rate] = warm_start(config, architecture).doubts
+    [of_the_rate] = warm_start_of(config, architecture).doubts
     assert f"at a rate of {last:.3g}, and this run begins with optimiser.learning_rate: 0.001" in (
         of_the_rate
     )
@@ -79,7 +79,7 @@ def test_what_may_harm_the_policy_is_told_and_a_worse_result_too(
     optimiser = config.optimiser.model_copy(update=changes)
     loss = config.loss.model_copy(update={"kind": "a2c"})
     other = config.model_copy(update={"optimiser": optimiser, "loss": loss})
-    tensors, [of_the_kind] = warm_start(other, architecture)
+    tensors, [of_the_kind] = warm_start_of(other, architecture)
     assert "is adam, here it is rmsprop, so that its moments begin again" in of_the_kind
     assert "weights/policy.bias" in tensors and "totals" not in tensors
     assert not any(name.startswith("optimiser/") for name in tensors)

@@ -202,7 +202,9 @@ def test_a_worker_s_step_tells_whether_there_was_a_batch(tools) -> None:
     acting = snapshot_of(tools, PolicyVersion(2, 17))
     queue, outbox = PredictionQueue(max_requests=8, max_batch=8, clock=tools.Clock(0.5)), Outbox()
     try:
-        step = make_step(queue, outbox, lambda: acting, _CHOICE, lambda: np.random.default_rng(5))
+        step = make_step(
+            queue, outbox, lambda _: acting, {"default": _CHOICE}, lambda: np.random.default_rng(5)
+        )
         pending = pending_of([1, 2])
         assert queue.offer(pending) == []
         assert step(WaitMeter()) is True

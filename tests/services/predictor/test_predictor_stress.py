@@ -16,7 +16,7 @@ from aclearn.wire import ActReply, ActRequest
 from compress import OnnxRuntime
 from services.predictor import server as predictor_module
 from services.predictor.prediction_queue import PredictionQueue
-from services.predictor.server import PredictorServer
+from services.predictor.server import PredictorServer, Served
 from tests.support.acting import Acting
 from tests.support.waiting import DEADLINE_S
 
@@ -92,10 +92,8 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
     predictor = PredictorServer(
         server,
         queue,
-        lambda: acting,
-        tools.flat,
+        {"default": Served(lambda: acting, tools.flat, most_rows=64)},
         generator=np.random.default_rng,
-        most_rows=64,
     )
     clients = [Asking(roles(f"actor-{i}").connect(endpoint), i) for i in range(_CLIENTS)]
     counts = (1, 4, 2, 1)

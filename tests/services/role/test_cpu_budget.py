@@ -162,7 +162,7 @@ def test_a_heartbeat_tells_work_from_waiting_for_requests(tools) -> None:
         refresh(
             compressor, line, cpu_budget, tools.KnownPeers(), clock=clock, cpu_clock=lambda: 0.0
         )
-        assert serve_artifacts(SlowServer(clock), compressor, 0.02) == 1
+        assert serve_artifacts(SlowServer(clock), {"default": compressor}, 0.02) == 1
     heartbeat = RoleMetrics(compressor.meter).heartbeat(**compressor.heartbeat_fields())
     assert heartbeat.waits == {"requests": 2.0, "total": 30.0}
     assert heartbeat.parts == {

@@ -52,7 +52,7 @@ class Front:
             obey=lambda best: self.means.append(best.return_mean),
         )
         # its worker waits for more unrolls than the queue has room for
-        self.front = QueueLoop(context, trainer, checkpoints, self.queue)
+        self.front = QueueLoop(context, trainer, checkpoints, {"default": self.queue})
         self.front._pool.resize = self.wishes.append
         self.store.publish(PolicyVersion(0, 1), {"a": torch.ones(2)})
         self.monitor_address, envelope = tools.next_message(self.monitor)
