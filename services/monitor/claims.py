@@ -17,7 +17,7 @@ from services.roles import MOST_NUMBER, ROLES
 MOST_LABEL_BYTES = 64
 _MOST_ENDPOINTS, _MOST_ENDPOINT_BYTES = 8, 256
 MOST_GAUGES, MOST_LABELS = 64, 72
-_MOST_DIGESTS = 64
+_MOST_DIGESTS = 256
 #: Most entries of each mapping among the numbers of one policy.
 _OF_A_POLICY: Final = {"gauges": MOST_GAUGES, "dropped": MOST_LABELS}
 _NumbersT = TypeVar("_NumbersT", Heartbeat, PolicyNumbers)

@@ -17,13 +17,12 @@ from pydantic import BaseModel
 
 from aclearn.config import Config, canonical_yaml
 from aclearn.types import AUTO, EnvSpec
-from services.role.automatic import AUTOMATIC
+from services.role.automatic import AUTOMATIC, is_automatic
 
 #: Groups and keys that change what an unroll, a policy or a rung of the ladder means.
 _EQUAL = (
     "env",
     "policy",
-    "policies",
     "actors.envs_per_group",
     "actors.unroll_length",
     "actors.behaviour_parameters",
@@ -57,11 +56,19 @@ def config_digests(config: Config) -> dict[str, str]:
 
     Values do not travel: `env.kwargs` may hold a password.
     """
-    return {
-        key: _digest(value)
-        for key, value in _leaves(config, config.model_dump(by_alias=True))
-        if any(f"{key}.".startswith(f"{equal}.") for equal in _EQUAL)
-    }
+    digests = {key: _digest(value) for key, value in _equal_leaves(config)}
+    for name, own in config.policies.items():
+        values = dict(_equal_leaves(config.of_policy(name)))
+        automatic = f"policies.{name}.{AUTOMATIC[0]}"
+        digests[automatic] = _digest(values.pop(AUTOMATIC[0]))
+        digests[f"policies.{name}"] = _digest([own.agents, own.learns, sorted(values.items())])
+    return digests
+
+
+def _equal_leaves(config: Config) -> Iterator[tuple[str, Any]]:
+    for key, value in _leaves(config, config.model_dump(by_alias=True)):
+        if any(f"{key}.".startswith(f"{equal}.") for equal in _EQUAL):
+            yield key, value
 
 
 def rank_digests(config: Config) -> dict[str, str]:
@@ -100,8 +107,8 @@ def space_digests(spec: EnvSpec | None) -> dict[str, str]:
         "masks": spec.masked,
         "agents": spec.agents,
     }
-    if spec.policies:
-        parts["policies"] = {name: space_digests(each) for name, each in spec.policies.items()}
+    if spec.kinds:
+        parts["kinds"] = [[*kind.agent_names, space_digests(kind)] for kind in spec.kinds]
     return {f"{_SPACES}{name}": _digest(part) for name, part in parts.items()}
 
 
@@ -121,7 +128,7 @@ def differing(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
         key
         for key, digest in ours.items()
         if theirs.get(key) != digest
-        and not (key in AUTOMATIC and auto in (digest, theirs.get(key)))
+        and not (is_automatic(key) and auto in (digest, theirs.get(key)))
     ]
 
 

@@ -12,6 +12,12 @@ from aclearn.types import AUTO, EnvSpec
 AUTOMATIC = ("policy.architecture", "trainer.amp")
 
 
+def is_automatic(key: str) -> bool:
+    """Whether a dotted key, of the run or of one of several policies, may be "auto"."""
+    of_policy = key.startswith("policies.") and key.endswith(f".{AUTOMATIC[0]}")
+    return key in AUTOMATIC or of_policy
+
+
 def amp_is_open(config: Config, spec: EnvSpec) -> bool:
     """Whether the trainer's device decides on half precision: with large images."""
     specs = spec.by_policy(config.patterns).values()

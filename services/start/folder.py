@@ -24,7 +24,7 @@ from aclearn.runs import (
     lock_role,
 )
 from aclearn.types import AUTO
-from services.role.automatic import AUTOMATIC
+from services.role.automatic import is_automatic
 from services.roles import WRITERS
 
 _LOGGER = logging.getLogger(__name__)
@@ -130,7 +130,8 @@ def differences(there: Config, here: Config) -> list[tuple[str, Any, Any]]:
         found
         for found in _different_leaves(there.model_dump(), here.model_dump())
         if found[0] not in _PLACES
-        and not (found[0] in AUTOMATIC and AUTO in found[1:])  # settled on one side only
+        # settled on one side only; one of several policies need not have the key
+        and not (is_automatic(found[0]) and (AUTO in found[1:] or None in found[1:]))
     ]
 
 

@@ -267,8 +267,7 @@ def _checked_group(config: Config) -> EnvReport:
     if not report.mend:
         took_s = time.monotonic() - begun
         report.fine.append(
-            f"{steps} steps with random actions, {steps / took_s:,.0f} steps/s in a group of "
-            f"{rows}"
+            f"{steps} steps with random actions, {steps / took_s:,.0f} steps/s in a group of {rows}"
         )
     return report
 

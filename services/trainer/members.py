@@ -27,7 +27,7 @@ from services.trainer.batchable import check_batchable
 from services.trainer.build import device_of, make_account, make_learner
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.trainer import Trainer
-from services.trainer.warm_start import warm_start
+from services.trainer.warm_start import warm_start_of
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class MemberTrainers:
             judge=config.judge,
             test=config.evaluator_test,
             spread=config.evaluator.keep,
-            start=lambda: warm_start(config, learner.architecture),
+            start=lambda: warm_start_of(config, learner.architecture),
         )
         checkpoints.restore_or_start()
         return MemberTrainer(trainer, source, checkpoints, incarnation)
