@@ -335,7 +335,7 @@ def test_a_checkpoint_that_failed_is_tried_again_sooner_and_counted_with_its_rea
 
 
 def test_an_update_that_hangs_fails_a_checkpoint_within_its_deadline(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("services.trainer.trainer._SNAPSHOT_WITHIN_S", 0.05)
+    monkeypatch.setattr("services.trainer.trainer.SNAPSHOT_WITHIN_S", 0.05)
     trainer = make_trainer()
     checkpoints = TrainerCheckpoints(trainer, RunFolder.create(tmp_path, "r", ""), RunConfig())
     checkpoints.restore_or_start()
