@@ -215,5 +215,6 @@ def make_policy_client(
         link = PeerLink(context, "artifacts", context.index, suffix)
         return make(link, source)
     runtime = make_runtime(architecture, kind, threads=threads, device=device, max_batch=max_batch)
-    shared = shared_weights_of(context.config.trainer.share_weights, architecture, runtime, kind)
+    share = context.config.trainer.share_weights
+    shared = shared_weights_of(share, architecture, runtime, kind, policy)
     return make(PeerLink(context, "weights", suffix=own), weights_source(runtime), shared)

@@ -14,7 +14,7 @@ from aclearn.errors import EndpointError, SharingError
 from aclearn.policies import Architecture
 from aclearn.rollout import Executable, PolicySnapshot
 from aclearn.shared_weights import HostMemory, OpenMemory, SeqlockReader, request_fds
-from aclearn.types import PolicyVersion
+from aclearn.types import DEFAULT_POLICY, PolicyVersion
 from aclearn.wire import Peer, parse_endpoint
 from compress import PolicyRuntime
 from services.role.requests import Requests, RetryPolicy
@@ -29,11 +29,25 @@ _REQUEST_WITHIN_S = 0.2
 SHARED_WEIGHTS = "shared_weights"
 
 
+def fd_server_of(endpoint: str, policy: str) -> Path:
+    """The socket file from which roles get the memory of a policy's weights.
+
+    Args:
+        endpoint: of the trainer's shared weights.
+
+    Raises:
+        EndpointError: it is malformed.
+    """
+    path = Path(parse_endpoint(endpoint).path)
+    return path if policy == DEFAULT_POLICY else path.with_name(f"{path.stem}-{policy}.fds")
+
+
 class SharedWeightsClient:
     """The current trainer's buffer, if this role can map it.
 
     Args:
         place: where the role uses weights; see `SharedMemory.place`.
+        policy: name of the policy.
     """
 
     def __init__(
@@ -43,8 +57,10 @@ class SharedWeightsClient:
         open_memory: OpenMemory,
         load: Callable[[Mapping[str, Any]], Executable],
         *,
+        policy: str = DEFAULT_POLICY,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._policy = policy
         self._shapes, self._place = architecture.tensor_shapes(), place
         self._open_memory, self._load, self._clock = open_memory, load, clock
         self._reader: SeqlockReader | None = None
@@ -61,7 +77,7 @@ class SharedWeightsClient:
         endpoint = trainer.endpoints.get(SHARED_WEIGHTS)
         if endpoint is not None:
             try:
-                fd_server = Path(parse_endpoint(endpoint).path)
+                fd_server = fd_server_of(endpoint, self._policy)
                 self._requests.add(SHARED_WEIGHTS, fd_server, self._clock())
             except EndpointError as error:
                 _say_not_shared(error)
@@ -116,14 +132,18 @@ def _say_not_shared(error: Exception) -> None:
 
 
 def shared_weights_of(
-    share: str, architecture: Architecture, runtime: PolicyRuntime, kind: str
+    share: str,
+    architecture: Architecture,
+    runtime: PolicyRuntime,
+    kind: str,
+    policy: str = DEFAULT_POLICY,
 ) -> SharedWeightsClient | None:
     """The shared weights for a runtime that `make_runtime` made of `kind`; None: only requests.
 
     `share` is `trainer.share_weights`.
     """
     if share == "host":
-        return SharedWeightsClient(architecture, "host", HostMemory, runtime.load)
+        return SharedWeightsClient(architecture, "host", HostMemory, runtime.load, policy=policy)
     if share == "auto" and kind != "onnx":
         # imported here: a process that runs ONNX only never loads torch
         from compress.runtimes.cuda_runtime import CudaGraphRuntime
@@ -133,5 +153,7 @@ def shared_weights_of(
 
             open_memory = partial(CudaMemory.open, device=runtime.device)
             place = place_of(runtime.device)
-            return SharedWeightsClient(architecture, place, open_memory, runtime.load_on_device)
+            return SharedWeightsClient(
+                architecture, place, open_memory, runtime.load_on_device, policy=policy
+            )
     return None

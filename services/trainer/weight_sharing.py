@@ -13,6 +13,7 @@ from aclearn.config import Config
 from aclearn.errors import EndpointError, SharingError
 from aclearn.shared_weights import HostMemory, SharedMemory
 from aclearn.wire import parse_endpoint
+from services.policy.shared_weights import fd_server_of
 from services.role.torch_checks import predictor_computes_in_torch
 from services.trainer.trainer import Trainer
 
@@ -38,24 +39,25 @@ def allocator_for(config: Config, device: torch.device) -> Callable[[int], Share
 def share_weights(config: Config, trainers: Mapping[str, Trainer], monitor: str) -> str | None:
     """Share a trainer's weights; the endpoint for its hello, None if that is not possible.
 
+    Each policy has memory of its own, at the path that `fd_server_of` gives.
+
     Args:
         trainers: policy → its trainer, which has not published yet.
         monitor: its endpoint; the run's sockets must be files.
     """
-    [trainer, *others] = trainers.values()
-    allocate = allocator_for(config, trainer.learner.device)
+    allocate = allocator_for(config, next(iter(trainers.values())).learner.device)
     if allocate is None:
         return None
     address = parse_endpoint(monitor)
-    if address.transport != "ipc" or others:
-        reason = "there are several policies" if others else "the roles use tcp"
-        _LOGGER.info("event=weights_not_shared reason=%r", reason)
+    if address.transport != "ipc":
+        _LOGGER.info("event=weights_not_shared reason='the roles use tcp'")
         return None
     path = Path(address.path).parent / f"{uuid.uuid4().hex[:8]}.fds"
     try:
         endpoint = str(parse_endpoint(f"ipc://{path}"))
-        shapes = trainer.learner.architecture.acting().tensor_shapes()
-        trainer.published.share(shapes, allocate, path)
+        for policy, trainer in trainers.items():
+            shapes = trainer.learner.architecture.acting().tensor_shapes()
+            trainer.published.share(shapes, allocate, fd_server_of(endpoint, policy))
     except (SharingError, EndpointError) as error:
         _LOGGER.warning("event=weights_not_shared reason=%r", str(error))
         return None

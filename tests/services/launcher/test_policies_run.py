@@ -22,6 +22,8 @@ _POLICIES = {
 }
 _BOTH = {"env": _ENV, "policies": _POLICIES}
 _CHAIN = {"compressor": {"chain": ["int8", "onnx"], "every_s": 0.125}}
+_MEMORY = {"policies": {**_POLICIES, "slow": {"agents": "long", "policy": {
+    "memory": {"kind": "lstm", "size": 4}}}}}  # fmt: skip
 _PREDICTOR = {
     "actors": {"processes": 2, "envs_per_group": 2, "unroll_length": 4, "inference": "predictor"}
 }
@@ -38,11 +40,11 @@ def same(one, other) -> bool:
 
 @pytest.mark.parametrize(
     "groups",
-    [{}, _CHAIN, _PREDICTOR, _CHAIN | _PREDICTOR],
-    ids=["local", "compressor", "predictor", "all five"],
+    [{}, _CHAIN, _PREDICTOR, _CHAIN | _PREDICTOR | _MEMORY],
+    ids=["local", "compressor", "predictor", "all five and a memory"],
 )
 def test_each_policy_learns_its_own_steps_and_all_have_one_version(start, groups) -> None:
-    run = start(run={"max_updates": 12}, **_BOTH, **groups)
+    run = start(run={"max_updates": 12}, **{**_BOTH, **groups})
     first = {policy: weights_of(run, policy) for policy in _POLICIES}
     summary = run.run()
     check_lines(run.lines())
