@@ -22,7 +22,7 @@ from aclearn.config.load import (
 from aclearn.config.loss import LossConfig
 from aclearn.config.model import Config, Judge, RunConfig, doubts
 from aclearn.config.monitor import TUNED_COUNTS, MonitorConfig, TunerConfig
-from aclearn.config.network import NetworkConfig
+from aclearn.config.network import NetworkConfig, SupervisorConfig
 from aclearn.config.policies import PolicyOverrides
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.population import PopulationConfig
@@ -54,6 +54,7 @@ __all__ = [
     "ReplayConfig",
     "ResidentConfig",
     "RunConfig",
+    "SupervisorConfig",
     "TrainerConfig",
     "TunerConfig",
     "Whole",

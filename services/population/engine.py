@@ -13,6 +13,7 @@ from aclearn.launch import StopFlag
 #: Engines by the name of `--on`.
 ENGINES: Mapping[str, str] = {
     "local": "services.population.local_engine:LocalEngine",
+    "ray": "services.population.ray_engine:RayEngine",
     "batched": "services.population.batched_engine:BatchedEngine",
 }
 

@@ -29,7 +29,7 @@ from services.population.inheriting import steps_in
 _LOGGER = logging.getLogger(__name__)
 
 #: The outcome of a member's last round, in its folder.
-_FILE: Final = "round.json"
+ROUND_FILE: Final = "round.json"
 #: Words of an error that says that numbers have overflowed.
 _DIVERGED: Final = ("not finite", "nonfinite_gradient")
 #: Seconds for the processes of a killed predecessor to end.
@@ -84,7 +84,7 @@ def judged(
         status = "failed" if diverged is None else "diverged"
         outcome = dead(folder, member, status, diverged or words_of(error))
     document = {"round": round_, "outcome": {**asdict(outcome), "fitness": _finite(outcome)}}
-    write_atomically(folder / _FILE, json.dumps(document).encode())
+    write_atomically(folder / ROUND_FILE, json.dumps(document).encode())
     return outcome
 
 
@@ -111,7 +111,7 @@ def dead(folder: Path, member: int, status: Any, detail: str, restarts: int = 0)
 def read_outcome(folder: Path, round_: int) -> Outcome | None:
     """The outcome of this round in a member's folder; None if it is not over there."""
     try:
-        document = json.loads((folder / _FILE).read_bytes())
+        document = json.loads((folder / ROUND_FILE).read_bytes())
         if document["round"] != round_:
             return None
         outcome = document["outcome"]

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import pytest
 
+from aclearn.population.file import read_lineage
+from aclearn.runs import load_newest
 from tests.support.ray_nodes import RayNodes, open_ray_nodes
 from tests.support.system import CARTPOLE, MARK_VARIABLE, System
 from tests.support.waiting import wait_for
+
+T = TypeVar("T")
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.xdist_group("ray")
@@ -112,3 +117,65 @@ def test_the_roles_of_a_run_answer_over_tcp_and_end_with_their_driver(
     assert "has ray 2.59.0 where this machine has ray 2.60" in run.output
     assert "pip install 'ray==2.60" in run.output
     assert "Traceback" not in run.output and not run.folder.exists()
+
+
+def _members(system: System) -> dict[str, int]:
+    """Folder → process id of the members that are trained."""
+    found = {}
+    for process in system.living():
+        try:
+            words = process.cmdline()
+        except psutil.NoSuchProcess:
+            continue
+        if "services.population.member" in words and process.status() != psutil.STATUS_ZOMBIE:
+            found[Path(words[-3]).name] = process.pid
+    return found
+
+
+def test_members_outlive_a_node_and_their_driver(system: System, nodes: RayNodes) -> None:
+    second = nodes.add(num_cpus=1)
+    config = system.config(
+        CARTPOLE,
+        run={"name": "p", "deterministic": True, "checkpoint_every_s": 1.0},
+        evaluator={"episodes": 2},
+        population={
+            "members": 3,
+            "rounds": 2,
+            "round_steps": 6000,
+            "mutate": {"optimiser.learning_rate": [1e-4, 1e-2]},
+        },
+    )
+    folder = system.folder / "runs" / "p"
+    command = system.command("evolve", config, "--on", "ray")
+
+    def all_are_trained() -> dict[str, int] | None:
+        members = _members(system)
+        return members if len(members) == 3 else None
+
+    def wait_until(condition: Callable[[], T | None], what: str) -> T:
+        return wait_for(condition, what, within_s=240.0, context=lambda: command.output)
+
+    before = wait_until(all_are_trained, "three members on two nodes")
+    nodes.kill(second)
+    wait_until(lambda: before.items() - _members(system).items(), "one is lost")
+    wait_until(lambda: read_lineage(folder).now.number == 2, "the next round")
+    [first, _] = read_lineage(folder).rounds
+    assert [(each.status, each.detail) for each in first.members] == [("trained", "")] * 3
+    assert [each.restarts > 0 for each in first.members].count(True) == 1  # no other was touched
+
+    # two CPUs are left, and the members there outlive a killed driver
+    before = wait_until(
+        lambda: members if len(members := _members(system)) == 2 else None, "two members"
+    )
+    command.process.kill()
+    command.process.wait(timeout=60.0)
+    command = system.command("evolve", config, "--resume", "--on", "ray")
+    wait_until(lambda: "population" in command.output, "it is resumed")
+    assert _members(system).items() <= before.items()  # no second process of a member
+    assert command.wait(within_s=300.0) == 0, command.output
+    after = read_lineage(folder)
+    assert after.rounds[0] == first
+    assert [(each.status, each.restarts) for each in after.now.members] == [("trained", 0)] * 3
+    assert _members(system) == {}
+    assert load_newest(folder / "best" / "checkpoints") is not None
+    assert "Traceback" not in command.output

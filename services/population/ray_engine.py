@@ -1,0 +1,241 @@
+"""Members as detached Ray actors on the nodes of a cluster; their folders travel with them."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from aclearn.config import Config, SupervisorConfig
+from aclearn.errors import ConfigError
+from aclearn.launch import EXIT_GIVE_UP, RoleCommand, StopFlag
+from aclearn.launch.log_tail import log_tail
+from aclearn.launch.restart_policy import RestartPolicy
+from services.launcher.ray_place import check_keys
+from services.launcher.seed_runs import cores_of
+from services.on_ray.cluster import RayCluster, open_cluster, unplaced_words
+from services.on_ray.host import FILES, Order, pack, unpack
+from services.on_ray.process import ProcessOnRay
+from services.on_ray.room import Need, room_for
+from services.population.engine import Outcome, Task
+from services.population.member import ROUND_FILE, dead, read_outcome
+
+_LOGGER = logging.getLogger(__name__)
+
+_LOOK_EVERY_S: Final = 0.1
+#: Seconds for a member beyond its `supervisor.stop_timeout_s`.
+_END_S: Final = 3.0
+#: Seconds between two starts of a member, at least.
+_LEAST_PAUSE_S: Final = 2.0
+#: A member's output, in its folder.
+_LOG: Final = "logs/member.log"
+#: Seconds for which a member that has ended waits for a driver that was killed.
+_ABANDONED_AFTER_S: Final = 3600.0
+
+
+class RayEngine:
+    """Each member's round is a process on a node that Ray chooses.
+
+    Its folder travels there and, when the process has ended, back: nodes need no shared folder. A
+    member whose node dies begins the round again elsewhere, from its folder here. One whose driver
+    is killed goes on, and a resumed driver takes it over. A member is lost after
+    `supervisor.max_restarts` new starts in a round.
+
+    Args:
+        at_once: most members at a time; None: as the nodes have room for.
+
+    Raises:
+        ConfigError: the cluster cannot be used, or no node has room for a member.
+    """
+
+    def __init__(self, config: Config, folder: Path, at_once: int | None = None) -> None:
+        check_keys(config)
+        if config.monitor.port is not None:
+            raise ConfigError(
+                f"--on ray: members on one node cannot listen at one monitor.port, "
+                f"{config.monitor.port}; set it to null"
+            )
+        self._at_once, self._supervisor = at_once, config.supervisor
+        self._end_within_s = config.supervisor.stop_timeout_s + _END_S
+        self._running: dict[int, _Running] = {}
+        self._open = ExitStack()
+        self._cluster: RayCluster = self._open.enter_context(open_cluster(StopFlag()))
+        try:
+            self._need = _need_of(config)
+            if self._room() == 0:
+                raise ConfigError(
+                    "--on ray: no node has room for a member, which takes "
+                    f"{unplaced_words([self._need], self._cluster.nodes())}. Add a node, or set "
+                    "ray.num_cpus={member: …} lower"
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def _room(self) -> int:
+        return room_for(self._need, self._cluster.nodes()).count
+
+    def run(self, tasks: Sequence[Task], stop: StopFlag) -> Iterator[Outcome]:
+        """Train and judge; see `Engine`."""
+        waiting = [_Running(task, self._supervisor) for task in tasks]
+        try:
+            self._take_over(waiting)
+            while (waiting or self._running) and not stop:
+                self._say_news()
+                room = max(1, min(self._room(), self._most)) - len(self._running)
+                for begun in [each for each in waiting if each.is_due][: max(0, room)]:
+                    waiting.remove(begun)
+                    self._running[begun.task.member] = begun
+                    begun.start(self._cluster, self._need)
+                for running in list(self._running.values()):
+                    if not running.process.exited():
+                        continue
+                    del self._running[running.task.member]
+                    outcome = self._judge(running)
+                    if outcome is None:
+                        waiting.insert(0, running)
+                    else:
+                        yield outcome
+                time.sleep(_LOOK_EVERY_S)
+        finally:
+            self._end(stop)
+
+    @property
+    def _most(self) -> int:
+        return self._at_once or 1_000_000
+
+    def _take_over(self, waiting: Sequence[_Running]) -> None:
+        """Find the members of a killed driver; end those that are of no use any more."""
+        left = self._cluster.named(waiting[0].population) if waiting else []
+        for running in waiting:
+            for name in [name for name in left if name.startswith(running.prefix)]:
+                running.restarts = int(name.removeprefix(running.prefix))
+                left.remove(name)
+        for name in left:
+            self._cluster.end_named(name)
+
+    def _say_news(self) -> None:
+        while self._cluster.notes:
+            _LOGGER.warning(self._cluster.notes.pop(0))
+
+    def _judge(self, running: _Running) -> Outcome | None:
+        """The outcome of a member whose process has ended; None: it is started again."""
+        arrived, code, task = running.fetch(), running.process.reap(), running.task
+        outcome = read_outcome(task.folder, task.round) if arrived else None
+        if outcome is not None:
+            return replace(outcome, restarts=running.restarts)
+        if code != EXIT_GIVE_UP and running.may_restart():
+            return None
+        detail = f"{running.process.ending(code)}: {running.last_words}"
+        return dead(task.folder, task.member, "failed", detail, running.restarts)
+
+    def _end(self, stop: StopFlag) -> None:
+        """End the members that run by this process's signal, and fetch what they have saved."""
+        number = signal.Signals.__members__.get(stop.reason or "", signal.SIGTERM)
+        for running in self._running.values():
+            running.process.terminate(number)
+        deadline = time.monotonic() + self._end_within_s
+        left = list(self._running.values())
+        while left and time.monotonic() < deadline and not stop.forced:
+            for running in [each for each in left if each.process.exited()]:
+                left.remove(running)
+                running.fetch()
+            time.sleep(_LOOK_EVERY_S)
+        for running in self._running.values():
+            running.process.reap()
+        self._running = {}
+
+    def close(self) -> None:
+        """Leave the cluster; `run` has ended all members."""
+        self._open.close()
+
+
+class _Running:
+    """A member's process in this round."""
+
+    def __init__(self, task: Task, supervisor: SupervisorConfig) -> None:
+        self.task, self.restarts, self._due = task, 0, 0.0
+        # a node's death is known some seconds later: until then a start there would be lost too
+        self._policy = RestartPolicy(
+            supervisor.max_restarts,
+            float("inf"),
+            max(_LEAST_PAUSE_S, supervisor.backoff_first_s),
+            max(_LEAST_PAUSE_S, supervisor.backoff_max_s),
+        )
+        path = os.fsencode(task.folder.parent.absolute())
+        #: Of the names of the population's actors, and of this round's.
+        self.population = f"population-{hashlib.sha256(path).hexdigest()[:16]}-"
+        self.prefix = f"{self.population}{task.folder.name}-round-{task.round}-start-"
+        self.process: ProcessOnRay
+
+    @property
+    def is_due(self) -> bool:
+        """Whether its pause before another start is over."""
+        return time.monotonic() >= self._due
+
+    def may_restart(self) -> bool:
+        """Count a start that failed; whether another one follows, after a pause."""
+        pause_s = self._policy.failed(time.monotonic())
+        if pause_s is None:
+            return False
+        self.restarts += 1
+        self._due = time.monotonic() + pause_s
+        return True
+
+    def start(self, cluster: RayCluster, need: Need) -> None:
+        task = self.task
+        argv = ("-P", "-m", "services.population.member", f"{FILES}/{task.folder.name}")
+        command = RoleCommand(
+            "member",
+            task.folder.name,
+            (*argv, str(task.member), str(task.round)),
+            {},
+            task.folder / _LOG,
+        )
+        # a run folder by its sub-folders, which is then the run's present place
+        command.log_path.parent.mkdir(exist_ok=True)
+        order = Order(
+            command.role,
+            command.name,
+            command.argv,
+            command.environment,
+            self.restarts,
+            folder_name=task.folder.name,
+            folder=pack(task.folder, without=_LOG),  # it is written here
+            abandoned_after_s=_ABANDONED_AFTER_S,
+        )
+        self.process = ProcessOnRay(
+            cluster, command, order, need, detached_as=f"{self.prefix}{self.restarts}"
+        )
+
+    def fetch(self) -> bool:
+        """Bring the folder back; False if it is lost with its node. The outcome comes last."""
+        content, folder = self.process.folder(), self.task.folder
+        if content is None:
+            return False
+        unpack(content, folder, last=ROUND_FILE, mirrored="checkpoints")
+        return True
+
+    @property
+    def last_words(self) -> str:
+        """The last line of its log."""
+        said = log_tail(self.task.folder / _LOG, start=self.process.log_start)
+        return said.rpartition("\n")[2] or "its log is empty"
+
+
+def _need_of(config: Config) -> Need:
+    """What the whole run of a member takes of one node."""
+    devices = (config.trainer.device, config.resident.device)
+    on_gpu = any(device.startswith("cuda") for device in devices)
+    return Need(
+        config.ray.num_cpus.get("member", float(cores_of(config))),
+        config.ray.num_gpus.get("member", float(on_gpu)),
+        config.ray.labels.get("member", {}),
+    )

@@ -1,0 +1,215 @@
+"""Members on a cluster, with scripted nodes and processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aclearn.config import Config
+from aclearn.errors import ConfigError
+from aclearn.launch import EXIT_GIVE_UP, StopFlag
+from services.on_ray.host import pack, unpack
+from services.on_ray.room import Need, Node
+from services.population import ray_engine as module
+from services.population.engine import Task
+from services.population.ray_engine import RayEngine
+
+NODES = [Node("a", "10.0.0.1", 2.0), Node("b", "10.0.0.2", 1.0)]
+
+
+class Cluster:
+    """Nodes, and actors of an earlier driver by name."""
+
+    def __init__(self) -> None:
+        self.list, self.notes, self.left, self.ended = list(NODES), [], [], []
+
+    def nodes(self) -> list[Node]:
+        return self.list
+
+    def named(self, prefix: str) -> list[str]:
+        return [name for name in self.left if name.startswith(prefix)]
+
+    def end_named(self, name: str) -> None:
+        self.ended.append(name)
+
+
+class Process:
+    """A member's process; `script` says how each start ends: a status, and the fitness if any."""
+
+    script: Callable[[str, int], tuple[int, float | None]]
+    living: list[Process]
+    most = 0
+    there: Path
+
+    def __init__(self, cluster: Any, command: Any, order: Any, need: Need, detached_as: str):
+        self.member, self.order, self.need, self.name = command.name, order, need, detached_as
+        self.status, self.fitness = Process.script(command.name, order.restarts)
+        self.log_start, self.signals = 0, []
+        unpack(order.folder, Process.there / f"sent-{detached_as}")
+        sent = {path.name for path in (Process.there / f"sent-{detached_as}").iterdir()}
+        assert sent == {"checkpoints", "logs"}  # so it is a run folder wherever it is
+        command.log_path.parent.mkdir(exist_ok=True)
+        command.log_path.write_text("its last words\n")
+        Process.living.append(self)
+        Process.most = max(Process.most, len(Process.living))
+
+    def exited(self) -> bool:
+        return self.status is not None or bool(self.signals)
+
+    def folder(self) -> bytes | None:
+        if self.status == -9:
+            return None
+        there = Process.there / self.name
+        (there / "checkpoints").mkdir(parents=True)
+        (there / "checkpoints" / f"{self.order.restarts}.json").write_text(self.member)
+        if self.fitness is not None:
+            outcome = {"member": int(self.member[-1]), "status": "trained", "fitness": self.fitness}
+            text = json.dumps({"round": 3, "outcome": outcome})
+            (there / module.ROUND_FILE).write_text(text)
+        return pack(there)
+
+    def terminate(self, number: int) -> None:
+        self.signals.append(number)
+
+    def reap(self) -> int:
+        Process.living.remove(self)
+        return self.status or 0
+
+    def ending(self, code: int) -> str:
+        return "lost by Ray: its node has died" if code == -9 else f"exit status {code}"
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
+    opened = Cluster()
+
+    @contextmanager
+    def open_cluster(stop: StopFlag) -> Iterator[Cluster]:
+        yield opened
+
+    monkeypatch.setattr(module, "open_cluster", open_cluster)
+    monkeypatch.setattr(module, "ProcessOnRay", Process)
+    now = [0.0]
+    clock = SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + 0.5)
+    )
+    monkeypatch.setattr(module, "time", clock)
+    Process.living, Process.most, Process.there = [], 0, tmp_path / "there"
+    return opened
+
+
+def _tasks(tmp_path: Path, count: int) -> list[Task]:
+    config, tasks = _config(), []
+    for number in range(count):
+        folder = tmp_path / "p" / f"member-{number}"
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "checkpoints" / "old.json").write_text("")
+        tasks.append(Task(number, 3, folder, config))
+    return tasks
+
+
+def _config(**values: Any) -> Config:
+    values = {"supervisor": {"max_restarts": 2}, "ray": {"num_cpus": {"member": 1.0}}, **values}
+    return Config(env={"id": "CartPole-v1"}, **values)
+
+
+def test_as_many_members_as_the_nodes_have_room_for_and_their_folders_come_back(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    Process.script = lambda member, start: (0, 10.0 * int(member[-1]))
+    engine = RayEngine(_config(), tmp_path)
+    found = {each.member: each for each in engine.run(_tasks(tmp_path, 5), StopFlag())}
+    assert {number: each.fitness for number, each in found.items()} == {
+        0: 0.0, 1: 10.0, 2: 20.0, 3: 30.0, 4: 40.0,
+    }  # fmt: skip
+    assert Process.most == 3 and Process.living == []
+    folder = tmp_path / "p" / "member-1" / "checkpoints"
+    assert [path.name for path in folder.iterdir()] == ["0.json"]  # the node has pruned the other
+    for at_once, most in ((2, 2), (9, 3)):
+        Process.most = 0
+        list(
+            RayEngine(_config(), tmp_path, at_once).run(
+                _tasks(tmp_path / str(at_once), 4), StopFlag()
+            )
+        )
+        assert Process.most == most
+
+
+def test_a_member_whose_node_dies_begins_the_round_again_and_only_so_often(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    ends = {
+        "member-0": [(-9, None), (0, 7.0)],
+        "member-1": [(-9, None)] * 3,
+        "member-2": [(EXIT_GIVE_UP, None)],
+        "member-3": [(1, None), (0, 5.0)],
+    }
+    Process.script = lambda member, start: ends[member][start]
+    engine = RayEngine(_config(), tmp_path)
+    found = {each.member: each for each in engine.run(_tasks(tmp_path, 4), StopFlag())}
+    assert [(found[n].status, found[n].restarts) for n in range(4)] == [
+        ("trained", 1), ("failed", 2), ("failed", 0), ("trained", 1),
+    ]  # fmt: skip
+    assert found[1].detail == "lost by Ray: its node has died: its last words"
+    assert found[2].detail == f"exit status {EXIT_GIVE_UP}: its last words"
+    # its folder here is as it was
+    assert (tmp_path / "p" / "member-1" / "checkpoints" / "old.json").exists()
+
+
+def test_a_resumed_driver_takes_over_what_a_killed_one_has_left(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    starts: list[str] = []
+    Process.script = lambda member, start: starts.append(f"{member} {start}") or (0, 1.0)
+    engine, tasks = RayEngine(_config(), tmp_path), _tasks(tmp_path, 2)
+    prefix = module._Running(tasks[0], _config().supervisor).population
+    cluster.left = [
+        f"{prefix}member-1-round-3-start-2",  # it was restarted twice
+        f"{prefix}member-0-round-2-start-0",  # of a round that is over
+        "population-another-member-0-round-3-start-0",
+    ]
+    assert len(list(engine.run(tasks, StopFlag()))) == 2
+    assert sorted(starts) == ["member-0 0", "member-1 2"]
+    assert cluster.ended == [f"{prefix}member-0-round-2-start-0"]
+
+
+def test_a_stop_ends_members_by_its_signal_and_brings_their_checkpoints_back(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    stop = StopFlag()
+
+    def script(member: str, start: int) -> tuple[int | None, float | None]:
+        stop.set("SIGINT")
+        return None, None
+
+    Process.script = script
+    tasks = _tasks(tmp_path, 2)
+    engine = RayEngine(_config(), tmp_path)
+    assert list(engine.run(tasks, stop)) == []
+    assert Process.living == []
+    assert (tmp_path / "p" / "member-0" / "checkpoints" / "0.json").read_text() == "member-0"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (
+            {"ray": {"num_cpus": {"member": 3.0}}},
+            "no node has room for a member, which takes 3 CPU",
+        ),
+        ({"ray": {"labels": {"member": {"pool": "x"}}}}, "pool: x; the nodes have 10.0.0.1: 2"),
+        ({"monitor": {"port": 5555}}, "one monitor.port, 5555; set it to null"),
+        ({"ray": {"num_cpus": {"members": 1.0}}}, "'members' is no role"),
+    ],
+)
+def test_a_population_that_has_no_place_is_refused(
+    cluster: Cluster, tmp_path: Path, values: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        RayEngine(_config(**values), tmp_path)
