@@ -1,0 +1,204 @@
+"""Rates of Tag with several agents, by number of environments and of agents, beside NumPy.
+
+    python benchmarks/many_agents.py [envs] [agents] [numpy] [--device cpu] [--threads 2]
+        [--seconds 2] [--csv FILE]
+
+Prints one JSON line a figure: `steps_per_s`, steps of environments by the clock, and
+`agent_steps_per_s`; on a CPU also `steps_per_cpu_s`, by the CPU seconds of all threads, which bears
+other programs on the machine. Actions are uniform and nothing is recorded. The form is that of
+figures 12 to 14 of Lan et al. (2021).
+
+* envs: by number of environments: gridworld and continuous Tag with 5 agents, and continuous Tag
+  with 1000 agents that observe the 10 nearest.
+* agents: by number of agents, so many environments that there are 20 000 agents: both games with
+  partial observations, gridworld also with full ones.
+* numpy: the same rules in NumPy (tests/support), on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from resident_peers import rate
+
+from aclearn.resident import make
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.support.tag_continuous_numpy import TagContinuous  # noqa: E402
+
+COLUMNS = (
+    "what",
+    "env",
+    "agents",
+    "observes",
+    "envs",
+    "threads",
+    "steps_per_s",
+    "agent_steps_per_s",
+    "steps_per_cpu_s",
+)
+#: Steps of a launch.
+STEPS = 20
+ROWS: list[dict[str, Any]] = []
+
+
+def rules(env: str, agents: int, near: int | None) -> dict[str, Any]:
+    """A game of so many agents; one of eleven is a tagger, as in WarpDrive's configuration.
+
+    Args:
+        near: how many others an agent of continuous Tag observes; None: all.
+    """
+    if env == "tag_gridworld":
+        return {"num_taggers": agents - 1, "use_full_observation": near is None}
+    taggers = max(1, agents // 11)
+    return {
+        "num_taggers": taggers,
+        "num_runners": agents - taggers,
+        "grid_length": 20.0,
+        "episode_length": 500,
+        "max_acceleration": 0.1,
+        "min_acceleration": -0.1,
+        "max_turn": 2.356,
+        "min_turn": -2.356,
+        "num_acceleration_levels": 20,
+        "num_turn_levels": 20,
+        "tagging_distance": 0.02,
+        "runner_exits_game_after_tagged": False,  # all play all the time
+        "use_full_observation": near is None,
+        "num_other_agents_observed": near or 1,
+    }
+
+
+def resident_rate(
+    env: str, agents: int, near: int | None, envs: int, args: argparse.Namespace
+) -> None:
+    """Print the rate of a resident world."""
+    worlds = make(
+        env,
+        envs=envs,
+        device=args.device,
+        threads=args.threads,
+        seed=1,
+        **rules(env, agents, near),
+    )
+    worlds.reset()
+    rollout = worlds.uniform_rollout(recorded=False)
+
+    def work() -> int:
+        rollout.run(STEPS)
+        if args.device != "cpu":
+            torch.cuda.synchronize()
+        return STEPS * envs
+
+    found = rate(work, args.seconds)
+    worlds.close()
+    say("resident", env, agents, near, envs, args.threads, found)
+
+
+def numpy_rate(agents: int, near: int | None, envs: int, seconds: float) -> None:
+    """Print the rate of continuous Tag in NumPy."""
+    settings = rules("tag_continuous", agents, near)
+    taggers, runners = settings.pop("num_taggers"), settings.pop("num_runners")
+    game = TagContinuous((1,) * taggers + (0,) * runners, **settings)
+    rng = np.random.default_rng(1)
+
+    def begun() -> dict[str, Any]:
+        places = (rng.uniform(0, 20, (envs, agents)) for _ in range(3))
+        return game.begin(*places)
+
+    state = begun()
+
+    def work() -> int:
+        nonlocal state
+        reached = game.step(state, rng.integers(0, 21, (envs, agents, 2)))
+        state = begun() if reached.truncated.any() else reached.state
+        return envs
+
+    say("numpy", "tag_continuous", agents, near, envs, 1, rate(work, seconds))
+
+
+def say(
+    what: str,
+    env: str,
+    agents: int,
+    near: int | None,
+    envs: int,
+    threads: int,
+    found: dict[str, float],
+) -> None:
+    """Print one line."""
+    row = {
+        "what": what,
+        "env": env,
+        "agents": agents,
+        "observes": "all" if near is None else near,
+        "envs": envs,
+        "threads": threads,
+        **found,
+        "agent_steps_per_s": round(agents * found["steps_per_s"]),
+    }
+    ROWS.append(row)
+    print(json.dumps(row), flush=True)
+
+
+def by_envs(args: argparse.Namespace) -> None:
+    """Figures 12 and 14, left."""
+    for count in (10, 100, 1000, 10_000, 100_000):
+        resident_rate("tag_gridworld", 5, None, count, args)
+        resident_rate("tag_gridworld", 5, 1, count, args)
+        resident_rate("tag_continuous", 5, 2, count, args)
+    for count in (2, 20, 200):
+        resident_rate("tag_continuous", 1000, 10, count, args)
+
+
+def by_agents(args: argparse.Namespace) -> None:
+    """Figures 13 and 14, right."""
+    for agents in (5, 20, 100, 500, 1000):
+        envs = 20_000 // agents
+        resident_rate("tag_gridworld", agents, 1, envs, args)
+        if agents <= 100:  # each sees all others
+            resident_rate("tag_gridworld", agents, None, envs, args)
+        resident_rate("tag_continuous", agents, min(10, agents - 1), envs, args)
+
+
+def in_numpy(args: argparse.Namespace) -> None:
+    """One environment, as WarpDrive's CPU class steps it, and many at once."""
+    for agents, envs in ((5, 1), (5, 1000), (100, 1), (1000, 1)):
+        numpy_rate(agents, min(10, agents - 3), envs, args.seconds)
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "envs": by_envs,
+    "agents": by_agents,
+    "numpy": in_numpy,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the figures of the parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=2, help="of the CPU")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each figure")
+    parser.add_argument("--csv", type=Path, help="file for the rates")
+    args = parser.parse_args(arguments)
+    for name in args.parts or PARTS:
+        PARTS[name](args)
+    if args.csv:
+        with args.csv.open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(ROWS)
+
+
+if __name__ == "__main__":
+    main()
