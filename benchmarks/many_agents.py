@@ -32,7 +32,7 @@ from resident_peers import rate
 from aclearn.resident import make
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.support.tag_continuous_numpy import TagContinuous  # noqa: E402
+from tests.support.tag_continuous_numpy import TagContinuous
 
 COLUMNS = (
     "what",
@@ -184,7 +184,9 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the figures of the parts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=2, help="of the CPU")

@@ -160,9 +160,12 @@ def main() -> None:
         actions = torch.randint(
             3, (2000, len(AGENTS)), generator=generator, device=observations.device
         )
-        observations, rewards, terminated, truncated, in_game = envs.step(actions)
+        step = envs.step(actions)  # observations, rewards, terminated, truncated, in_game
     sums = envs.take_sums()
-    print(f"{sums.episodes} episodes of agents; mean cell {loc_x.double().mean():.1f}")
+    print(
+        f"{sums.episodes} episodes of agents; mean cell {loc_x.double().mean():.1f}; "
+        f"{step.in_game.double().mean():.0%} are in the game"
+    )
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 pytest.importorskip("aclearn.resident")
-from aclearn.resident import make  # noqa: E402
-from examples.warpdrive_figure_6 import AGENTS, CHASE  # noqa: E402
-from tests.support.waiting import run_python  # noqa: E402
+from aclearn.resident import make
+from examples.warpdrive_figure_6 import AGENTS, CHASE
+from tests.support.waiting import run_python
 
 _EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -19,7 +19,9 @@ _EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_figure_6_steps_an_environment_of_its_own_and_writes_its_arrays() -> None:
     done = run_python("-W", "error", _EXAMPLES / "warpdrive_figure_6.py")
     assert done.returncode == 0, done.stderr
-    found = re.fullmatch(r"(\d+) episodes of agents; mean cell (\d+\.\d)\n", done.stdout)
+    found = re.fullmatch(
+        r"(\d+) episodes of agents; mean cell (\d+\.\d); (\d+)% are in the game\n", done.stdout
+    )
     assert found
     # 200 steps of 2000 environments with 5 agents, whose episodes have at most 50 steps
     assert int(found[1]) > 3 * 2000 * len(AGENTS)

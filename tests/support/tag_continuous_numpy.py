@@ -58,6 +58,7 @@ class TagContinuous:
     use_full_observation: bool = True
     num_other_agents_observed: int = 2
     runner_exits_game_after_tagged: bool = True
+    continuous_actions: bool = False
 
     def acceleration_actions(self) -> Arrays:
         """Changes of acceleration by number of the action."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import torch
 
 resident = pytest.importorskip("aclearn.resident")
 from aclearn.errors import ArgumentError, ConfigError  # noqa: E402
-from tests.support.tag_continuous_numpy import State, TagContinuous  # noqa: E402
+from tests.support.tag_continuous_numpy import TagContinuous  # noqa: E402
 
 GOLDEN = Path(__file__).parent / "golden"
 #: Fields of the resident state by those of the reference.
@@ -22,7 +25,6 @@ FIELDS = {
     "direction": "direction",
     "speed": "speed",
     "acceleration": "acceleration",
-    "in_game": "in_game",
     "time": "time",
 }
 #: Agent 0 hunts; so does agent 1 where there are two.
@@ -48,14 +50,35 @@ def _start(types: list[int], x: list[float], y: list[float], direction: Any = 0.
     }
 
 
-def _rules(env: Any, config: dict[str, Any]) -> TagContinuous:
-    types = tuple(int(name.startswith("tagger")) for name in env.env.agents)
-    own = {key: value for key, value in config.items() if key not in ("num_taggers", "num_runners")}
-    return TagContinuous(types, **own)
+class _Numpy:
+    """The NumPy rules as a reference of parity; counts the tags."""
 
+    def __init__(self, world: Any, config: dict[str, Any]) -> None:
+        types = tuple(int(name.startswith("tagger")) for name in world.agents)
+        own = {k: v for k, v in config.items() if k not in ("num_taggers", "num_runners")}
+        self.rules = TagContinuous(types, **own)
+        self.time_limit, self.tags = world.time_limit, 0
 
-def _state(env: Any) -> State:
-    return {name: env.data[field].numpy().copy() for name, field in FIELDS.items()}
+    def step(self, environments: Any, state: Any, actions: Any) -> Any:
+        before = {name: state[field] for name, field in FIELDS.items()}
+        before["in_game"] = state["in_game"].astype(np.int32)
+        if self.rules.continuous_actions:
+            reached = self.rules.move(before, *np.moveaxis(np.float32(actions["player"]), 2, 0))
+        else:
+            reached = self.rules.step(before, actions["player"])
+        after = reached.state
+        self.tags += int((reached.rewards > 5).sum())
+        left = (before["in_game"] == 1) & (after["in_game"] == 0)
+        kept = ("direction", "speed", "acceleration")  # by agents that left before
+        for name in kept:
+            after[name] = np.where(before["in_game"] == 1, after[name], before[name])
+        return resident.WorldReferenceStep(
+            {field: after[name] for name, field in FIELDS.items()},
+            {"player": reached.observations},
+            reached.rewards,
+            left | reached.terminated[:, None],
+            np.broadcast_to(reached.truncated[:, None], left.shape),
+        )
 
 
 @pytest.mark.parametrize("name", ["full_exits", "full_stays", "partial_exits", "partial_stays"])
@@ -80,10 +103,19 @@ def test_it_takes_the_steps_of_the_original(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("agents", "near", "exits", "steps"),
-    [(5, 2, True, 61), (3, 4, True, 40), (40, 0, False, 20), (300, 10, True, 13)],
+    ("agents", "near", "envs", "more"),
+    [
+        (5, 2, 1000, {}),
+        (5, 2, 50, {"continuous_actions": True}),
+        (3, 4, 50, {"runner_exits_game_after_tagged": False}),
+        (40, 0, 10, {}),
+        (300, 10, 2, {}),
+    ],
+    ids=("1000 environments", "numbers as actions", "few neighbours", "full", "many agents"),
 )
-def test_each_step_is_that_of_numpy(agents: int, near: int, exits: bool, steps: int) -> None:
+def test_each_step_is_that_of_numpy(
+    agents: int, near: int, envs: int, more: dict[str, Any]
+) -> None:
     taggers = max(1, agents // 8)
     config = {
         **STILL,
@@ -91,8 +123,7 @@ def test_each_step_is_that_of_numpy(agents: int, near: int, exits: bool, steps: 
         "num_runners": agents - taggers,
         "use_full_observation": near == 0,
         "num_other_agents_observed": max(near, 1),
-        "runner_exits_game_after_tagged": exits,
-        "episode_length": 12,
+        "episode_length": 20,
         "tagging_distance": 0.03,
         "skill_level_tagger": 1.5,
         "step_penalty_for_tagger": -0.1,
@@ -100,29 +131,16 @@ def test_each_step_is_that_of_numpy(agents: int, near: int, exits: bool, steps: 
         "edge_hit_penalty": -0.5,
         "num_acceleration_levels": 3,
         "num_turn_levels": 4,
+        **more,
     }
-    envs = 2 if agents > 200 else 20
-    env = _make(envs, seed=7, **config)
-    rules, rng = _rules(env, config), np.random.default_rng(1)
-    np.testing.assert_allclose(env.reset(), rules.observe(_state(env)), atol=1e-5)
-    over, here = np.zeros(envs, bool), np.ones((envs, agents), np.int32)
-    tags = ends = 0
-    for _ in range(steps):
-        before = {**_state(env), "in_game": here}
-        actions = rng.integers(0, (4, 5), (envs, agents, 2))
-        seen, rewards, terminated, truncated, in_game = env.step(torch.from_numpy(actions))
-        live, expected = ~over, rules.step(before, actions)
-        over, here = (terminated | truncated).numpy().copy(), in_game.numpy().astype(np.int32)
-        np.testing.assert_array_equal(terminated[live], expected.terminated[live])
-        np.testing.assert_array_equal(truncated[live], expected.truncated[live])
-        np.testing.assert_array_equal(in_game[live], expected.state["in_game"][live] == 1)
-        np.testing.assert_allclose(rewards[live], expected.rewards[live], atol=1e-5)
-        np.testing.assert_allclose(seen[live], expected.observations[live], atol=1e-5)
-        tags += int((rewards[live] > 5).sum())
-        ends += int(over.sum())
-    assert tags
-    assert ends
-    env.close()
+    world = resident.find_env("tag_continuous", config)
+    reference = _Numpy(world, config)
+    report = resident.check_resident(
+        world, reference, envs=envs, tolerance=1e-5, periods={"direction": 2 * math.pi}
+    )
+    assert reference.tags > 0
+    assert report.episodes >= envs * agents
+    assert report.excluded < report.steps / 1000
 
 
 def _still(env: Any) -> Any:
@@ -185,28 +203,6 @@ def test_a_wall_stops_an_agent_and_costs_a_reward_for_each_step_against_it() -> 
     env.close()
 
 
-def test_numbers_as_actions_do_what_equal_levels_do() -> None:
-    shared = {"num_taggers": 2, "num_runners": 3, "seed": 3, "use_full_observation": False}
-    shared["max_acceleration"] = 0.5  # their bounds are not symmetric
-    levels, numbers = _make(4, **shared), _make(4, continuous_actions=True, **shared)
-    rules = _rules(levels, {"max_acceleration": 0.5})
-    by_level = rules.acceleration_actions(), rules.turn_actions()
-    (kind,) = numbers.env.kinds
-    assert torch.equal(levels.reset(), numbers.reset())
-    rng = np.random.default_rng(0)
-    for _ in range(5):
-        chosen = rng.integers(0, 11, (20, 2))
-        values = np.stack([by_level[c][chosen[:, c]] for c in range(2)], 1)
-        levels.step(torch.from_numpy(chosen).view(4, 5, 2))
-        sampled = torch.from_numpy(kind.spec().action.from_env(list(values)))
-        numbers.step(sampled.view(4, 5, 2))
-    for name in ("loc_x", "loc_y", "speed", "acceleration"):
-        np.testing.assert_allclose(levels.data[name], numbers.data[name], atol=1e-4)
-    assert levels.data["speed"].std() > 0
-    levels.close()
-    numbers.close()
-
-
 def test_threads_and_the_number_of_environments_change_no_bit() -> None:
     shared = {"num_taggers": 2, "num_runners": 3, "use_full_observation": False, "seed": 5}
     few, many = _make(3, threads=1, **shared), _make(300, threads=3, **shared)
@@ -238,6 +234,17 @@ def test_a_picture_shows_taggers_pink_runners_blue_and_nobody_who_left() -> None
     env.close()
     assert after["pink"] == pytest.approx(before["pink"], rel=0.05)
     assert before["blue"] > 1.3 * after["blue"] > 50
+
+
+def test_the_program_of_the_page_catches_runners(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "tag_and_covid.md").read_text("utf-8")
+    program = tmp_path / "tag.py"
+    program.write_text(page.split("```python\n")[1].split("```")[0])
+    runpy.run_path(str(program))
+    caught, count = map(int, re.findall(r"\d+", capsys.readouterr().out))
+    assert 0 <= caught < count == 800
 
 
 @pytest.mark.parametrize(
