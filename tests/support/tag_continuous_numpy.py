@@ -72,9 +72,9 @@ class TagContinuous:
         """The first state of M episodes, from numbers `[M, n]`."""
         zeros = np.zeros(np.shape(x), np.float32)
         return {
-            "x": np.float32(x),
-            "y": np.float32(y),
-            "direction": np.float32(direction),
+            "x": np.asarray(x, np.float32),
+            "y": np.asarray(y, np.float32),
+            "direction": np.asarray(direction, np.float32),
             "speed": zeros,
             "acceleration": zeros.copy(),
             "in_game": np.ones(np.shape(x), np.int32),
@@ -131,9 +131,9 @@ class TagContinuous:
         scaled.append(state["direction"] / np.float32(2 * math.pi))
         relative = np.stack([column[:, None, :] - column[:, :, None] for column in scaled], 2)
         in_game = state["in_game"]
-        types = np.broadcast_to(np.float32(self.types), in_game.shape)
+        types = np.broadcast_to(np.asarray(self.types, np.float32), in_game.shape)
         flags = np.stack([types, np.float32(in_game)], 1)[:, None].repeat(n, 1)
-        time = np.float32(state["time"] / self.episode_length)
+        time = (state["time"] / self.episode_length).astype(np.float32)
         if self.use_full_observation:
             here = in_game[:, :, None, None] == 1
             features = np.concatenate([np.where(here, relative, 0), flags], 2)  # [M, n, 7, n]
@@ -178,4 +178,6 @@ class TagContinuous:
 
 def _levels(least: float, most: float, count: int) -> Arrays:
     """No change first, then `count` levels."""
-    return np.float32(np.insert(np.linspace(np.float32(least), np.float32(most), count), 0, 0.0))
+    return np.insert(np.linspace(np.float32(least), np.float32(most), count), 0, 0.0).astype(
+        np.float32
+    )
