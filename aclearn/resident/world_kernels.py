@@ -1,7 +1,8 @@
 """Kernels of a world: one for each phase of a step, which ends when all agents have done it.
 
-On a CPU a launch is one slice's environments in turn; on a GPU all agents act at once. Sums over
-agents are a loop in one thread, so they do not depend on the number of threads.
+On a GPU each agent is a thread. On a CPU, where a launch is a loop, the agents of a world are one:
+it reads what they share once. Sums over agents are a loop in one thread, so they do not depend on
+the number of threads.
 """
 
 from typing import Any
@@ -79,21 +80,62 @@ class Record:
 
 
 @wp.func
-def _agents_draws(clock: Clock, ahead: wp.int32, e: wp.int32, a: wp.int32, use: wp.int32):
-    """The generator of agent a in this step."""
-    of_world = draws(stream_of(clock.seed[0], e), clock.steps[0] + ahead, use)
-    return wp.rand_init(wp.int32(of_world), a)
+def count_step(
+    sums: Sums,
+    q: wp.int32,
+    account: wp.int32,
+    place: wp.int32,
+    now: wp.int32,
+    length: wp.int32,
+    reward: wp.float32,
+    valid: wp.bool,
+    over: wp.bool,
+    out_of_range: wp.bool,
+):
+    """Count one agent's step: row q, at a place of its account's sums."""
+    if out_of_range:
+        wp.atomic_add(sums.statistics, account, place, OUT_OF_RANGE, wp.float64(1.0))
+        where = (wp.int64(now) << wp.int64(STEP_BITS)) + wp.int64(q)
+        wp.atomic_max(sums.out_of_range_at, 0, where)
+    if valid:
+        total = sums.returns[q] + reward
+        sums.returns[q] = total
+        sums.lengths[q] = length
+        sums.ended[q] = over
+        if over:
+            sums.episodes[q] = sums.episodes[q] + 1
+            sums.last_returns[q] = total
+            wp.atomic_add(sums.statistics, account, place, EPISODES, wp.float64(1.0))
+            wp.atomic_add(sums.statistics, account, place, RETURNS, wp.float64(total))
+            c = ((now - length + 1) / sums.cohort_steps) % COHORTS
+            wp.atomic_add(sums.cohorts, account, place, c, 0, wp.float64(1.0))
+            wp.atomic_add(sums.cohorts, account, place, c, 1, wp.float64(total))
+            wp.atomic_add(sums.cohorts, account, place, c, 2, wp.float64(length))
+    else:
+        wp.atomic_add(sums.statistics, account, place, RESETS, wp.float64(1.0))
+    if length == 0:
+        sums.returns[q] = 0.0
+        sums.lengths[q] = 0
+        sums.ended[q] = False
 
 
 class WorldKernels:
-    """The kernels of one world; each is made when it is first asked for."""
+    """The kernels of one world.
 
-    def __init__(self, world: ResidentWorld) -> None:
-        self._world = world
+    Args:
+        together: the agents of a world are one thread; otherwise each is one.
+    """
+
+    def __init__(self, world: ResidentWorld, *, together: bool) -> None:
+        self._world, self._together = world, together
         self._begin = self._begin_function()
 
+    def threads(self, agents: int) -> int:
+        """The number of threads for so many agents of a world."""
+        return 1 if self._together else agents
+
     def act(self, kind: AgentKind, first_agent: int, sampler: Sampler, chooser: Chooser) -> Any:
-        """Choose and move, a thread for each agent of a kind.
+        """Choose and move, `threads` for the agents of a kind.
 
         Arguments: the slice's first environment; worlds, agents, flags, params, source;
         observations `[T+1, N·A]`, actions and log-probabilities `[T, N·A]`; clock, steps ahead of
@@ -103,6 +145,8 @@ class WorldKernels:
         observation = wp.types.vector(kind.observation_size, wp.float32)
         choose, source_type, sampled = chooser.choose, chooser.source, sampler.sampled
         move, to_env, count = kind.move, sampler.to_env, len(kind.agents)
+        threads = self.threads(count)
+        each = count // threads
 
         @wp.kernel(module="unique", enable_backward=False, module_options=_OPTIONS)
         def act(
@@ -121,27 +165,34 @@ class WorldKernels:
             row: wp.int32,
         ):
             tid = wp.tid()
-            e = first + tid / wp.static(count)
-            j = tid % wp.static(count)
-            r = e * wp.static(count) + j
-            a = wp.static(first_agent) + j
-            action, log_prob = choose(
-                source, seen, r, observations[seen, r], _agents_draws(clock, ahead, e, a, CHOOSE)
-            )
-            if not flags.over[e]:
-                if flags.left[e, a]:  # in the step before
-                    flags.in_game[e, a] = False
-                if flags.in_game[e, a]:
-                    agents[e, a] = move(
-                        agents[e, a],
-                        worlds[e],
-                        a,
-                        to_env(action),
-                        _agents_draws(clock, ahead, e, a, STEP),
-                        params,
-                    )
-            actions[row, r] = action
-            log_probs[row, r] = log_prob
+            e = first + tid / wp.static(threads)
+            stream = stream_of(clock.seed[0], e)
+            now = clock.steps[0] + ahead
+            choosing = wp.int32(draws(stream, now, CHOOSE))
+            moving = wp.int32(draws(stream, now, STEP))
+            plays = not flags.over[e]
+            world = worlds[e]
+            for i in range(wp.static(each)):
+                j = (tid % wp.static(threads)) * wp.static(each) + i
+                r = e * wp.static(count) + j
+                a = wp.static(first_agent) + j
+                action, log_prob = choose(
+                    source, seen, r, observations[seen, r], wp.rand_init(choosing, a)
+                )
+                if plays:
+                    if flags.left[e, a]:  # in the step before
+                        flags.in_game[e, a] = False
+                    if flags.in_game[e, a]:
+                        agents[e, a] = move(
+                            agents[e, a],
+                            world,
+                            a,
+                            to_env(action),
+                            wp.rand_init(moving, a),
+                            params,
+                        )
+                actions[row, r] = action
+                log_probs[row, r] = log_prob
 
         return act
 
@@ -164,9 +215,11 @@ class WorldKernels:
         return prepare
 
     def interact(self) -> Any:
-        """Rewards and exits, a thread for each agent."""
+        """Rewards and exits, `threads` for all agents."""
         of_world, of_agent, params_type = self._world.world, self._world.agent, self._world.params
         world_interact, count = self._world.interact, len(self._world.agents)
+        threads = self.threads(count)
+        each = count // threads
 
         @wp.kernel(module="unique", enable_backward=False, module_options=_OPTIONS)
         def interact(
@@ -177,14 +230,17 @@ class WorldKernels:
             params: params_type,
         ):
             tid = wp.tid()
-            e = first + tid / wp.static(count)
-            a = tid % wp.static(count)
-            reward = wp.float32(0.0)
-            leaves = wp.bool(False)
-            if flags.in_game[e, a] and not flags.over[e]:
-                reward, leaves = world_interact(worlds[e], agents[e], flags.in_game[e], a, params)
-            flags.rewards[e, a] = reward
-            flags.left[e, a] = leaves
+            e = first + tid / wp.static(threads)
+            world = worlds[e]
+            plays = not flags.over[e]
+            for i in range(wp.static(each)):
+                a = (tid % wp.static(threads)) * wp.static(each) + i
+                reward = wp.float32(0.0)
+                leaves = wp.bool(False)
+                if plays and flags.in_game[e, a]:
+                    reward, leaves = world_interact(world, agents[e], flags.in_game[e], a, params)
+                flags.rewards[e, a] = reward
+                flags.left[e, a] = leaves
 
         return interact
 
@@ -287,7 +343,7 @@ class WorldKernels:
         return begin
 
     def observe(self, kind: AgentKind, first_agent: int) -> Any:
-        """Observations and the record of a step, a thread for each agent of a kind.
+        """Observations and the record of a step, `threads` for the agents of a kind.
 
         Arguments: the slice's first environment and its number; worlds, agents, flags, params;
         observations `[T+1, N·A, D]`; record, the kind's first row in `sums`, and these; clock,
@@ -297,6 +353,8 @@ class WorldKernels:
         of_world, of_agent, params_type = self._world.world, self._world.agent, self._world.params
         kind_observe, size, masks = kind.observe, kind.observation_size, kind.mask is not None
         kind_mask, count = kind.mask, len(kind.agents)
+        threads = self.threads(count)
+        each = count // threads
 
         @wp.kernel(module="unique", enable_backward=False, module_options=_OPTIONS)
         def observe(
@@ -317,62 +375,46 @@ class WorldKernels:
             stepped: wp.bool,
         ):
             tid = wp.tid()
-            e = first + tid / wp.static(count)
-            j = tid % wp.static(count)
-            r = e * wp.static(count) + j
-            a = wp.static(first_agent) + j
-            kind_observe(worlds[e], agents[e], flags.in_game[e], a, params, observations[seen, r])
-            if wp.static(masks):
-                kind_mask(worlds[e], agents[e], flags.in_game[e], a, params, record.masks[seen, r])
-            if stepped:
-                length = flags.lengths[e]
-                valid = flags.in_game[e, a] and length > 0
-                reward = wp.float32(0.0)
-                terminal = wp.bool(False)
-                cut = wp.bool(False)
-                if valid:
-                    reward = flags.rewards[e, a]
-                    terminal = flags.left[e, a] or flags.terminated[e]
-                    cut = flags.truncated[e] and not terminal
-                record.rewards[row, r] = reward
-                record.terminated[row, r] = terminal
-                record.truncated[row, r] = cut
-                record.valid[row, r] = valid
-
-                out = wp.int32(0)
-                if not (wp.abs(reward) <= wp.static(LARGEST_NUMBER)):  # true for NaN
-                    out = 1
-                for d in range(wp.static(size)):
-                    if not (wp.abs(observations[seen, r, d]) <= wp.static(LARGEST_NUMBER)):
-                        out += 1
-                q = first_row + r
-                place = part * SPREAD + e % SPREAD
-                account = sums.accounts[a]
-                now = clock.steps[0] + ahead
-                if out > 0:
-                    wp.atomic_add(sums.statistics, account, place, OUT_OF_RANGE, wp.float64(1.0))
-                    where = (wp.int64(now) << wp.int64(STEP_BITS)) + wp.int64(q)
-                    wp.atomic_max(sums.out_of_range_at, 0, where)
-                if valid:
-                    total = sums.returns[q] + reward
-                    sums.returns[q] = total
-                    sums.lengths[q] = length
-                    over = terminal or cut
-                    sums.ended[q] = over
-                    if over:
-                        sums.episodes[q] = sums.episodes[q] + 1
-                        sums.last_returns[q] = total
-                        wp.atomic_add(sums.statistics, account, place, EPISODES, wp.float64(1.0))
-                        wp.atomic_add(sums.statistics, account, place, RETURNS, wp.float64(total))
-                        c = ((now - length + 1) / sums.cohort_steps) % COHORTS
-                        wp.atomic_add(sums.cohorts, account, place, c, 0, wp.float64(1.0))
-                        wp.atomic_add(sums.cohorts, account, place, c, 1, wp.float64(total))
-                        wp.atomic_add(sums.cohorts, account, place, c, 2, wp.float64(length))
-                else:
-                    wp.atomic_add(sums.statistics, account, place, RESETS, wp.float64(1.0))
-                if length == 0:
-                    sums.returns[q] = 0.0
-                    sums.lengths[q] = 0
-                    sums.ended[q] = False
+            e = first + tid / wp.static(threads)
+            world = worlds[e]
+            length = flags.lengths[e]
+            now = clock.steps[0] + ahead
+            place = part * SPREAD + e % SPREAD
+            for i in range(wp.static(each)):
+                j = (tid % wp.static(threads)) * wp.static(each) + i
+                r = e * wp.static(count) + j
+                a = wp.static(first_agent) + j
+                kind_observe(world, agents[e], flags.in_game[e], a, params, observations[seen, r])
+                if wp.static(masks):
+                    kind_mask(world, agents[e], flags.in_game[e], a, params, record.masks[seen, r])
+                if stepped:
+                    valid = flags.in_game[e, a] and length > 0
+                    reward = wp.float32(0.0)
+                    terminal = wp.bool(False)
+                    cut = wp.bool(False)
+                    if valid:
+                        reward = flags.rewards[e, a]
+                        terminal = flags.left[e, a] or flags.terminated[e]
+                        cut = flags.truncated[e] and not terminal
+                    record.rewards[row, r] = reward
+                    record.terminated[row, r] = terminal
+                    record.truncated[row, r] = cut
+                    record.valid[row, r] = valid
+                    out = wp.where(wp.abs(reward) <= wp.static(LARGEST_NUMBER), 0, 1)
+                    for d in range(wp.static(size)):  # false for NaN
+                        fits = wp.abs(observations[seen, r, d]) <= wp.static(LARGEST_NUMBER)
+                        out += wp.where(fits, 0, 1)
+                    count_step(
+                        sums,
+                        first_row + r,
+                        sums.accounts[a],
+                        place,
+                        now,
+                        length,
+                        reward,
+                        valid,
+                        terminal or cut,
+                        out > 0,
+                    )
 
         return observe

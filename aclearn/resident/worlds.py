@@ -113,7 +113,7 @@ class ResidentWorlds(Resident):
             "in_game": self._flags["in_game"],
         }
         self._accounts = torch.tensor(accounts, dtype=torch.int32, device=on)
-        self._kernels = WorldKernels(env)
+        self._kernels = WorldKernels(env, together=on.type == "cpu")
         flags, clock = Flags(), Clock()
         for name, tensor in self._flags.items():
             setattr(flags, name, wp.from_torch(tensor))
@@ -204,7 +204,7 @@ class ResidentWorlds(Resident):
             self._launch(self._prepare, N, [0, *self._state]).launch(stream)
         for rows, show in zip(self.kinds, self._shows, strict=True):
             given = [0, 0, *self._state, *self._shown(rows), 0, last, 0, False]
-            self._launch(show, N * rows.agents, given).launch(stream)
+            self._launch(show, N * self._kernels.threads(rows.agents), given).launch(stream)
 
     @override
     def _where(self, row: int) -> str:
@@ -284,24 +284,26 @@ class WorldRollout:
         worlds = self._worlds
         state, clock = worlds._state, worlds._clock_arrays
 
+        threads = worlds._kernels.threads
         made: list[tuple[Any, list[tuple[int, str]]]] = []
 
-        def add(kernel: Any, threads: int, *given: Any) -> None:
+        def add(kernel: Any, each: int, *given: Any) -> None:
             arguments = [part.first, *given]
             varying = [(at, value) for at, value in enumerate(arguments) if isinstance(value, str)]
             for at, _ in varying:
                 arguments[at] = 0
-            made.append((worlds._launch(kernel, part.size * threads, arguments), varying))
+            made.append((worlds._launch(kernel, part.size * each, arguments), varying))
 
         for agents, kernel, given in acts:
-            add(kernel, agents, *state, *given, clock, "ahead", "seen", "row")
+            add(kernel, threads(agents), *state, *given, clock, "ahead", "seen", "row")
         if worlds._prepare is not None:
             add(worlds._prepare, 1, *state)
-        add(worlds._interact, worlds.agents, *state)
+        add(worlds._interact, threads(worlds.agents), *state)
         add(worlds._step, 1, *state, clock, "ahead")
         for rows, kernel in zip(worlds.kinds, worlds._shows, strict=True):
             shown = worlds._shown(rows)
-            add(kernel, rows.agents, part.part, *state, *shown, "ahead", "reached", "row", True)
+            varying = ("ahead", "reached", "row")
+            add(kernel, threads(rows.agents), part.part, *state, *shown, *varying, True)
         return made
 
     def run(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""docs/resident.md: its programs run, and its environment is stepped by actors."""
+"""docs/resident.md and docs/worlds.md: their programs run, actors step their environments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aclearn.config import EnvConfig, load_config
 from aclearn.envs import make_vector_env
 
 pytest.importorskip("aclearn.resident")
-_PAGE = Path(__file__).parents[3] / "docs" / "resident.md"
+_PAGES = [Path(__file__).parents[3] / "docs" / name for name in ("resident.md", "worlds.md")]
 _BLOCK = re.compile(
     r"^```(?:python|yaml)\n(?P<text># (?P<name>\S+)\n.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -21,7 +21,7 @@ _BLOCK = re.compile(
 
 @pytest.fixture(autouse=True)
 def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for block in _BLOCK.finditer(_PAGE.read_text("utf-8")):
+    for block in _BLOCK.finditer("".join(page.read_text("utf-8") for page in _PAGES)):
         (tmp_path / block["name"]).write_text(block["text"])
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -36,6 +36,38 @@ def test_the_programs_print_what_is_known(capsys: pytest.CaptureFixture[str]) ->
     runpy.run_path("check.py")
     steps, excluded = map(int, re.findall(r"\d+", capsys.readouterr().out))
     assert steps > 4000 and excluded == 0
+
+
+def test_the_program_of_worlds_plays_tag(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path("random_tag.py")
+    [episodes, _] = re.fullmatch(
+        r"(\d+) episodes of agents, (\d\.\d) columns away\n", capsys.readouterr().out
+    ).groups()
+    assert int(episodes) % 5 == 0 and int(episodes) >= 5000
+
+
+def test_actors_step_the_world_of_the_page() -> None:
+    config = load_config("meeting.yaml")
+    assert config.resident.envs == 500
+    env = EnvConfig(id=config.env.id, kwargs=config.env.kwargs)
+    group = make_vector_env(env, num_envs=2, seed=1, step_timeout_s=60.0, max_faults=0)
+    try:
+        assert group.spec.agent_names == tuple(f"walker_{i}" for i in range(4))
+        seen = group.reset()["observation"]
+        rewards = np.zeros(8)
+        for _ in range(40):
+            group.send(np.ones(8, np.int32))  # nobody walks: only those in one place have met
+            step = group.recv()
+            met = ((seen == 0).sum(1) > 0) & ~step.reset
+            # 2 · 0.5 and 2 · 1.5 of the two environments, for each whom one meets
+            prize = np.repeat([1.0, 3.0], 4) * (seen == 0).sum(1)
+            np.testing.assert_allclose(step.rewards, np.where(met, prize, 0.0), rtol=1e-6)
+            assert (step.terminated[met]).all()
+            rewards += step.rewards
+            seen = step.observations["observation"]
+        assert rewards.any()
+    finally:
+        group.close()
 
 
 def test_actors_step_the_environment_of_the_page() -> None:

@@ -12,6 +12,7 @@ import torch
 from aclearn.errors import ConfigError, EnvironmentFailure
 
 resident = pytest.importorskip("aclearn.resident")
+from aclearn.resident.world_kernels import WorldKernels  # noqa: E402
 from tests.support.herd import HERD, SHEEP, NumpyHerd  # noqa: E402
 
 
@@ -113,6 +114,22 @@ def test_draws_and_sums_do_not_depend_on_threads_and_number_of_environments() ->
     for one, other in zip(few.kinds, short.kinds, strict=True):
         assert torch.equal(one.buffers.observations[-1], other.buffers.observations[-1])
     many.close()
+
+
+def test_a_thread_for_each_agent_takes_the_steps_of_one_for_all(monkeypatch) -> None:
+    def played():
+        made = _made(30, steps=12)
+        made.reset()
+        made.uniform_rollout().run(12)
+        return made
+
+    together = played()
+    monkeypatch.setattr(WorldKernels, "threads", lambda self, agents: agents)  # as on a GPU
+    apart = played()
+    for one, other in zip(together.kinds, apart.kinds, strict=True):
+        for name, tensor in vars(one.buffers).items():
+            assert tensor is None or torch.equal(tensor, getattr(other.buffers, name)), name
+    assert together.take_sums() == apart.take_sums()
 
 
 def test_a_restored_snapshot_continues_bit_for_bit() -> None:
