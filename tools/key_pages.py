@@ -37,6 +37,11 @@ rejected with their name and line. On the command line, `section.key=value` repl
 `base: other.yaml` at the top reads that file first, or a shipped configuration by its name, and
 puts this one on top: sections are joined key by key, all other values are replaced.
 
+An editor with a language server for YAML completes and checks keys, links, strategies and
+correctors by a JSON schema: `aclearn configs --schema --to schema.json`. It finds it by the file's
+first line, `# yaml-language-server: $schema=schema.json`. `aclearn new` writes both. What depends
+on several keys is checked by aclearn alone.
+
 ```yaml
 run: {target_return: 18, max_wall_s: 3600}
 env: {id: ALE/Pong-v5, clip_rewards: true}

@@ -21,7 +21,11 @@ def _bar(value: Any) -> Any:
 
 
 #: Upper bound of an importance ratio; null, also written .inf, means none.
-Bar = Annotated[float | None, Field(gt=0.0, le=MAX_BAR), BeforeValidator(_bar)]
+Bar = Annotated[
+    float | None,
+    Field(gt=0.0, le=MAX_BAR),
+    BeforeValidator(_bar, json_schema_input_type=Annotated[float, Field(gt=0.0)] | None),
+]
 
 
 def _lambda(default: float = 1.0) -> Any:

@@ -29,7 +29,10 @@ class PolicyOverrides(Group):
     agents: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=200)], ...],
         Strict(False),
-        BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+        BeforeValidator(
+            lambda given: [given] if isinstance(given, str) else given,
+            json_schema_input_type=str | list[str],
+        ),
         Field(min_length=1),
     ] = Field(
         description="the agents that it plays: a pattern (`adversary_*`, upper and lower case "

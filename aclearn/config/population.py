@@ -44,6 +44,9 @@ def _flat(ranges: Any, prefix: str = "") -> Any:
     return found
 
 
+_Ranges = dict[str, list[float] | dict[str, Any]]
+
+
 class PopulationConfig(Group):
     """Members that evolve together, by `aclearn evolve` (docs/populations.md).
 
@@ -68,12 +71,16 @@ class PopulationConfig(Group):
         default_factory=lambda: SelectorConfig.model_validate("genetic"),
         description="breeds the next round; yours is a subclass of aclearn.population.Selector",
     )
-    mutate: Annotated[dict[str, list[float]], BeforeValidator(_flat)] = Field(
+    mutate: Annotated[
+        dict[str, list[float]], BeforeValidator(_flat, json_schema_input_type=_Ranges)
+    ] = Field(
         default_factory=dict,
         description="hyper-parameters that evolve, each with its range: "
         "optimiser.learning_rate: [1e-5, 1e-2]; one of a corrector is correctors.vtrace.lambda",
     )
-    first: Annotated[dict[str, list[float]], BeforeValidator(_flat)] = Field(
+    first: Annotated[
+        dict[str, list[float]], BeforeValidator(_flat, json_schema_input_type=_Ranges)
+    ] = Field(
         default_factory=dict,
         description="narrower ranges of the first values of keys of mutate; random_search draws "
         "from the whole ones",

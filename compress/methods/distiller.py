@@ -54,7 +54,10 @@ class DistillerSettings(Group):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    student: Annotated[str | Architecture | None, BeforeValidator(_known_student)] = Field(
+    student: Annotated[
+        str | Architecture | None,
+        BeforeValidator(_known_student, json_schema_input_type=str | None),
+    ] = Field(
         default=None,
         description="one of [the networks](networks.md), in Python also an `Architecture`; the "
         "links before it then do not run. null: train the network that they make",

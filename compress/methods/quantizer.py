@@ -31,7 +31,10 @@ class QuantizerSettings(Group):
 
     precision: Annotated[
         Literal["int8", "fp16", "bf16"],
-        BeforeValidator(lambda given: given.lower() if isinstance(given, str) else given),
+        BeforeValidator(
+            lambda given: given.lower() if isinstance(given, str) else given,
+            json_schema_input_type=Literal["int8", "fp16", "bf16", "INT8", "FP16", "BF16"],
+        ),
     ] = Field(
         default="int8",
         description="int8 computes in int8 and needs `onnx` after it; fp16 and bf16 halve the "

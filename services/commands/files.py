@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aclearn.config import shipped_config, shipped_configs, summary_of
+from aclearn.config.schema import schema_line, schema_text
 from aclearn.errors import ConfigError
 from aclearn.runs import check_file, write_file
 from aclearn.wire import create_keys
@@ -26,9 +27,23 @@ def configs(
         ),
     ] = None,
     to: Annotated[Path | None, typer.Option(help="file to write it to")] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="print the JSON schema of a configuration, for editors")
+    ] = False,
     force: ForceOption = False,
 ) -> None:
     """List the configurations that come with aclearn, or print one of them."""
+    if schema:
+        if name is not None:
+            raise ConfigError(f"--schema: it is that of every configuration; leave out {name!r}")
+        data = schema_text().encode()
+        if to is None:
+            typer.echo(data, nl=False)
+            return
+        check_file(to, "--to", force=force)
+        write_file(to, data, "--to")
+        typer.echo(f"wrote {to}; first line of a configuration: {schema_line(to)}")
+        return
     if name is None:
         if to is not None:
             raise ConfigError(f"--to: which configuration? E.g. aclearn configs pong --to {to}")

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from aclearn.config import inline_yaml
+from aclearn.config.schema import schema_line, schema_text
 from aclearn.runs import check_file, write_file
 from aclearn.types import ActionSpec, EnvSpec, ObservationSpec
 from services.commands.options import ForceOption
@@ -18,6 +19,7 @@ from services.commands.starting_point import Chosen, choose, start_from
 
 _MODULE = "my_env"
 _FACTORY = f"{_MODULE}:make"
+_SCHEMA = "config.schema.json"
 
 _OWN = '''"""An environment of your own: a point is to be led to a place on a line.
 
@@ -112,14 +114,14 @@ def new(
         _, _, chosen = start_from(env)
         module = _WRAPPED.format(id=env) if wrapped else ""
     id_ = _FACTORY if module else str(env)
-    files = {"config.yaml": config_text(id_, chosen)} | (
-        {f"{_MODULE}.py": module} if module else {}
-    )
+    files = {"config.yaml": f"{schema_line(_SCHEMA)}\n{config_text(id_, chosen)}"}
+    files |= {f"{_MODULE}.py": module} if module else {}
+    files[_SCHEMA] = schema_text()
     for name in files:
         check_file(directory / name, "new", force=force)
     for name, text in files.items():
         write_file(directory / name, text.encode(), "new")
-    typer.echo(f"wrote {' and '.join(str(directory / name) for name in files)}")
+    typer.echo(f"wrote {', '.join(str(directory / name) for name in files)}")
     for text in _next(directory, [f"aclearn check-env {id_}", "aclearn train config.yaml"]):
         typer.echo(text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.metadata import version
 from pathlib import Path
 
@@ -79,6 +80,9 @@ def test_the_picture_of_a_tuner_has_a_name_of_its_own(here: Path) -> None:
 def test_a_shipped_configuration_is_written_once_and_printed_as_often_as_one_likes(
     here: Path,
 ) -> None:
+    assert json.loads(aclearn("configs", "--schema"))["title"] == "Configuration of aclearn"
+    told = aclearn("configs", "--schema", "--to", "mine/schema.json")
+    assert told.strip().endswith("# yaml-language-server: $schema=mine/schema.json")
     text = aclearn("configs", "cartpole")
     assert "id: CartPole-v1" in text and f"\n{'cartpole':21} " in aclearn("configs")
     assert aclearn("configs", "cartpole", "--to", "mine/c.yaml").startswith("wrote mine/c.yaml")
@@ -119,7 +123,7 @@ def test_the_shell_completes_commands_roles_and_shipped_configurations() -> None
         }
         return CliRunner().invoke(app, env=asked, prog_name="aclearn").output.split()
 
-    assert completed("ev") == ["evaluate"]
+    assert completed("eva") == ["evaluate"]
     assert completed("role", "tr") == ["trainer"]
     assert completed("train", "cartpole_r") == ["cartpole_retrace"]
     assert completed("train", "my.ya") == []  # the shell's own completion of files

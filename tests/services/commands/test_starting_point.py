@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft7Validator
 
-from aclearn.config import config_of_keys, load_config
+from aclearn.config import config_of_keys, load_config, parse_yaml
 from aclearn.errors import AclearnError, ConfigError, EnvironmentFailure
 from aclearn.runs import metrics_columns, read_metrics
 from aclearn.types import ActionSpec, EnvSpec, LeafSpec, ObservationSpec
@@ -88,7 +90,12 @@ def test_a_new_project_trains_as_it_is_written(tmp_path: Path, monkeypatch) -> N
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path / "own")
     told = aclearn("new", "own")
-    assert told.splitlines()[0] == "wrote own/config.yaml and own/my_env.py"
+    files = ("config.yaml", "my_env.py", "config.schema.json")
+    assert told.splitlines()[0] == f"wrote {', '.join(f'own/{name}' for name in files)}"
+    written = Path("own/config.yaml").read_text()
+    assert written.startswith("# yaml-language-server: $schema=config.schema.json\n# my_env:make")
+    schema = json.loads(Path("own/config.schema.json").read_text())
+    Draft7Validator(schema).validate(parse_yaml(written).value)
     with pytest.raises(ConfigError, match="exists already"):
         aclearn("new", "own")
     monkeypatch.chdir("own")
@@ -108,7 +115,8 @@ def test_a_named_environment_is_wrapped_to_be_edited_and_an_atari_game_is_not(
     assert 'gymnasium.make("CartPole-v1", **kwargs)' in (tmp_path / "pole/my_env.py").read_text()
     assert load_config(tmp_path / "pole/config.yaml").env.id == "my_env:make"
     aclearn("new", tmp_path / "pong", "--env", "ALE/Pong-v5")
-    assert [path.name for path in (tmp_path / "pong").iterdir()] == ["config.yaml"]
+    names = {path.name for path in (tmp_path / "pong").iterdir()}
+    assert names == {"config.yaml", "config.schema.json"}
     assert load_config(tmp_path / "pong/config.yaml").env.id == "ALE/Pong-v5"
 
 
