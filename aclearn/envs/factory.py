@@ -53,16 +53,7 @@ def make_vector_env(
             env, num_envs=num_envs, seed=seed, threads=threads, step_timeout_s=step_timeout_s
         )
     if env.id.startswith("resident:"):
-        # a layer above, and Warp is imported only for its environments
-        made: VectorEnv = pkgutil.resolve_name("aclearn.resident.vector_env:ResidentVectorEnv")(
-            env.id.partition(":")[2],
-            num_envs=num_envs,
-            seed=seed,
-            threads=threads,
-            squash=env.squash_actions,
-            config=env.kwargs,
-        )
-        return made
+        return _resident(env, {}, num_envs, seed, threads)[DEFAULT_POLICY]
     limits: dict[str, Any] = {
         "seed": seed,
         "step_timeout_s": step_timeout_s,
@@ -105,7 +96,9 @@ def make_policy_envs(
     if not patterns:
         group = make_vector_env(env, num_envs=num_envs, threads=threads, **limits)
         return {DEFAULT_POLICY: group}
-    plain = not (env.is_vector or env.id.startswith(("ALE/", "resident:")))
+    if env.id.startswith("resident:"):
+        return _resident(env, patterns, num_envs, seed, threads)
+    plain = not (env.is_vector or env.id.startswith("ALE/"))
     made = _single_envs(env, num_envs, limits) if plain else None
     if made is None or not is_parallel(made.envs[0]):
         if made is not None:
@@ -115,6 +108,23 @@ def make_policy_envs(
             "pettingzoo.ParallelEnv in env.id, or remove the section"
         )
     return PolicyEnvs(made, env, patterns).parts
+
+
+def _resident(
+    env: EnvConfig, patterns: Mapping[str, Sequence[str]], num_envs: int, seed: int, threads: int
+) -> dict[str, VectorEnv]:
+    # a layer above, and Warp is imported only for its environments
+    group = pkgutil.resolve_name("aclearn.resident.vector_env:ResidentGroup")(
+        env.id.partition(":")[2],
+        patterns,
+        num_envs=num_envs,
+        seed=seed,
+        threads=threads,
+        squash=env.squash_actions,
+        config=env.kwargs,
+    )
+    parts: dict[str, VectorEnv] = group.parts
+    return parts
 
 
 def _single_envs(env: EnvConfig, count: int, limits: Mapping[str, Any]) -> RestartingEnvs:

@@ -1,43 +1,49 @@
-"""A resident environment as a group of environments for actors: `env.id: resident:CartPole`.
-
-Each agent of a world has a row.
-"""
+"""Resident environments as groups of environments for actors: `env.id: resident:CartPole`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from typing_extensions import override
 
 from aclearn.envs.vector_env import VectorEnv
-from aclearn.errors import EnvironmentFailure
+from aclearn.errors import ConfigError
 from aclearn.resident import ResidentWorlds, make
-from aclearn.types import OBSERVATION, EnvStep
+from aclearn.resident.rows import Rows
+from aclearn.types import OBSERVATION, EnvSpec, EnvStep
 from aclearn.types.observation_spec import Observations
 
 #: Nothing says how long a step of a resident environment lasts.
 _PICTURES_A_SECOND = 10.0
 
 
-class ResidentVectorEnv(VectorEnv):
+class ResidentGroup:
     """Resident environments on the CPU; thousands in one actor.
 
     Args:
         name: of ours, or `module:NAME`.
+        patterns: policy → patterns of its agents; empty: one policy plays all.
         squash: as `env.squash_actions`.
         config: of the environment's parameters, and `time_limit`.
 
+    Attributes:
+        parts: policy → the rows of its agents: row e·A + a has its agent a of environment e. They
+            are reset together, and step once each has sent its actions.
+
     Raises:
         AclearnError: as of `make`.
+        ConfigError: an agent has no policy or several, or one policy's agents have other spaces.
     """
 
     def __init__(
         self,
         name: str,
+        patterns: Mapping[str, Sequence[str]],
         *,
         num_envs: int,
         seed: int,
@@ -45,25 +51,80 @@ class ResidentVectorEnv(VectorEnv):
         squash: bool,
         config: Mapping[str, Any],
     ) -> None:
-        self._envs = make(
+        self.envs = make(
             name, envs=num_envs, device="cpu", seed=seed, threads=threads, squash=squash, **config
         )
-        if len(self._envs.kinds) > 1:
-            raise EnvironmentFailure(
-                f"environment resident:{name}: its agents are of several kinds, which actors "
-                "cannot step; set resident.envs"
+        spec = self.envs.env.spec(squash=squash)
+        if patterns and spec.agents == 1:
+            raise ConfigError(
+                f"policies: resident:{name} has one agent, and several policies need as many; "
+                "remove the section"
             )
-        self.spec = self._envs.spec
-        self.num_envs = num_envs * self.spec.agents
-        self.masks: NDArray[np.bool_] | None = None
+        self._given = [
+            rows.by_agent(torch.zeros_like(rows.buffers.actions[0])) for rows in self.envs.kinds
+        ]
+        self.parts: dict[str, ResidentVectorEnv] = {}
+        for policy, its in spec.by_policy(patterns).items():
+            [(rows, given)] = (
+                (rows, given)
+                for rows, given in zip(self.envs.kinds, self._given, strict=True)
+                if not its.agent_names or its.agent_names[0] in rows.spec.agent_names
+            )
+            self.parts[policy] = ResidentVectorEnv(self, policy, its, rows, given)
+        self._fresh: set[str] = set()  # parts that have not seen the first observations
+        self._sent: set[str] = set()
+
+    def reset(self, policy: str, seed: int | None) -> None:
+        """Begin new episodes, unless another part has for this one."""
+        if policy not in self._fresh:
+            self._sent.clear()
+            self._fresh = set(self.parts)
+            self.envs.reset(seed)
+        self._fresh.remove(policy)
+
+    def sent(self, policy: str) -> None:
+        """The actions of a part are there; those of the last one step the environments."""
+        self._sent.add(policy)
+        if len(self._sent) < len(self.parts):
+            return
+        self._sent.clear()
+        if isinstance(self.envs, ResidentWorlds):
+            names = (rows.name for rows in self.envs.kinds)
+            by_kind = dict(zip(names, self._given, strict=True))
+            self.envs.step(by_kind if len(by_kind) > 1 else self._given[0])
+        else:
+            self.envs.step(self._given[0][:, 0])
+        self.envs.take_sums()
+
+
+class ResidentVectorEnv(VectorEnv):
+    """The rows of one policy in a `ResidentGroup`.
+
+    Args:
+        rows: of the kind of its agents.
+        given: the actions of that kind, `[N, A, …]`.
+    """
+
+    def __init__(
+        self, group: ResidentGroup, policy: str, spec: EnvSpec, rows: Rows, given: Tensor
+    ) -> None:
+        self._group, self._policy, self._rows, self._given = group, policy, rows, given
+        self.spec, self.num_envs = spec, group.envs.num_envs * spec.agents
+        names = rows.spec.agent_names
+        self._places = [names.index(name) for name in spec.agent_names] or [0]
         self.faults: dict[str, int] = {}
         self.between_attempts: Callable[[], None] = lambda: None
-        self._dtype = torch.float32 if self.spec.action.numbers else torch.int64
+
+    @property
+    def masks(self) -> NDArray[np.bool_] | None:  # type: ignore[override]
+        """`[B, A]`, the actions that are allowed now; None: all."""
+        masks = self._rows.buffers.masks
+        return None if masks is None else self._own(masks[-1])
 
     @override
     def reset(self, seed: int | None = None) -> Observations:
-        self._envs.reset(seed)
-        return self._seen()
+        self._group.reset(self._policy, seed)
+        return {OBSERVATION: self._own(self._rows.buffers.observations[-1])}
 
     @override
     def send(self, actions: NDArray[Any]) -> None:
@@ -72,21 +133,18 @@ class ResidentVectorEnv(VectorEnv):
             raise ValueError(f"actions: expected shape {expected}, got {actions.shape}")
         if not self.spec.action.contains(actions).all():
             raise ValueError(f"actions: expected {self.spec.action}, got {actions.tolist()}")
-        sampled = torch.from_numpy(actions).to(self._dtype)
-        if isinstance(self._envs, ResidentWorlds):
-            self._envs.step(sampled.view(-1, self.spec.agents, *sampled.shape[1:]))
-        else:
-            self._envs.step(sampled)
+        sampled = torch.from_numpy(actions).to(self._given)
+        self._given[:, self._places] = sampled.view(-1, self.spec.agents, *sampled.shape[1:])
+        self._group.sent(self._policy)
 
     @override
     def recv(self) -> EnvStep:
-        self._envs.take_sums()
-        b = self._envs.buffers
+        b = self._rows.buffers
         reached = (b.rewards, b.terminated, b.truncated, b.valid)
-        rewards, terminated, truncated, valid = (t[0].numpy().copy() for t in reached)
+        rewards, terminated, truncated, valid = (self._own(tensor[0]) for tensor in reached)
         none = np.zeros(self.num_envs, np.bool_)
         return EnvStep(
-            observations=self._seen(),
+            observations={OBSERVATION: self._own(b.observations[-1])},
             rewards=rewards,
             terminated=terminated,
             truncated=truncated,
@@ -95,10 +153,11 @@ class ResidentVectorEnv(VectorEnv):
             faulted=none.copy(),
         )
 
-    def _seen(self) -> Observations:
-        b = self._envs.buffers
-        self.masks = None if b.masks is None else b.masks[-1].numpy().copy()
-        return {OBSERVATION: b.observations[-1].numpy().copy()}
+    def _own(self, rows: Tensor) -> NDArray[Any]:
+        """A copy of the rows of this policy."""
+        own = self._rows.by_agent(rows)[:, self._places]
+        found: NDArray[Any] = own.reshape(self.num_envs, *rows.shape[1:]).numpy()
+        return found
 
     @property
     @override
@@ -107,8 +166,8 @@ class ResidentVectorEnv(VectorEnv):
 
     @override
     def picture(self) -> NDArray[np.uint8]:
-        return self._envs.picture()
+        return self._group.envs.picture()
 
     @override
     def close(self) -> None:
-        self._envs.close()
+        self._group.envs.close()

@@ -48,3 +48,11 @@ def test_actors_step_a_world(tmp_path: Path) -> None:
     settings = {"env": _TAG, "run": {"max_updates": 4}}
     summary = WholeRun(tmp_path, **settings, actors={"processes": 1, "envs_per_group": 10}).run()
     assert summary["updates"] == 4 and summary["learned_steps"] > 4 * 4 * 40
+
+
+def test_actors_step_a_world_for_several_policies(tmp_path: Path) -> None:
+    policies = {"tagger": {"agents": "tagger_*"}, "runner": {"agents": "runner_*"}}
+    settings = {"env": _TAG, "run": {"max_updates": 4}, "policies": policies}
+    run = WholeRun(tmp_path, **settings, actors={"processes": 1, "envs_per_group": 10})
+    summary = run.run()
+    assert summary["updates"] == 4 and summary["policies"].keys() == policies.keys()
