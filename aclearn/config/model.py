@@ -44,6 +44,13 @@ def _target_of(target: Any) -> Any:
     return {str(name): float(number) for name, number in target.items()} if by_policy else target
 
 
+def single_target(target: Any) -> float | None:
+    """The target of a judged mean return; None without one, or with those of several policies."""
+    if isinstance(target, Mapping):
+        target = next(iter(target.values())) if len(target) == 1 else None
+    return None if target is None else float(target)
+
+
 TargetReturn = Annotated[float | dict[str, float] | None, BeforeValidator(_target_of)]
 """A mean return to reach, one of each policy, or none."""
 
@@ -149,8 +156,13 @@ class RunConfig(Group):
             )
 
     def bounds(self) -> dict[str, float | None]:
-        """The target and the bounds of the run, by key; None if not set."""
-        return {key: getattr(self, key) for key in _BOUNDS}
+        """The target and the bounds of the run, by key; None if not set.
+
+        The target is that of the judged mean return: with targets of several policies there is no
+        single one.
+        """
+        bounds = {key: getattr(self, key) for key in _BOUNDS}
+        return bounds | {"target_return": single_target(self.target_return)}
 
 
 class Config(Group):

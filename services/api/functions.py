@@ -203,7 +203,13 @@ def open_run(path: str | Path) -> Run:
 
 
 @plain_errors
-def load(run: Run | str | Path, *, at: str | int = "newest", seed: int | None = None) -> Policy:
+def load(
+    run: Run | str | Path,
+    *,
+    at: str | int = "newest",
+    policy: str | None = None,
+    seed: int | None = None,
+) -> Policy:
     """The policy of a run's checkpoint, ready to act, without its environment.
 
     Only the run's folder is needed: the spaces are in the checkpoint. Does not load torch.
@@ -212,6 +218,7 @@ def load(run: Run | str | Path, *, at: str | int = "newest", seed: int | None = 
         run: a run, or the path of its folder.
         at: which checkpoint: "newest", "best", agent steps (120320) or a part of the run ("50%"),
             of which the nearest one is taken.
+        policy: name of one of several.
         seed: of sampled actions; None: another one each time.
 
     Raises:
@@ -220,7 +227,7 @@ def load(run: Run | str | Path, *, at: str | int = "newest", seed: int | None = 
     from services.evaluator.saved_policy import load_policy
 
     seed = None if seed is None else at_least("seed", seed, 0)
-    return Policy(load_policy(_folder(run), at=at), seed=seed)
+    return Policy(load_policy(_folder(run), at=at, policy=policy), seed=seed)
 
 
 @plain_errors
@@ -231,6 +238,7 @@ def export(
     chain: str = "",
     passes: int = 1,
     at: str | int = "newest",
+    policy: str | None = None,
     force: bool = False,
 ) -> Artifact:
     """Write a run's policy as a self-contained ONNX model, as `aclearn export` does.
@@ -244,6 +252,7 @@ def export(
         chain: compression links, e.g. "prune=0.5,int8"; "" for none.
         passes: number of compressions in a row; a student trains in each.
         at: which checkpoint, as of `load`.
+        policy: name of one of several.
         force: replace an existing file.
 
     Returns:
@@ -255,7 +264,9 @@ def export(
     from services.commands.export import export_run
 
     passes, to = at_least("passes", passes, 1), as_path("to", to)
-    return export_run(_folder(run), to, words=chain, passes=passes, at=at, force=force)
+    return export_run(
+        _folder(run), to, words=chain, passes=passes, at=at, policy=policy, force=force
+    )
 
 
 @plain_errors

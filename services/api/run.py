@@ -87,12 +87,12 @@ class Run:
         Raises:
             AclearnError: there is nothing to draw yet, or the picture cannot be written.
         """
-        from aclearn.views import figure_of_curves, read_curve
+        from aclearn.views import figure_of_curves, read_curves
         from aclearn.views.learning_curves import check_picture, write_picture
 
         if out is not None:
             check_picture(Path(out))
-        figure = figure_of_curves([read_curve(self.path)])
+        figure = figure_of_curves(read_curves(self.path))
         if out is not None:
             write_picture(figure, Path(out))
         return figure
@@ -104,6 +104,7 @@ class Run:
         *,
         greedy: bool = False,
         at: str | int = "newest",
+        policy: str | None = None,
         seed: int = 1_000_003,
     ) -> Evaluation:
         """Play whole episodes with a checkpoint, as `aclearn evaluate` does.
@@ -112,6 +113,7 @@ class Run:
             episodes: number of episodes, at least 1.
             greedy: take the most probable action instead of sampling.
             at: which checkpoint, as of `load`.
+            policy: name of the one of several whose score is wanted; all of them play.
             seed: of environments and sampling; must differ from training.
 
         Raises:
@@ -120,7 +122,27 @@ class Run:
         from services.evaluator.evaluate import evaluate
 
         episodes, seed = at_least("episodes", episodes, 1), at_least("seed", seed, 0)
-        return evaluate(self.path, episodes=episodes, greedy=greedy, at=at, seed=seed)
+        return evaluate(
+            self.path, policy=policy, episodes=episodes, greedy=greedy, at=at, seed=seed
+        )
+
+    @plain_errors
+    def evaluate_policies(
+        self,
+        episodes: int = 20,
+        *,
+        greedy: bool = False,
+        at: str | int = "newest",
+        seed: int = 1_000_003,
+    ) -> dict[str, Evaluation]:
+        """Play whole episodes with all policies of a checkpoint; returns policy → its score.
+
+        Args and errors are those of `evaluate`.
+        """
+        from services.evaluator.evaluate import evaluate_policies
+
+        episodes, seed = at_least("episodes", episodes, 1), at_least("seed", seed, 0)
+        return evaluate_policies(self.path, episodes=episodes, greedy=greedy, at=at, seed=seed)
 
     @plain_errors
     def record(

@@ -13,8 +13,8 @@ from aclearn.envs.trading import Market, load_market
 from aclearn.envs.trading.performance import Track
 from aclearn.envs.trading.periods import bars_of_period
 from aclearn.errors import ArgumentError
-from services.evaluator.play import make_envs, steps_of
-from services.evaluator.saved_policy import SavedPolicy, load_policy
+from services.evaluator.play import make_envs, players_of, steps_of
+from services.evaluator.saved_policy import SavedRun, load_run
 
 #: Of the environment's arguments.
 _TEST, _NEEDED = "test", ("market", "periods")
@@ -31,7 +31,7 @@ class Tested:
         bars: of the market, the first one and the one after the last.
     """
 
-    saved: SavedPolicy
+    saved: SavedRun
     market: Market
     arguments: Mapping[str, Any]
     bars: tuple[int, int]
@@ -44,7 +44,7 @@ class Tested:
             AclearnError: it is no run on a market, or the period overlaps what it was trained or
                 chosen on.
         """
-        saved = load_policy(run, at=at)
+        saved = load_run(run, at=at)
         arguments = saved.config.env.kwargs
         if any(key not in arguments for key in _NEEDED):
             raise ArgumentError(
@@ -85,11 +85,12 @@ class Tested:
             changed["id"] = _GROUP
         env_config = saved.config.env.model_copy(update=changed)
         config = saved.config.model_copy(update={"env": env_config})
-        env = make_envs(replace(saved, config=config), 1, seed)
+        [(name, env)] = make_envs(replace(saved, config=config), 1, seed).items()
         rewards: list[float] = []
         info: Mapping[str, Any] = {}
         try:
-            for _, step in steps_of(saved.executable(), env, saved.chooser(greedy=greedy), seed):
+            for steps in steps_of(players_of(saved, greedy=greedy), {name: env}, seed):
+                _, step = steps[name]
                 rewards.append(float(step.rewards[0]))
                 if step.terminated[0] or step.truncated[0]:
                     info = step.infos[0]

@@ -18,8 +18,8 @@ from services.commands.offline_compression import (
     visit_run,
     with_runtime,
 )
-from services.evaluator.play import play
-from services.evaluator.saved_policy import load_policy
+from services.evaluator.play import play, players_of
+from services.evaluator.saved_policy import load_run
 from services.policy.factory import warn_of_idle_links
 
 
@@ -42,28 +42,37 @@ class WayToAct:
 
 
 def compress_run(
-    path: Path, words: str, *, episodes: int = 0, passes: int = 1, at: str | int = "newest"
+    path: Path,
+    words: str,
+    *,
+    episodes: int = 0,
+    passes: int = 1,
+    at: str | int = "newest",
+    policy: str | None = None,
 ) -> list[WayToAct]:
     """The run's policy in eager torch, in ONNX fp32, and through a chain.
 
     Args:
         words: the chain, e.g. "prune=0.5,int8"; "onnx" is added if it names no runtime.
+        policy: name of one of several; the others play uncompressed.
 
     Raises:
         AclearnError: the run or the chain cannot be used.
     """
-    saved = load_policy(path, at=at)
+    run = load_run(path, at=at)
+    saved = run.policy(policy)
     chain = chain_of_words(with_runtime(words))
     chain.plan(saved.architecture)
     warn_of_idle_links(chain)
-    visited = visit_run(saved)
+    visited = visit_run(run, saved.name)
     ways = []
     uncompressed = {"eager torch fp32": chain_of_words([]), "ONNX fp32": chain_of_words(["onnx"])}
     for name, each in {**uncompressed, chain.id: chain}.items():
         artifact, executable = compress_with(saved, each, visited, passes if each is chain else 1)
         returns: Sequence[float] = ()
         if episodes:
-            returns = play(saved, executable, episodes=episodes, greedy=True, seed=SEED).returns
+            players = players_of(run, greedy=True, instead={saved.name: executable})
+            returns = play(run, players, episodes=episodes, seed=SEED)[saved.name].returns
         ways.append(WayToAct(name, artifact, returns))
     return ways
 

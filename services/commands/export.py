@@ -31,7 +31,7 @@ from services.commands.offline_compression import (
     visit_run,
     with_runtime,
 )
-from services.evaluator.saved_policy import SavedPolicy, load_policy
+from services.evaluator.saved_policy import SavedRun, load_run
 from services.policy.factory import warn_of_idle_links
 
 #: Largest deviation of a model's output from torch's, as a share of the largest number. In int8 a
@@ -46,6 +46,7 @@ def export_run(
     words: str = "",
     passes: int = 1,
     at: str | int = "newest",
+    policy: str | None = None,
     force: bool = False,
 ) -> Artifact:
     """Write the run's policy, through a chain if given, as a self-contained ONNX model.
@@ -57,29 +58,35 @@ def export_run(
     Links are fitted and compared on observations of the environment. Without links it is not made:
     random observations are compared.
 
+    Args:
+        policy: name of one of several.
+
     Raises:
         AclearnError: the file, the run or the chain cannot be used, or the model's output is wrong.
     """
     check_file(to, "--to", force=force)
     to = to.absolute()  # an environment may change the working directory
-    saved = load_policy(path, at=at)
+    run = load_run(path, at=at)
+    saved = run.policy(policy)
     items = with_runtime(words) or ["onnx"]
     chain = chain_of_words(items, any_cpu=True)
     if chain.plan(saved.architecture).runtime != "onnx":
         raise ChainError(f"{chain.id}: a model to export ends in onnx")
     warn_of_idle_links(chain)
-    visited = _visited(saved, words) if words else sample_spaces(saved)
+    visited = _visited(run, saved.name, words) if words else sample_spaces(saved)
     artifact, executable = compress_with(saved, chain, visited, passes)
     metadata = {"run": str(saved.config.run.name), "environment": saved.config.env.id}
+    if run.config.policies:
+        metadata["policy"] = saved.name
     model = export_onnx(artifact, metadata, spec=saved.spec)
     _check_model(model, artifact, executable, visited.others)
     write_file(to, model, "--to")
     return artifact
 
 
-def _visited(saved: SavedPolicy, words: str) -> Halves:
+def _visited(run: SavedRun, policy: str, words: str) -> Halves:
     try:
-        return visit_run(saved)
+        return visit_run(run, policy)
     except EnvironmentFailure as error:
         raise EnvironmentFailure(
             f"--chain {words}: it needs observations of the run's environment; leave --chain out "

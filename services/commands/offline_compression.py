@@ -30,7 +30,7 @@ from compress.graphs.graph_network import GraphNetwork
 from compress.policy import random_observations
 from compress.sequences import answers, network_outputs
 from services.evaluator.play import sequence_length, visit
-from services.evaluator.saved_policy import SavedPolicy
+from services.evaluator.saved_policy import SavedPolicy, SavedRun
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -88,9 +88,9 @@ class Halves(NamedTuple):
     others: Visited
 
 
-def visit_run(saved: SavedPolicy) -> Halves:
-    """Observations that the policy visits, for links and for comparisons."""
-    visited = visit(saved, saved.executable(), count=2 * _OBSERVATIONS, seed=SEED)
+def visit_run(run: SavedRun, policy: str) -> Halves:
+    """Observations that a policy visits, for links and for comparisons."""
+    visited = visit(run, policy, count=2 * _OBSERVATIONS, seed=SEED)
     # environments take turns, and their number is even
     return Halves(visited.take(slice(0, None, 2)), visited.take(slice(1, None, 2)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +14,7 @@ from aclearn.launch import install_stop_signals
 from services.commands.options import ForceOption
 
 if TYPE_CHECKING:
+    from services.evaluator.evaluate import Evaluation
     from services.evaluator.play import Played
 
 # imports inside the commands: they may take seconds
@@ -29,6 +30,7 @@ AtOption = Annotated[
         help="checkpoint: after so many agent steps, nearest to 50% of the run, best or newest",
     ),
 ]
+PolicyOption = Annotated[str | None, typer.Option(metavar="NAME", help="one of several policies")]
 PassesOption = Annotated[
     int, typer.Option(min=1, help="compressions in a row; a student trains in each")
 ]
@@ -39,6 +41,7 @@ def evaluate(
     episodes: Annotated[int, typer.Option(min=1, help="episodes to play")] = 20,
     greedy: Annotated[bool, typer.Option("--greedy", help="take the most probable action")] = False,
     at: AtOption = "newest",
+    policy: PolicyOption = None,
     seed: Annotated[
         int,
         typer.Option(min=0, max=2**31 - 1, help="seed of environments and sampling"),
@@ -52,13 +55,16 @@ def evaluate(
         int, typer.Option(min=1, help="agent steps after which an episode is cut")
     ] = 108_000,
 ) -> None:
-    """Play episodes with a run's policy and print its score."""
-    from services.evaluator.evaluate import evaluate as play
+    """Play episodes with a run's policies and print their scores."""
+    from services.evaluator.evaluate import evaluate_policies as play
+    from services.evaluator.saved_policy import load_run
     from services.evaluator.video import check_video, write_video
 
+    if policy is not None:
+        load_run(run, at=at).policy(policy)  # refuses an unknown one before all play
     if video is not None:
         check_video(video, force=force)
-    result = play(
+    results = play(
         run,
         episodes=episodes,
         greedy=greedy,
@@ -67,9 +73,21 @@ def evaluate(
         most_steps=max_steps,
         progress=_progress(episodes),
     )
+    for name, result in results.items():
+        if policy in (None, name):
+            _say_score(result, name if len(results) > 1 else None, max_steps)
+    if video is not None:
+        pictures, seconds = write_video(run, video, greedy=greedy, at=at, seed=seed)
+        typer.echo(f"wrote {video}: {pictures} pictures, {seconds:.0f} s")
+
+
+def _say_score(result: Evaluation, policy: str | None, max_steps: int) -> None:
+    """Print a score; of several policies with the name and the mean length of episodes."""
     saved = result.saved_mean
+    who = "" if policy is None else f" {policy}"
+    long = "" if policy is None else f", {result.length_mean:.1f} steps long"
     typer.echo(
-        f"{result.checkpoint.stem}: {len(result.returns)} episodes, "
+        f"{result.checkpoint.stem}{who}: {len(result.returns)} episodes{long}, "
         f"return {result.mean:.2f} ± {result.standard_error:.2f} (standard error; standard "
         f"deviation {result.deviation:.2f}, least {min(result.returns):.0f}, most "
         f"{max(result.returns):.0f}), "
@@ -84,17 +102,15 @@ def evaluate(
             "returns so far; --max-steps sets this limit",
             err=True,
         )
-    if video is not None:
-        pictures, seconds = write_video(run, video, greedy=greedy, at=at, seed=seed)
-        typer.echo(f"wrote {video}: {pictures} pictures, {seconds:.0f} s")
 
 
-def _progress(episodes: int) -> Callable[[Played], None]:
+def _progress(episodes: int) -> Callable[[Mapping[str, Played]], None]:
     """Says on standard error every few seconds how far an evaluation is."""
     said_at = time.monotonic()
 
-    def say(played: Played) -> None:
+    def say(by_policy: Mapping[str, Played]) -> None:
         nonlocal said_at
+        played = next(iter(by_policy.values()))
         now = time.monotonic()
         if now - said_at >= _SAY_EVERY_S:
             said_at = now
@@ -115,12 +131,13 @@ def export(
     ] = "",
     passes: PassesOption = 1,
     at: AtOption = "newest",
+    policy: PolicyOption = None,
     force: ForceOption = False,
 ) -> None:
     """Write a run's policy as a self-contained ONNX model, and check its output."""
     from services.commands.export import export_run
 
-    artifact = export_run(run, to, words=chain, passes=passes, at=at, force=force)
+    artifact = export_run(run, to, words=chain, passes=passes, at=at, policy=policy, force=force)
     typer.echo(
         f"wrote {to}: {artifact.chain}, version {artifact.at.version}, {artifact.bytes:,} bytes of "
         f"weights, KL {artifact.fidelity.kl_mean:.3g} nats, same action on "
@@ -138,13 +155,14 @@ def compress(
     ] = 5,
     passes: PassesOption = 1,
     at: AtOption = "newest",
+    policy: PolicyOption = None,
 ) -> None:
     """Compare a compressed policy with the original: size, speed, distance, score."""
     from rich.console import Console
 
     from services.commands.compress import compress_run, table_of
 
-    ways = compress_run(run, chain, episodes=episodes, passes=passes, at=at)
+    ways = compress_run(run, chain, episodes=episodes, passes=passes, at=at, policy=policy)
     Console().print(table_of(ways))
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aclearn.errors import RunFolderError
-from aclearn.metrics.formatting import duration
+from aclearn.metrics.formatting import duration, returns_of_policies
 from aclearn.runs import MetricsTail, RunFolder, is_locked, runs_in
 from services.commands.top import how_it_ended
 
@@ -44,7 +44,7 @@ def runs(
             Text(path.name if path == dir else str(path.relative_to(dir))),
             Text(_state(path, line)),
             "-" if steps is None else f"{int(steps):,}",
-            "-" if mean is None else f"{mean:.2f}",
+            returns_of_policies(line) or ("-" if mean is None else f"{mean:.2f}"),
             duration(max(0.0, time.time() - _written_at(path))),
         )
     Console().print(table)

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aclearn.config import RunConfig, YamlError, parse_yaml
+from aclearn.config.model import single_target
 from aclearn.errors import RunFolderError
 from aclearn.launch import StopFlag
 from aclearn.metrics import PART_SECONDS
@@ -127,6 +128,7 @@ def read_goal(config: Path) -> dict[str, float | None]:
     try:
         run = parse_yaml(config.read_text(encoding="utf-8")).value["run"]
         known = {name: run.get(name) for name in RunConfig().bounds()}
+        known["target_return"] = single_target(known["target_return"])
         return known if is_metrics_line(known) else {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, YamlError):
         return {}

@@ -12,7 +12,7 @@ from aclearn.config import Config
 from aclearn.control import EARLY_STOP, StopCondition
 from aclearn.errors import AclearnError, RunFolderError
 from aclearn.metrics import EPISODES_FOR_TARGET, dropped_words
-from aclearn.metrics.formatting import evaluated
+from aclearn.metrics.formatting import evaluated, returns_of_policies
 from aclearn.runs import RunFolder, is_metrics_line
 from services.start.folder import check_same_run, checkpoint_at
 
@@ -29,7 +29,9 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
             f" ({summary['evaluator_since_best']} evaluations without a better mean than "
             f"{summary['evaluator_best_return']:.2f})"
         )
-    if mean is not None:
+    if (by_policy := returns_of_policies(summary)) is not None:
+        words += f", return {by_policy}"
+    elif mean is not None:
         words += f", return {mean:.2f} (mean of {summary['episodes_in_mean']})"
     if (judged := evaluated(summary)) is not None:
         words += f", evaluated {judged} at {summary['evaluator_env_steps']:.0f} steps"
@@ -70,7 +72,8 @@ def next_commands(config: Config, summary: Mapping[str, Any]) -> str:
         return f"next: {resume} run.max_wall_s={_further(bound, summary['time_s'])}"
     play, plot = f"aclearn evaluate {run}{best}", f"aclearn plot {run}"
     if StopCondition.resumed(config, summary).reached(summary):
-        last = f"aclearn export {run} --to {shlex.quote(f'{path.name}.onnx')}{best}"
+        which = f" --policy {config.learning_policies()[0]}" if config.policies else ""
+        last = f"aclearn export {run} --to {shlex.quote(f'{path.name}.onnx')}{best}{which}"
     else:
         last = resume
     return f"next: {play}\n      {plot}\n      {last}"

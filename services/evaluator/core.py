@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Protocol
 
 import numpy as np
@@ -14,9 +15,10 @@ from aclearn.metrics.names import INFO
 from aclearn.rollout import Executable, PolicySnapshot
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion, is_compressed
-from aclearn.wire import Heartbeat, WeightsToJudge
+from aclearn.wire import Heartbeat, PolicyNumbers
 from compress import PolicyRuntime, RefusedTensors
 from services.evaluator.play import Played, standard_error_of
+from services.evaluator.trainer_client import ToJudge
 from services.role.cpu_budget import CpuBudget, CpuShare
 from services.role.metrics import RoleMetrics
 
@@ -29,7 +31,7 @@ _ARTIFACT_WITHIN_S = 10.0
 class Versions(Protocol):
     """Where versions come from, and who is told of their worth; see `TrainerClient`."""
 
-    def newer_than(self, known: PolicyVersion) -> WeightsToJudge | None:
+    def newer_than(self, known: PolicyVersion) -> ToJudge | None:
         """A version to judge that is newer; None so far."""
 
     def tell(self, at: PolicyVersion, return_mean: float) -> bool | None:
@@ -64,6 +66,31 @@ class Score:
             played.info_means,
         )
 
+    @property
+    def gauges(self) -> dict[str, float]:
+        """It as gauges of a heartbeat."""
+        return {
+            "return_mean": self.mean,
+            "return_standard_error": self.standard_error,
+            "episodes": float(self.episodes),
+            "cut_episodes": float(self.cut),
+            **{f"{INFO}{name}": mean for name, mean in self.info.items()},
+        }
+
+
+def judged_mean(scores: Mapping[str, Score], judged: Sequence[str]) -> dict[str, float]:
+    """The mean over the judged policies' means, and at most its standard error; {} without any.
+
+    The returns of agents that play together are not independent: the errors are as if they rose
+    and fell together.
+    """
+    if not judged:
+        return {}
+    return {
+        "return_mean": fmean(scores[name].mean for name in judged),
+        "return_standard_error": fmean(scores[name].standard_error for name in judged),
+    }
+
 
 class Evaluator:
     """Evaluates one version after another, a step of all environments at a time.
@@ -74,9 +101,15 @@ class Evaluator:
     knows as judged. The score of a trainer that has died meanwhile is dropped: no checkpoint can
     have its weights.
 
+    Several policies play together. The mean that is told is over the judged ones; without any the
+    trainer is told nothing, and no checkpoint becomes the best.
+
     Args:
-        play: the episodes so far of a policy, after each step, until there are enough.
-        artifact: the newest compressed policy that acts, None so far; None: nothing is compressed.
+        runtimes: of each policy.
+        play: the episodes so far of these policies, after each step, until there are enough.
+        judged: names of the policies of which the mean decides.
+        artifacts: policy → its newest compressed one that acts, None so far; {}: nothing is
+            compressed.
         env_faults: number of the environments' faults so far.
 
     Attributes:
@@ -86,18 +119,20 @@ class Evaluator:
     def __init__(
         self,
         versions: Versions,
-        runtime: PolicyRuntime,
-        play: Callable[[Executable], Iterator[Played]],
+        runtimes: Mapping[str, PolicyRuntime],
+        play: Callable[[Mapping[str, Executable]], Iterator[Mapping[str, Played]]],
         *,
+        judged: Sequence[str],
         every_s: float | None,
         cpu_share: float,
-        artifact: Callable[[], PolicySnapshot | None] | None = None,
+        artifacts: Mapping[str, Callable[[], PolicySnapshot | None]] | None = None,
         env_faults: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.process_time,
     ) -> None:
-        self._versions, self._runtime, self._play = versions, runtime, play
-        self._every_s, self._artifact, self._env_faults = every_s, artifact, env_faults
+        self._versions, self._runtimes, self._play = versions, runtimes, play
+        self._judged, self._artifacts = judged, artifacts or {}
+        self._every_s, self._env_faults = every_s, env_faults
         self._clock, self._cpu_clock = clock, cpu_clock
         self._budget = CpuBudget(every_s=0.0, cpu_share=cpu_share)
         self._share = CpuShare(clock, cpu_clock)
@@ -108,6 +143,8 @@ class Evaluator:
         self._given_at = clock()
         self._result: dict[str, float] = {}
         self._compressed: dict[str, float] = {}
+        #: Policy → its part of both; empty where there is one.
+        self._of_policies: dict[str, dict[str, float]] = {}
         self._is_told = True
         self._flow = self._evaluate_all()
 
@@ -145,6 +182,9 @@ class Evaluator:
                 "policy_refused": float(self._refused),
                 "cpu_share": self._share.take(),
             },
+            policies={
+                name: PolicyNumbers(gauges=gauges) for name, gauges in self._of_policies.items()
+            },
         )
 
     def _evaluate_all(self) -> Generator[str | None, None, None]:
@@ -158,15 +198,20 @@ class Evaluator:
                 yield "weights"
             begun_at = self._clock()
             due_at = begun_at + (self._every_s or 0.0)
-            self._known = at = PolicyVersion(given.generation, given.version)
+            self._known = at = given.at
             try:
-                policy = self._runtime.load(given.tensors)
+                policies = {
+                    name: runtime.load(given.tensors[name])
+                    for name, runtime in self._runtimes.items()
+                }
             except RefusedTensors as error:
                 self._refused += 1
                 _LOGGER.error("event=policy_refused version=%s reason=%r", at, str(error))
                 continue
-            score = yield from self._score(policy)
-            while (known := self._versions.tell(at, score.mean)) is None:
+            scores = yield from self._score(policies)
+            mean = judged_mean(scores, self._judged)
+            known: bool | None = True
+            while mean and (known := self._versions.tell(at, mean["return_mean"])) is None:
                 yield "the trainer"
             if not known:
                 _LOGGER.warning("event=evaluation_dropped version=%s", at)
@@ -174,51 +219,70 @@ class Evaluator:
                 continue
             self._evaluations += 1
             self._given_at, self._is_told = begun_at, False
+            first = next(iter(scores.values()))
             self._result = {
-                "return_mean": score.mean,
-                "return_standard_error": score.standard_error,
-                "episodes": float(score.episodes),
-                "cut_episodes": float(score.cut),
+                **(first.gauges if len(scores) == 1 else {"episodes": float(first.episodes)}),
+                **mean,
                 "generation": float(at.generation),
                 "version": float(at.version),
                 "env_steps": float(given.env_steps),
                 "seconds": self._clock() - begun_at,
-                **{f"{INFO}{name}": mean for name, mean in score.info.items()},
             }
+            if len(scores) > 1:
+                self._of_policies = {name: score.gauges for name, score in scores.items()}
             _LOGGER.info(
-                "event=evaluated version=%s env_steps=%d return=%g standard_error=%g",
-                *(at, given.env_steps, score.mean, score.standard_error),
+                "event=evaluated version=%s env_steps=%d %s",
+                *(at, given.env_steps, words_of_scores(scores)),
             )
-            if self._artifact is not None:
+            if self._artifacts:
                 yield from self._evaluate_compressed(at, begun_at)
 
     def _evaluate_compressed(
         self, at: PolicyVersion, begun_at: float
     ) -> Generator[str | None, None, None]:
-        """Add the score of the artifact of this version, or of a newer one."""
-        assert self._artifact is not None
+        """Add the score of the artifacts of this version, or of a newer one."""
         give_up_at = self._clock() + _ARTIFACT_WITHIN_S
-        while (artifact := self._artifact()) is None or artifact.at < at:
-            if self._clock() >= give_up_at:
-                self._compressed = {}
-                return
-            yield "artifacts"
-        if not is_compressed(artifact.chain):
+        newest: dict[str, PolicySnapshot] = {}
+        while len(newest) < len(self._artifacts):
+            for name, artifact in self._artifacts.items():
+                if (found := artifact()) is not None and found.at >= at:
+                    newest[name] = found
+                elif self._clock() >= give_up_at:
+                    self._compressed = {}
+                    return
+                else:
+                    yield "artifacts"
+                    break
+        if not any(is_compressed(each.chain) for each in newest.values()):
             self._compressed = {}  # the ladder's uncompressed policy, which was played
             return
-        score = yield from self._score(artifact.executable)
+        scores = yield from self._score({name: each.executable for name, each in newest.items()})
         self._is_told = False
+        version = float(min(each.at for each in newest.values()).version)
         self._compressed = {
-            "compressed_return_mean": score.mean,
-            "compressed_return_standard_error": score.standard_error,
-            "compressed_version": float(artifact.at.version),
+            **_compressed(judged_mean(scores, self._judged)),
+            "compressed_version": version,
         }
+        for name, gauges in self._of_policies.items():
+            gauges |= _compressed(judged_mean(scores, [name]))
         self._result["seconds"] = self._clock() - begun_at
 
-    def _score(self, policy: Executable) -> Generator[None, None, Score]:
-        playing = self._play(policy)
+    def _score(self, policies: Mapping[str, Executable]) -> Generator[None, None, dict[str, Score]]:
+        playing = self._play(policies)
         played = next(playing)
         yield
         for played in playing:  # noqa: B007 - the last one is the whole
             yield
-        return Score.of(played)
+        return {name: Score.of(each) for name, each in played.items()}
+
+
+def words_of_scores(scores: Mapping[str, Score]) -> str:
+    """Return and standard error for the log; of several policies with their names."""
+    words = {name: f"{s.mean:g} standard_error={s.standard_error:g}" for name, s in scores.items()}
+    if len(words) == 1:
+        return f"return={next(iter(words.values()))}"
+    return " ".join(f"policy={name} return={each}" for name, each in words.items())
+
+
+def _compressed(gauges: Mapping[str, float]) -> dict[str, float]:
+    return {f"compressed_{name}": value for name, value in gauges.items()}

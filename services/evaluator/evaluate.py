@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +15,10 @@ from services.evaluator.play import (
     Played,
     deviation_of,
     play,
+    players_of,
     standard_error_of,
 )
-from services.evaluator.saved_policy import load_policy
+from services.evaluator.saved_policy import load_run
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,11 @@ class Evaluation:
         return float(np.mean(self.returns))
 
     @property
+    def length_mean(self) -> float:
+        """Mean length in agent steps."""
+        return float(np.mean(self.lengths))
+
+    @property
     def deviation(self) -> float:
         """Standard deviation of the returns; 0 of one."""
         return deviation_of(self.returns)
@@ -59,7 +66,7 @@ class Evaluation:
         return standard_error_of(self.returns)
 
 
-def evaluate(
+def evaluate_policies(
     path: Path,
     *,
     episodes: int,
@@ -67,9 +74,9 @@ def evaluate(
     at: str | int = NEWEST,
     seed: int = 1_000_003,
     most_steps: int = MOST_STEPS,
-    progress: Callable[[Played], None] = lambda played: None,
-) -> Evaluation:
-    """Play `episodes` whole episodes with a checkpoint of the run.
+    progress: Callable[[Mapping[str, Played]], None] = lambda played: None,
+) -> dict[str, Evaluation]:
+    """Play `episodes` whole episodes with all policies of a checkpoint; returns policy → score.
 
     Args:
         at: which one; see `checkpoint_in`.
@@ -79,24 +86,40 @@ def evaluate(
     Raises:
         AclearnError: the run, its checkpoint or its environment cannot be used.
     """
-    saved = load_policy(path, at=at)
+    run = load_run(path, at=at)
     played = play(
-        saved,
-        saved.executable(),
+        run,
+        players_of(run, greedy=greedy),
         episodes=episodes,
-        greedy=greedy,
         seed=seed,
         most_steps=most_steps,
         progress=progress,
     )
-    return Evaluation(
-        played.returns,
-        played.lengths,
-        saved.checkpoint.path,
-        saved.updates,
-        saved.env_steps,
-        greedy or saved.config.loss.acting == "epsilon",
-        saved.return_mean,
-        played.cut,
-        played.info_means,
-    )
+    return {
+        name: Evaluation(
+            played[name].returns,
+            played[name].lengths,
+            saved.checkpoint.path,
+            saved.updates,
+            saved.env_steps,
+            greedy or saved.config.loss.acting == "epsilon",
+            saved.return_mean,
+            played[name].cut,
+            played[name].info_means,
+        )
+        for name, saved in run.policies.items()
+    }
+
+
+def evaluate(path: Path, *, policy: str | None = None, **keys: Any) -> Evaluation:
+    """The score of one of the policies, all of which play; see `evaluate_policies`.
+
+    Args:
+        policy: its name; None: the only one.
+
+    Raises:
+        AclearnError: as of `evaluate_policies`; or there is no such policy.
+    """
+    load_run(path, at=keys.get("at", NEWEST)).policy(policy)  # before it plays for long
+    found = evaluate_policies(path, **keys)
+    return found[policy] if policy is not None else next(iter(found.values()))

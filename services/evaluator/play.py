@@ -6,18 +6,18 @@ import copy
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.envs import VectorEnv, make_vector_env
+from aclearn.envs import VectorEnv, make_policy_envs
 from aclearn.envs.single_env import drawn
 from aclearn.errors import EnvironmentFailure
 from aclearn.rollout import EpisodeTracker, Executable, InfoMetrics
 from aclearn.types import EnvStep, State, Visited, zeroed
 from services.evaluator.chooser import Chooser
-from services.evaluator.saved_policy import SavedPolicy
+from services.evaluator.saved_policy import SavedPolicy, SavedRun
 
 _MOST_ENVS = 16
 #: Steps of a sequence on which policies with a memory are compared.
@@ -51,6 +51,11 @@ class Played:
             for name in names
         }
 
+    @property
+    def length_mean(self) -> float:
+        """Mean length in agent steps."""
+        return float(np.mean(self.lengths))
+
     def add(self, return_: float, length: int, info: Mapping[str, float]) -> None:
         """Count an episode."""
         self.returns.append(return_)
@@ -68,17 +73,38 @@ def standard_error_of(returns: Sequence[float]) -> float:
     return deviation_of(returns) / math.sqrt(len(returns))
 
 
+class Player(NamedTuple):
+    """A policy as it plays."""
+
+    policy: Executable
+    chooser: Chooser
+
+
+def players_of(
+    run: SavedRun, *, greedy: bool = False, instead: Mapping[str, Executable] | None = None
+) -> dict[str, Player]:
+    """Policy → its player.
+
+    Args:
+        instead: policy → what plays in its place.
+    """
+    given = instead or {}
+    return {
+        name: Player(given.get(name) or saved.executable(), saved.chooser(greedy=greedy))
+        for name, saved in run.policies.items()
+    }
+
+
 def play(
-    saved: SavedPolicy,
-    policy: Executable,
+    run: SavedRun,
+    players: Mapping[str, Player],
     *,
     episodes: int,
-    greedy: bool,
     seed: int,
     most_steps: int = MOST_STEPS,
-    progress: Callable[[Played], None] = lambda played: None,
-) -> Played:
-    """Play `episodes` whole episodes.
+    progress: Callable[[Mapping[str, Played]], None] = lambda played: None,
+) -> dict[str, Played]:
+    """Play `episodes` whole episodes; returns policy → what its agents had.
 
     Each parallel environment plays an equal share of episodes from its start, so that short
     episodes are not over-represented. An episode of several agents gives a return for each. An
@@ -87,90 +113,111 @@ def play(
     Args:
         seed: of environments and sampling; must differ from training.
     """
-    config = saved.config
-    env = make_envs(saved, min(_MOST_ENVS, episodes), seed)
-    played = Played()
+    env = run.config.env
+    envs = make_envs(run, min(_MOST_ENVS, episodes), seed)
+    played: dict[str, Played] = {}
     try:
         for played in episodes_of(
-            env,
-            policy,
-            saved.chooser(greedy=greedy),
+            envs,
+            players,
             episodes=episodes,
             seed=seed,
             most_steps=most_steps,
-            info_metrics=InfoMetrics(config.env.info_metrics, config.env.id),
+            info_metrics=InfoMetrics(env.info_metrics, env.id),
         ):
             progress(played)
     finally:
-        env.close()
+        close_all(envs)
     return played
 
 
+class _PolicyEpisodes:
+    """The episodes of one policy's agents."""
+
+    def __init__(self, env: VectorEnv, info_metrics: InfoMetrics | None) -> None:
+        self.agents = env.spec.agents
+        self._tracker = EpisodeTracker(env.num_envs, info_metrics=info_metrics)
+        self.played = Played()
+
+    def count(self, step: EnvStep, quota: NDArray[np.int64], most_steps: int) -> tuple[Any, Any]:
+        """Count the ends of environments with a quota; returns which have one, and are endless."""
+        agents, tracker, played = self.agents, self._tracker, self.played
+        ended = np.flatnonzero(step.terminated | step.truncated)
+        for b, episode in zip(ended, tracker.update(step), strict=True):
+            if quota[b // agents] > 0:
+                played.add(episode.return_, episode.length, episode.info)
+        endless = tracker.lengths >= most_steps
+        endless[ended] = False  # it has ended by itself, just in time
+        played.running = int(tracker.lengths.max())
+        finished = np.zeros(len(quota), np.bool_)
+        finished[ended // agents] = True
+        return finished, endless
+
+    def cut(self, endless: NDArray[np.bool_], quota: NDArray[np.int64]) -> None:
+        """Count endless episodes as cut."""
+        tracker, played = self._tracker, self.played
+        for b in np.flatnonzero(endless):
+            if quota[b // self.agents] > 0:
+                played.add(float(tracker.returns[b]), int(tracker.lengths[b]), {})
+                played.cut += 1
+
+
 def episodes_of(
-    env: VectorEnv,
-    policy: Executable,
-    chooser: Chooser,
+    envs: Mapping[str, VectorEnv],
+    players: Mapping[str, Player],
     *,
     episodes: int,
     seed: int,
     most_steps: int = MOST_STEPS,
     info_metrics: InfoMetrics | None = None,
-) -> Iterator[Played]:
+) -> Iterator[dict[str, Played]]:
     """The episodes so far, after each step of all environments, until there are `episodes`.
 
-    The environments begin with `seed`: the same seed and policy give the same episodes. Otherwise
+    The environments begin with `seed`: the same seed and policies give the same episodes. Otherwise
     as `play`.
     """
-    agents = env.spec.agents
-    num_envs = env.num_envs // agents
+    of = {name: _PolicyEpisodes(env, info_metrics) for name, env in envs.items()}
+    first = next(iter(envs.values()))
+    num_envs = first.num_envs // first.spec.agents
     quota = np.full(num_envs, episodes // num_envs)
     quota[: episodes % num_envs] += 1
-    tracker = EpisodeTracker(env.num_envs, info_metrics=info_metrics)
     finished = np.zeros(num_envs, np.bool_)
-    played = Played()
-    for _, step in steps_of(policy, env, chooser, seed):
-        ended = np.flatnonzero(step.terminated | step.truncated)
-        for b, episode in zip(ended, tracker.update(step), strict=True):
-            finished[b // agents] = True
-            if quota[b // agents] > 0:
-                played.add(episode.return_, episode.length, episode.info)
-        begun = step.reset.reshape(-1, agents).all(axis=1)
+    for steps in steps_of(players, envs, seed):
+        begun = np.ones(num_envs, np.bool_)
+        endless = {}
+        for name, (_, step) in steps.items():
+            ended, endless[name] = of[name].count(step, quota, most_steps)
+            finished |= ended
+            begun &= step.reset.reshape(num_envs, -1).all(axis=1)
         quota[begun & finished] -= 1
         finished &= ~begun
-        endless = tracker.lengths >= most_steps
-        endless[ended] = False  # it has ended by itself, just in time
-        for b in np.flatnonzero(endless):
-            if quota[b // agents] > 0:
-                played.add(float(tracker.returns[b]), int(tracker.lengths[b]), {})
-                played.cut += 1
-        quota[endless.reshape(-1, agents).any(axis=1)] = 0
-        played.running = int(tracker.lengths.max())
-        yield played
+        for name, each in endless.items():
+            of[name].cut(each, quota)
+        for each in endless.values():
+            quota[each.reshape(num_envs, -1).any(axis=1)] = 0
+        yield {name: each.played for name, each in of.items()}
         if not (quota > 0).any():
             return
 
 
-def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> Visited:
-    """`count` observations that the sampling policy visits, spread over its games.
+def visit(run: SavedRun, policy: str, *, count: int, seed: int) -> Visited:
+    """`count` observations that a sampling policy visits, spread over its games.
 
     They are sequences of `sequence_length`, in order of time, alternating between 16 games.
-
-    Args:
-        policy: with the state of the saved one.
     """
+    saved = run.policies[policy]
     length, units = sequence_length(saved), saved.architecture.state
-    env = make_envs(saved, _MOST_ENVS, seed)
+    envs = make_envs(run, _MOST_ENVS, seed)
     every = 5  # neighbouring frames are nearly equal
     kept, steps = list[Visited](), list[Visited]()
+    rows = envs[policy].num_envs
     try:
-        turns = range(every * length * -(-count // (_MOST_ENVS * length)))
-        for turn, (seen, step) in zip(
-            turns, steps_of(policy, env, saved.chooser(), seed), strict=False
-        ):
+        turns = range(every * length * -(-count // (rows * length)))
+        for turn, both in zip(turns, steps_of(players_of(run), envs, seed), strict=False):
             if turn // length % every:
                 continue
+            seen, step = both[policy]
             if units:
-                rows = len(step.reset)
                 zeros = tuple(np.zeros((rows, n), np.float32) for n in units)
                 seen = replace(seen, valid=~step.reset, state=seen.state or zeros)
             steps.append(copy.deepcopy(seen))
@@ -178,7 +225,7 @@ def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> V
                 kept.append(_as_sequences(steps))
                 steps = []
     finally:
-        env.close()
+        close_all(envs)
     return Visited.joined(kept).take(slice(count // length))
 
 
@@ -205,64 +252,80 @@ def _as_sequences(steps: Sequence[Visited]) -> Visited:
 
 
 def watch(
-    saved: SavedPolicy, policy: Executable, *, greedy: bool, seed: int
+    run: SavedRun, *, greedy: bool, seed: int
 ) -> tuple[Generator[NDArray[np.uint8], None, None], float]:
     """Pictures `[H, W, 3]` of one episode, one a step, and how many a second are its usual speed.
 
     Raises:
         ArgumentError, EnvironmentFailure: the environment cannot be drawn.
     """
-    config = saved.config.model_copy(update={"env": drawn(saved.config.env)})
-    env = make_envs(replace(saved, config=config), 1, seed)
+    config = run.config.model_copy(update={"env": drawn(run.config.env)})
+    envs = make_envs(replace(run, config=config), 1, seed)
+    any_of = next(iter(envs.values()))
 
     def pictures() -> Generator[NDArray[np.uint8], None, None]:
-        ended = np.zeros(env.num_envs, np.bool_)
+        ended = {name: np.zeros(env.num_envs, np.bool_) for name, env in envs.items()}
         try:
-            for _, step in steps_of(policy, env, saved.chooser(greedy=greedy), seed):
-                yield env.picture()
-                ended |= step.terminated | step.truncated
-                if ended.all():
+            for steps in steps_of(players_of(run, greedy=greedy), envs, seed):
+                yield any_of.picture()
+                for name, (_, step) in steps.items():
+                    ended[name] |= step.terminated | step.truncated
+                if all(each.all() for each in ended.values()):
                     return
         finally:
-            env.close()
+            close_all(envs)
 
-    return pictures(), env.picture_rate
+    return pictures(), any_of.picture_rate
 
 
 def steps_of(
-    policy: Executable, env: VectorEnv, chooser: Chooser, seed: int
-) -> Iterator[tuple[Visited, EnvStep]]:
-    """Observations and the environment's steps after them; without end."""
+    players: Mapping[str, Player], envs: Mapping[str, VectorEnv], seed: int
+) -> Iterator[dict[str, tuple[Visited, EnvStep]]]:
+    """Policy → its observations and the environments' step after them; without end."""
     rng = np.random.default_rng(seed)
-    observations, state = env.reset(seed), State()
+    states = dict.fromkeys(envs, State())
+    shown = {name: env.reset(seed) for name, env in envs.items()}
     while True:
-        output = policy.step(observations, state)
-        seen = Visited(observations, env.masks, state=state)
-        env.send(chooser.choose(output.parameters, seen.masks, rng))
-        step = env.recv()
-        yield seen, step
-        observations, state = step.observations, zeroed(output.state, step.reset)
+        seen = {}
+        for name, env in envs.items():
+            policy, chooser = players[name]
+            output = policy.step(shown[name], states[name])
+            seen[name] = Visited(shown[name], env.masks, state=states[name])
+            env.send(chooser.choose(output.parameters, seen[name].masks, rng))
+            states[name] = output.state
+        steps = {name: (seen[name], env.recv()) for name, env in envs.items()}
+        yield steps
+        for name, (_, step) in steps.items():
+            shown[name], states[name] = step.observations, zeroed(states[name], step.reset)
 
 
-def make_envs(saved: SavedPolicy, num_envs: int, seed: int) -> VectorEnv:
-    """The environments of a policy's run.
+def make_envs(run: SavedRun, num_envs: int, seed: int) -> dict[str, VectorEnv]:
+    """Policy → its agents in the environments of the run.
 
     Raises:
-        EnvironmentFailure: they cannot be made, or have other spaces than the policy.
+        EnvironmentFailure: they cannot be made, or have other spaces than the policies.
     """
-    config = saved.config
-    env = make_vector_env(
+    config = run.config
+    envs = make_policy_envs(
         config.env,
+        config.patterns,
         num_envs=num_envs,
         seed=seed,
         step_timeout_s=config.actors.step_timeout_s,
         max_faults=config.actors.max_env_faults,
     )
-    found, trained = ((s.observation, s.action) for s in (env.spec, saved.spec))
-    if found != trained:
-        env.close()
-        raise EnvironmentFailure(
-            f"environment {config.env.id}: it has {found[0]} → {found[1]}, and the policy was "
-            f"trained on {trained[0]} → {trained[1]}; make it with the same spaces"
-        )
-    return env
+    for name, env in envs.items():
+        found, trained = ((s.observation, s.action) for s in (env.spec, run.policies[name].spec))
+        if found != trained:
+            close_all(envs)
+            which = f" {name}" if config.policies else ""
+            raise EnvironmentFailure(
+                f"environment {config.env.id}: it has {found[0]} → {found[1]}, and the policy"
+                f"{which} was trained on {trained[0]} → {trained[1]}; make it with the same spaces"
+            )
+    return envs
+
+
+def close_all(envs: Mapping[str, VectorEnv]) -> None:
+    """Close the environments of all policies, which are the same ones."""
+    next(iter(envs.values())).close()

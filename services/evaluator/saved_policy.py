@@ -1,7 +1,8 @@
-"""A policy loaded from a run's checkpoint."""
+"""The policies loaded from a run's checkpoint."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,25 +11,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.config import Config, config_from_yaml
-from aclearn.errors import CheckpointError
+from aclearn.errors import ArgumentError, CheckpointError
 from aclearn.extensions import search_modules_in
 from aclearn.policies import Architecture
 from aclearn.rollout import Executable
 from aclearn.runs import NEWEST, Checkpoint, RunFolder, checkpoint_in
-from aclearn.types import EnvSpec, PolicyVersion
+from aclearn.types import DEFAULT_POLICY, EnvSpec, PolicyVersion
 from compress import OnnxRuntime
 from services.evaluator.chooser import Chooser
 
 
 @dataclass(frozen=True, eq=False)
 class SavedPolicy:
-    """The policy of a run's checkpoint."""
+    """A policy of a run's checkpoint.
+
+    Attributes:
+        config: of the policy; see `Config.of_policy`.
+    """
 
     config: Config
     spec: EnvSpec
     trained: Architecture
     weights: dict[str, NDArray[np.float32]]
     checkpoint: Checkpoint
+    name: str = DEFAULT_POLICY
 
     @cached_property
     def architecture(self) -> Architecture:
@@ -71,8 +77,33 @@ class SavedPolicy:
         return None if judged is None else float(judged["return_mean"])
 
 
-def load_policy(path: Path, *, at: str | int = NEWEST) -> SavedPolicy:
-    """A policy of a run folder; its environment is not needed.
+@dataclass(frozen=True, eq=False)
+class SavedRun:
+    """A run's checkpoint with all its policies, by name."""
+
+    config: Config
+    checkpoint: Checkpoint
+    policies: Mapping[str, SavedPolicy]
+
+    def policy(self, name: str | None) -> SavedPolicy:
+        """The policy of this name; None: the only one.
+
+        Raises:
+            ArgumentError: there is none, or it has no name and there are several.
+        """
+        if name is None and len(self.policies) == 1:
+            return next(iter(self.policies.values()))
+        if name is None or name not in self.policies:
+            wanted = "several policies" if name is None else f"no policy {name!r}"
+            raise ArgumentError(
+                f"{self.checkpoint.path}: it has {wanted}; name one of {', '.join(self.policies)} "
+                "(--policy, in Python policy=)"
+            )
+        return self.policies[name]
+
+
+def load_run(path: Path, *, at: str | int = NEWEST) -> SavedRun:
+    """The policies of a run folder; its environment is not needed.
 
     Args:
         at: which checkpoint; see `checkpoint_in`.
@@ -84,6 +115,26 @@ def load_policy(path: Path, *, at: str | int = NEWEST) -> SavedPolicy:
     config: Config = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
     search_modules_in(config.run.pythonpath)
     checkpoint = checkpoint_in(folder.checkpoints_dir, at)
+    policies = {
+        name: _policy_in(config.of_policy(name), checkpoint.of_policy(name), name)
+        for name in config.policy_names()
+    }
+    return SavedRun(config, checkpoint, policies)
+
+
+def load_policy(path: Path, *, at: str | int = NEWEST, policy: str | None = None) -> SavedPolicy:
+    """A policy of a run folder, as of `load_run`.
+
+    Args:
+        policy: its name; None: the only one.
+
+    Raises:
+        AclearnError: as of `load_run`; or there is no such policy.
+    """
+    return load_run(path, at=at).policy(policy)
+
+
+def _policy_in(config: Config, checkpoint: Checkpoint, name: str) -> SavedPolicy:
     state = checkpoint.state
     try:
         architecture = Architecture.from_dict(state["architecture_spec"])
@@ -99,4 +150,4 @@ def load_policy(path: Path, *, at: str | int = NEWEST) -> SavedPolicy:
         for name, tensor in checkpoint.tensors.items()
         if name.startswith("weights/")
     }
-    return SavedPolicy(config, spec, architecture, tensors, checkpoint)
+    return SavedPolicy(config, spec, architecture, tensors, checkpoint, name)

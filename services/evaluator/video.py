@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from aclearn.errors import ConfigError
 from aclearn.runs import NEWEST, check_file, write_file
 from services.evaluator.play import watch
-from services.evaluator.saved_policy import load_policy
+from services.evaluator.saved_policy import load_run
 
 _OPTION: Final = "--video"
 #: Most pictures: an episode may not end.
@@ -55,8 +55,7 @@ def write_video(
         AclearnError: the checkpoint or the environment cannot be used or drawn.
     """
     to = to.absolute()  # an environment may change the working directory
-    saved = load_policy(run, at=at)
-    pictures, rate = watch(saved, saved.executable(), greedy=greedy, seed=seed)
+    pictures, rate = watch(load_run(run, at=at), greedy=greedy, seed=seed)
     count = 0
 
     def counted() -> Pictures:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from aclearn.errors import AclearnError
 from compress.errors import RefusedTensors
-from services.evaluator.play import deviation_of, play, standard_error_of
-from services.evaluator.saved_policy import load_policy
+from services.evaluator.play import deviation_of, play, players_of, standard_error_of
+from services.evaluator.saved_policy import load_run
 from services.role.seeds import Seeds
 
 
@@ -44,17 +44,16 @@ def fitness_of(folder: Path) -> Fitness:
         NotFinite: its weights or its returns are not finite.
         AclearnError: its checkpoint or its environment cannot be used.
     """
-    saved = load_policy(folder)
-    config = saved.config
+    run = load_run(folder)
+    saved, config = run.policy(None), run.config
     test = config.evaluator
     try:
         played = play(
-            replace(saved, config=config.model_copy(update={"env": config.evaluator_env})),
-            saved.executable(),
+            replace(run, config=config.model_copy(update={"env": config.evaluator_env})),
+            players_of(run, greedy=test.greedy),
             episodes=test.episodes,
-            greedy=test.greedy,
             seed=Seeds(config.population.seed, generation=0).evaluation,
-        )
+        )[saved.name]
     except RefusedTensors as error:
         raise NotFinite(f"{saved.checkpoint.path}: {error}") from error
     mean = sum(played.returns) / len(played.returns)

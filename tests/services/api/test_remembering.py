@@ -14,7 +14,7 @@ from aclearn.envs.memory_tasks import Recall
 from aclearn.errors import ArgumentError
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from services.evaluator.play import watch
-from services.evaluator.saved_policy import load_policy
+from services.evaluator.saved_policy import load_policy, load_run
 from tests.support import cli
 from tests.support.saved_runs import save_run
 
@@ -113,7 +113,7 @@ def test_the_state_lasts_an_episode_wherever_a_saved_policy_plays(tmp_path: Path
     said = cli.aclearn("evaluate", run, "--episodes", "20", "--greedy")
     assert "1.00" in said
     for seed in range(3):  # a guess wins one of four
-        pictures, _ = watch(load_policy(run), load_policy(run).executable(), greedy=True, seed=seed)
+        pictures, _ = watch(load_run(run), greedy=True, seed=seed)
         assert [int(picture.max()) for picture in pictures] == [0, 0, 0, 255]
     policy = aclearn.load(run)
     made = aclearn.make_env(run)

@@ -15,8 +15,8 @@ import aclearn
 from compress import RefusedArtifact
 from services.commands import export as exporting
 from services.commands.compress import compress_run
-from services.evaluator.play import play
-from services.evaluator.saved_policy import load_policy
+from services.evaluator.play import play, players_of
+from services.evaluator.saved_policy import load_run
 from tests.support.saved_runs import save_run
 
 _ENV = {"id": "aclearn.envs.memory_tasks:cartpole_without_velocities"}
@@ -71,7 +71,8 @@ def test_ways_to_run_it_are_compared_with_a_state_of_their_own(run: Path) -> Non
     torch, exact, int8 = compress_run(run, "int8", episodes=2)
     assert torch.artifact.fidelity.kl_max < 1e-6 and exact.artifact.fidelity.kl_max < 1e-6
     assert 0.0 < int8.artifact.fidelity.kl_max < 0.1
-    saved = load_policy(run)
-    expected = play(saved, saved.executable(), episodes=2, greedy=True, seed=1_000_003).returns
+    saved = load_run(run)
+    players = players_of(saved, greedy=True)
+    expected = play(saved, players, episodes=2, seed=1_000_003)["default"].returns
     assert torch.returns == exact.returns == expected
     assert np.isfinite(int8.returns).all()

@@ -64,7 +64,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_games(monkeypatch: pytest.MonkeyPatch) -> None:
     """Visits cost seconds: random frames instead."""
 
-    def visit(saved: object, policy: object, *, count: int, seed: int) -> Visited:
+    def visit(run: object, policy: str, *, count: int, seed: int) -> Visited:
         return seen(some_frames(count))
 
     monkeypatch.setattr("services.commands.offline_compression.visit", visit)
@@ -291,9 +291,9 @@ def test_aclearn_compress_plays_five_episodes_with_each_unless_told_otherwise(
 ) -> None:
     played = []
 
-    def play(saved, policy, *, episodes, greedy, seed):
-        played.append((episodes, greedy))
-        return Played([float(k) for k in range(episodes)], [100] * episodes)
+    def play(run, players, *, episodes, seed):
+        played.append((episodes, players["default"].chooser.greedy))
+        return {"default": Played([float(k) for k in range(episodes)], [100] * episodes)}
 
     monkeypatch.setattr("services.commands.compress.play", play)
     lines = _command("compress", run, "--chain", "bf16").splitlines()

@@ -131,3 +131,20 @@ def test_the_last_words_tell_a_bound_before_the_first_update_and_a_sink_that_fai
     told = closing_words(config, summary | {"sink_error": "metrics sink a fails"})
     assert told.endswith("/r\nmetrics sink a fails")
     assert "aclearn evaluate" in next_commands(config, summary)
+
+
+def test_the_last_words_have_the_returns_and_targets_of_several_policies(tmp_path) -> None:
+    policies = {"policies.red.agents": "r*", "policies.blue": {"agents": "b*", "learns": False}}
+    target = {"run.target_return.red": 3, "run.target_return.blue": -2.5}
+    place = {"run.name": "r", "run.dir": str(tmp_path)}
+    config = config_of_keys({"env.id": "m:tag", **policies, **target, **place})
+    means = {
+        "red": {"return_mean_100": 3.125, "target_return": 3.0},
+        "blue": {"return_mean_100": None, "target_return": -2.5},
+    }
+    over = {"policies": means, "reached_target_at_s": 8.0, "reason": "target_reached", "wall_s": 9}
+    summary = _SUMMARY | {"return_mean_100": None} | over
+    words = closing_words(config, summary)
+    assert words.startswith("run r (seed 1) ended: target_reached, return red 3.12, blue -, ")
+    assert "; target red 3 and blue -2.5 reached at 8 s; " in words
+    assert f"export {tmp_path}/r --to r.onnx --policy red" in next_commands(config, summary)

@@ -10,10 +10,10 @@ import pytest
 
 from aclearn.rollout import PolicySnapshot
 from aclearn.types import PolicyVersion
-from aclearn.wire import WeightsToJudge
 from compress import RefusedTensors
 from services.evaluator.core import Evaluator
 from services.evaluator.play import Played
+from services.evaluator.trainer_client import ToJudge
 from tests.support.clock import Clock
 
 _RETURNS = [1.0, 2.0, 3.0, 6.0]
@@ -37,21 +37,22 @@ class Stage:
         self.step_s = step_s
         self.evaluator = Evaluator(
             self,
-            SimpleNamespace(load=self._load),
+            {"default": SimpleNamespace(load=self._load)},
             self._play,
+            judged=["default"],
             every_s=every_s,
             cpu_share=cpu_share,
-            artifact=artifact,
+            artifacts={"default": artifact} if artifact else {},
             clock=self.clock,
             cpu_clock=self.cpu,
         )
 
-    def newer_than(self, known: PolicyVersion) -> WeightsToJudge | None:
+    def newer_than(self, known: PolicyVersion) -> ToJudge | None:
         self.asked.append((known, self.clock.now))
         if self.version <= known.version:
             return None
         weights = {"w": np.full(1, self.version, np.float32)}
-        return WeightsToJudge(0, self.version, 100 * self.version, weights)
+        return ToJudge(PolicyVersion(0, self.version), 100 * self.version, {"default": weights})
 
     def tell(self, at: PolicyVersion, return_mean: float) -> bool | None:
         if self.answer is not None:
@@ -63,12 +64,12 @@ class Stage:
             raise RefusedTensors("weights['w']: not finite")
         return tensors["w"][0]
 
-    def _play(self, policy) -> Iterator[Played]:
-        self.played.append(policy)
+    def _play(self, policies) -> Iterator[dict[str, Played]]:
+        self.played.append(policies["default"])
         for n in range(1, 1 + len(_RETURNS)):
             self.clock.now += self.step_s
             self.cpu.now += self.step_s
-            yield Played(_RETURNS[:n], [5] * n)
+            yield {"default": Played(_RETURNS[:n], [5] * n)}
 
     def steps(self, count: int, *, beats: bool = True, gap_s: float = 0.0) -> None:
         for _ in range(count):
@@ -190,3 +191,44 @@ def test_the_artifact_of_the_version_is_played_too(newest, compressed) -> None:
         stage.steps(1, gap_s=0.5)
     # it goes on, and what was measured of an artifact stays until the next one was
     assert (stage.gauges["version"], stage.gauges.get("compressed_version")) == (6.0, compressed)
+
+
+@pytest.mark.parametrize(
+    ("judged", "told"),
+    [(["tagger"], 3.0), (["tagger", "runner"], 1.0), ([], None)],
+    ids=("one counts", "both count", "none counts"),
+)
+def test_several_policies_have_a_mean_each_and_those_that_count_judge(judged, told) -> None:
+    said: list[float] = []
+    weights = {name: {"w": np.full(1, k, np.float32)} for k, name in enumerate(_RUN)}
+    versions = SimpleNamespace(
+        newer_than=lambda known: ToJudge(PolicyVersion(0, 4), 100, weights) if not said else None,
+        tell=lambda at, mean: said.append(mean) or True,
+    )
+
+    def play(policies) -> Iterator[dict[str, Played]]:
+        assert policies == {"tagger": 0.0, "runner": 1.0}
+        yield {"tagger": Played(_RETURNS, [5] * 4), "runner": Played([-1.0, -1.0], [7, 7], cut=1)}
+
+    evaluator = Evaluator(
+        versions,
+        dict.fromkeys(_RUN, SimpleNamespace(load=lambda tensors: tensors["w"][0])),
+        play,
+        judged=judged,
+        every_s=1000.0,
+        cpu_share=1.0,
+    )
+    for _ in range(3):
+        evaluator.step(0.0)
+    beat = evaluator.heartbeat()
+    assert said == ([] if told is None else [told])
+    assert beat.gauges.get("return_mean") == told
+    assert (beat.gauges["version"], beat.gauges["env_steps"]) == (4.0, 100.0)
+    tagger, runner = (beat.policies[name].gauges for name in _RUN)
+    assert (tagger["return_mean"], runner["return_mean"]) == (3.0, -1.0)
+    assert tagger["return_standard_error"] == pytest.approx(_ERROR)
+    assert (tagger["cut_episodes"], runner["cut_episodes"]) == (0.0, 1.0)
+    assert beat.counters["evaluations"] == 1
+
+
+_RUN = ("tagger", "runner")

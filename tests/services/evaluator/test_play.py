@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,11 +12,12 @@ import pytest
 
 from aclearn.config import Config, EnvConfig, config_of_keys
 from aclearn.envs.factory import make_vector_env, read_spec
-from aclearn.types import OBSERVATION, ActionSpec, PolicyOutput
+from aclearn.errors import ArgumentError, EnvironmentFailure
+from aclearn.types import OBSERVATION, ActionSpec, EnvSpec, PolicyOutput, Visited
 from services.evaluator.chooser import Chooser
 from services.evaluator.evaluate import Evaluation
-from services.evaluator.play import episodes_of, play, visit
-from services.evaluator.saved_policy import SavedPolicy
+from services.evaluator.play import Played, Player, episodes_of, play, players_of, visit
+from services.evaluator.saved_policy import SavedPolicy, SavedRun
 
 _SEED, _ENVS = 8, 16
 
@@ -64,20 +66,34 @@ def _length(seed: int) -> int:
     return 1 + seed % 4
 
 
-def _saved(**kwargs) -> SavedPolicy:
+def _saved(**kwargs) -> SavedRun:
     config = Config(env=EnvConfig(id=f"{__name__}:Parity", kwargs=kwargs))
-    return _of(config, ActionSpec.discrete(2))
+    return _alone(config, ActionSpec.discrete(2))
 
 
-def _of(config: Config, action: ActionSpec) -> SavedPolicy:
+def _alone(config: Config, action: ActionSpec) -> SavedRun:
+    return SavedRun(config, None, {"default": _of(config, action, read_spec(config.env))})
+
+
+def _of(config: Config, action: ActionSpec, spec: EnvSpec, name: str = "default") -> SavedPolicy:
     acting = SimpleNamespace(action_spec=action, state=())
     trained = SimpleNamespace(acting=lambda: acting)
-    return SavedPolicy(config, read_spec(config.env), trained, {}, None)
+    return SavedPolicy(config, spec, trained, {}, None, name)
+
+
+def _play(run: SavedRun, policy, *, greedy: bool, **keys) -> Played:
+    players = players_of(run, greedy=greedy, instead={"default": policy})
+    return play(run, players, seed=_SEED, **keys)["default"]
+
+
+def _visit(run: SavedRun, policy, count: int, monkeypatch) -> Visited:
+    monkeypatch.setattr(SavedPolicy, "executable", lambda saved: policy)
+    return visit(run, "default", count=count, seed=_SEED)
 
 
 @pytest.mark.parametrize("greedy", [True, False])
 def test_each_environment_plays_its_share_from_a_start_without_a_memory(greedy) -> None:
-    played = play(_saved(), ParityPolicy(), episodes=_ENVS + 4, greedy=greedy, seed=_SEED)
+    played = _play(_saved(), ParityPolicy(), episodes=_ENVS + 4, greedy=greedy)
     # four environments play two episodes, with a step between them in which the next one starts
     ends = [
         ((nth + 1) * _length(_SEED + b) + nth, b)
@@ -91,14 +107,13 @@ def test_each_environment_plays_its_share_from_a_start_without_a_memory(greedy) 
 
 def test_an_episode_without_end_is_cut_and_takes_the_share_of_its_environment() -> None:
     seen = []
-    played = play(
+    played = _play(
         _saved(length=10**9),
         ParityPolicy(),
         episodes=_ENVS + 4,
         greedy=True,
-        seed=_SEED,
         most_steps=30,
-        progress=lambda played: seen.append((len(played.returns), played.running)),
+        progress=lambda of: seen.append((len(of["default"].returns), of["default"].running)),
     )
     assert (played.lengths, played.returns, played.cut) == ([30] * _ENVS, [30.0] * _ENVS, _ENVS)
     assert seen == [*((0, t) for t in range(1, 30)), (_ENVS, 30)]
@@ -106,7 +121,7 @@ def test_an_episode_without_end_is_cut_and_takes_the_share_of_its_environment() 
 
 def test_episodes_that_end_at_the_limit_by_themselves_are_played_to_their_number() -> None:
     saved, episodes = _saved(length=30), 2 * _ENVS
-    played = play(saved, ParityPolicy(), episodes=episodes, greedy=True, seed=_SEED, most_steps=30)
+    played = _play(saved, ParityPolicy(), episodes=episodes, greedy=True, most_steps=30)
     assert (played.lengths, played.cut) == ([30] * episodes, 0)
 
 
@@ -125,17 +140,19 @@ class Even:
         return PolicyOutput(np.zeros((len(observations[OBSERVATION]), 2), np.float32))
 
 
-def test_visited_observations_are_every_fifth_of_each_game_in_order_of_time() -> None:
-    visited = visit(_saved(length=100), Even(), count=40, seed=_SEED)
+def test_visited_observations_are_every_fifth_of_each_game_in_order_of_time(monkeypatch) -> None:
+    visited = _visit(_saved(length=100), Even(), 40, monkeypatch)
     expected = [[_SEED + b, t] for t in (0, 5, 10) for b in range(_ENVS)]
     expected_array = np.array(expected[:40], np.float32)
     np.testing.assert_array_equal(visited.observations["observation"], expected_array)
 
 
-def test_of_a_policy_with_memory_sequences_are_visited_with_the_state_before_them() -> None:
+def test_of_a_policy_with_memory_sequences_are_visited_with_the_state_before_them(
+    monkeypatch,
+) -> None:
     saved = _saved(length=100)
-    saved.architecture.state = (1,)
-    visited = visit(saved, ParityPolicy(), count=32 * 24, seed=_SEED)
+    saved.policies["default"].architecture.state = (1,)
+    visited = _visit(saved, ParityPolicy(), 32 * 24, monkeypatch)
     assert (visited.length, visited.sequences, len(visited)) == (32, 24, 32 * 24)
     # 32 steps of each of 16 games, and every fifth time again: then step 160 is the 59th of the
     # second episode, since the first takes 101 with the step in which the second begins
@@ -149,8 +166,8 @@ def test_of_a_policy_with_memory_sequences_are_visited_with_the_state_before_the
         np.testing.assert_array_equal(shown[k], [[first, t] for t in steps])
         assert valid[k].all() and state[k] == [before]
     short = _saved(length=10)
-    short.architecture.state = (1,)
-    visited = visit(short, ParityPolicy(), count=32 * 16, seed=_SEED)
+    short.policies["default"].architecture.state = (1,)
+    visited = _visit(short, ParityPolicy(), 32 * 16, monkeypatch)
     # the 11th of 11 steps shows the end of an episode, where no action is taken
     assert visited.valid is not None
     np.testing.assert_array_equal(visited.by_time(visited.valid)[:, 3], np.arange(32) % 11 != 10)
@@ -163,7 +180,7 @@ class Indifferent:
         return PolicyOutput(np.zeros((len(observations[OBSERVATION]), 6), np.float32))
 
 
-def test_what_is_not_allowed_is_never_played() -> None:
+def test_what_is_not_allowed_is_never_played(monkeypatch) -> None:
     # a closed gate is a fault of the environment, of which none is forgiven
     config = config_of_keys(
         {
@@ -172,11 +189,11 @@ def test_what_is_not_allowed_is_never_played() -> None:
             "actors.max_env_faults": 0,
         }
     )
-    saved = _of(config, ActionSpec.discrete(6))
+    saved = _alone(config, ActionSpec.discrete(6))
     for greedy in (True, False):
-        played = play(saved, Indifferent(), episodes=3, greedy=greedy, seed=_SEED)
+        played = _play(saved, Indifferent(), episodes=3, greedy=greedy)
         assert played.lengths == [8] * 3
-    visited = visit(saved, Indifferent(), count=40, seed=_SEED)
+    visited = _visit(saved, Indifferent(), 40, monkeypatch)
     assert visited.masks is not None and visited.masks.shape == (40, 6)
 
 
@@ -193,10 +210,50 @@ def test_the_same_seed_plays_the_same_episodes_again_in_the_same_environments() 
     chooser = Chooser.of(config, env.spec.action)
 
     def returns(seed: int) -> list[float]:
-        *_, last = episodes_of(env, EitherWay(), chooser, episodes=7, seed=seed)
-        return last.returns
+        players = {"default": Player(EitherWay(), chooser)}
+        *_, last = episodes_of({"default": env}, players, episodes=7, seed=seed)
+        return last["default"].returns
 
     first, again, other = returns(5), returns(5), returns(6)
     env.close()
     assert first == again != other
     assert len(first) == 7
+
+
+class Repeats:
+    """The most probable action is the one that is shown."""
+
+    def step(self, observations, state=()):
+        return PolicyOutput(50.0 * observations[OBSERVATION])
+
+
+class Never(Repeats):
+    """The most probable action is another one than is shown."""
+
+    def step(self, observations, state=()):
+        return PolicyOutput(50.0 * np.roll(observations[OBSERVATION], 1, axis=1))
+
+
+def test_several_policies_play_together_and_each_has_its_returns_and_lengths() -> None:
+    keys = {"env.id": "tests.support.agents_env:Uneven"}
+    policies = {"policies.first.agents": "long", "policies.second.agents": "short"}
+    config = config_of_keys({**keys, **policies})
+    specs = read_spec(config.env, patterns=config.patterns).by_policy(config.patterns)
+    saved = {
+        name: _of(config.of_policy(name), spec.action, spec, name) for name, spec in specs.items()
+    }
+    run = SavedRun(config, SimpleNamespace(path="1.json"), saved)
+    players = players_of(run, greedy=True, instead={"first": Repeats(), "second": Never()})
+    played = play(run, players, episodes=_ENVS + 3, seed=_SEED)
+    first, second = played["first"], played["second"]
+    assert first.returns == first.lengths == [8] * (_ENVS + 3)
+    assert (second.returns, second.lengths) == ([0.0] * (_ENVS + 3), [4] * (_ENVS + 3))
+    cut = play(run, players, episodes=2, seed=_SEED, most_steps=6)
+    assert (cut["first"].lengths, cut["first"].cut) == ([6, 6], 2)
+    assert (cut["second"].lengths, cut["second"].cut) == ([4, 4], 0)
+    for name, words in ((None, "several policies"), ("third", "no policy 'third'")):
+        with pytest.raises(ArgumentError, match=f"{words}; name one of first, second"):
+            run.policy(name)
+    swapped = replace(run, policies={"first": saved["second"], "second": saved["first"]})
+    with pytest.raises(EnvironmentFailure, match=r"the policy first was trained on"):
+        play(swapped, players, episodes=1, seed=_SEED)
