@@ -43,6 +43,14 @@ def evaluated(line: Mapping[str, Any], plus_minus: str = " ± ") -> str | None:
     return f"{score(mean)}{plus_minus}{error:.2g}"
 
 
+def returns_of_policies(line: Mapping[str, Any]) -> str | None:
+    """The mean return of each of several policies, "tagger 3.10, runner -2.00"; None of one."""
+    parts = line.get("policies") or {}
+    means = {name: part.get("return_mean_100") for name, part in parts.items()}
+    words = [f"{name} {'-' if mean is None else score(mean)}" for name, mean in means.items()]
+    return ", ".join(words) or None
+
+
 def percent(share: float) -> str:
     """A share between 0 and 1 as "40 %"."""
     return f"{round(100 * share)} %"

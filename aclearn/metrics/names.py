@@ -131,6 +131,11 @@ EVALUATED: Final = (
 )
 _SERVER_FIGURES: Final = ("refused_messages", "refused_connections")
 _WORKER_FIGURES: Final = (*_SERVER_FIGURES, "queue_fill", "workers", "sockets_busy")
+_COMPRESSOR_FIGURES: Final = (
+    *("kl_mean", "kl_variance", "kl_max", "kl_observations", "agreement"),
+    *("artifact_bytes", "artifact_version", "artifact_interval_s", "compress_ms"),
+    *("compressed", "artifacts", "rung", "uncompressed_artifacts", "errors"),
+)
 _POLICY_FIGURES: Final = ("policy_swaps", "policy_refused", "state_restarts")
 #: Gauges of the trainer, under these names.
 TRAINER_FIGURES: Final = (
@@ -160,10 +165,7 @@ OWNED_FIGURES: Final = (
     *_of("actor", *_POLICY_FIGURES),
     *_of("predictor", "batch_mean", "wait_ms_p50", "wait_ms_p99"),
     *_of("predictor", *_POLICY_FIGURES, *_WORKER_FIGURES),
-    *_of("compressor", "kl_mean", "kl_variance", "kl_max", "kl_observations", "agreement"),
-    *_of("compressor", "artifact_bytes", "artifact_version", "artifact_interval_s"),
-    *_of("compressor", "compress_ms", "compressed", "cpu_share", "artifacts", "rung"),
-    *_of("compressor", "uncompressed_artifacts", "errors", *_SERVER_FIGURES),
+    *_of("compressor", *_COMPRESSOR_FIGURES, "cpu_share", *_SERVER_FIGURES),
     *_of("compressor_distill", "loss", "kl", "steps", "deaths"),
     *EVALUATED,
     *_of("evaluator", "age_s", "evaluations", "since_best", "best_return", "restarts"),
@@ -175,6 +177,11 @@ OWNED_FIGURES: Final = (
     *_of("strategy", "rung", "compressed_share", "stage", "wait_s"),
     *_of("tuner", "temperature", "frozen", "noise", "rate", "baseline", "file_warnings"),
     *_of("tuner", *TUNED_COUNTS),
+)
+#: Figures that each of several policies has, and the run has not.
+_OF_EACH_POLICY: Final = frozenset(
+    {*TRAINER_FIGURES, *_of("compressor", *_COMPRESSOR_FIGURES)}
+    - {*_WORKER_FIGURES, "batch_steps", "compressed_share", "checkpoint_age_s"}
 )
 _OWNERS: Final = frozenset(name.partition("_")[0] for name in OWNED_FIGURES)
 _LATENCY: Final = re.compile(r"compressor_latency_ms_\d+")
@@ -205,6 +212,11 @@ def check_line_name(
     Raises:
         ConfigError: says what was expected.
     """
+    if config.policies and name in _OF_EACH_POLICY:
+        raise ConfigError(
+            f"{key}: each of several policies has a figure {name!r} of its own, and this follows "
+            "one of the run, such as return_mean_100; name one of these, or remove it"
+        )
     owners = {*roles, "monitor", *(["tuner"] if config.tuner.enabled else [])}
     owned = (figure for figure in OWNED_FIGURES if figure.partition("_")[0] in owners)
     known = {*FIXED_FIGURES, *TRAINER_FIGURES, *own, *owned}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from aclearn.metrics.formatting import duration
+from aclearn.metrics.names import POLICIES
 
 _ERRORS: Final = {"checkpoint_error": "checkpoints", "metrics_error": "metrics"}
 _SCHEDULE_OVER: Final = (
@@ -27,7 +28,9 @@ class LineNotes:
         begun, over = sorted(failing - self._failing), sorted(self._failing - failing)
         self._failing = failing
         failures = [f"{_ERRORS[n]} cannot be written: {line[n]}; the run continues" for n in begun]
-        before, self._at_rate_0 = self._at_rate_0, line.get("learning_rate") == 0.0
+        parts = (line, *(line.get(POLICIES) or {}).values())
+        before = self._at_rate_0
+        self._at_rate_0 = any(part.get("learning_rate") == 0.0 for part in parts)
         schedule = [_SCHEDULE_OVER] if self._at_rate_0 and not before else []
         return failures + [f"{_ERRORS[name]} are written again" for name in over] + schedule
 

@@ -16,6 +16,7 @@ from aclearn.metrics import (
     unwritten,
 )
 from aclearn.metrics.formatting import amount, duration, evaluated, printable, score
+from aclearn.metrics.names import POLICIES
 from aclearn.views.progress import ProgressEstimate
 
 #: Characters of a line of figures at most, of which the last are left out; and of a line of other
@@ -83,7 +84,7 @@ class PlainConsole:
         self._estimate, self._bottleneck = ProgressEstimate(goal), SteadyBottleneck()
         self._name, self._stream, self._prefix = name, stream, prefix
         self._every_s, self._due_s = every_s, 0.0
-        self._unwritten: str | None = None
+        self._unwritten: list[str] | None = None
         self._said: tuple[str, ...] = ()
 
     def __enter__(self) -> PlainConsole:
@@ -92,18 +93,21 @@ class PlainConsole:
 
     def __exit__(self, *error: object) -> None:
         if self._unwritten is not None:  # the last line must be shown
-            self._write(self._unwritten, _WIDEST)
+            self._write_figures(self._unwritten)
             self._unwritten = None
 
     def update(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> None:
         """Write the line if the interval has passed on the run's clock, `time_s`."""
         time_s = float(line.get("time_s") or 0.0)
-        self._unwritten = self._figures(line, roles)  # also if not written: it feeds the estimate
+        self._unwritten = [
+            self._figures(line, roles),
+            *_of_policies(line),
+        ]  # also if not written: it feeds the estimate
         found = self._bottleneck.observe(line)
         if time_s < self._due_s:
             return
         self._due_s = time_s + self._every_s
-        self._write(self._unwritten, _WIDEST)
+        self._write_figures(self._unwritten)
         self._unwritten = None
         failing = unwritten(line)
         # the numbers in these change with every line
@@ -146,13 +150,11 @@ class PlainConsole:
                 for name in ("lag_mean", "entropy", "explained_variance", "behaviour_kl_estimate")
             },
         }
-        made = ""
-        for name, text in parts.items():
-            figure = "" if text is None else f" {name}={text}"
-            if len(made) + len(figure) > _WIDEST:
-                break
-            made += figure
-        return made.strip()
+        return _joined(parts)
+
+    def _write_figures(self, texts: Sequence[str]) -> None:
+        for text in texts:
+            self._write(text, _WIDEST)
 
     def _write(self, text: str, width: int = _WRAPPED) -> None:
         lines = wrap(
@@ -169,3 +171,36 @@ class PlainConsole:
 def _known(line: Mapping[str, Any], name: str) -> str | None:
     value = line.get(name)
     return None if value is None else f"{value:.3g}"
+
+
+def _of_policies(line: Mapping[str, Any]) -> list[str]:
+    """A text of the figures of each policy, where a run has several."""
+    texts = []
+    for name, part in (line.get(POLICIES) or {}).items():
+        value, few = part.get("return_mean_100"), part.get("episodes_in_mean")
+        is_short = value is not None and few is not None and few < EPISODES_FOR_TARGET
+        kl = "behaviour_kl" if "behaviour_kl" in part else "behaviour_kl_estimate"
+        parts = {
+            "policy": name,
+            "return": "-" if value is None else score(value),
+            "mean_of": str(few) if is_short else None,
+            "evaluated": evaluated(part, "±"),
+            "length": _known(part, "episode_length_mean"),
+            "env_steps": str(part.get("env_steps", 0)),
+            **{each: _known(part, each) for each in ("entropy", kl, "policy_loss", "value_loss")},
+            "updates": str(part.get("updates", 0)),
+            "episodes": str(part.get("episodes", 0)),
+        }
+        texts.append(_joined(parts))
+    return texts
+
+
+def _joined(parts: Mapping[str, str | None]) -> str:
+    """As many of the figures as fit a line."""
+    made = ""
+    for name, text in parts.items():
+        figure = "" if text is None else f" {name}={text}"
+        if len(made) + len(figure) > _WIDEST:
+            break
+        made += figure
+    return made.strip()

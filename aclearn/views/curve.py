@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from aclearn.errors import RunFolderError
+from aclearn.metrics.names import POLICIES
 from aclearn.views.decision_marks import Mark, read_marks
 from aclearn.views.line_files import unusable_line
 
@@ -21,6 +22,8 @@ _EVALUATED: Final = (
     "evaluator_env_steps",
     "evaluator_age_s",
 )
+#: Figures of which each policy has its own; steps and times are the run's.
+_OF_A_POLICY: Final = (_RETURN, *_EVALUATED[:2], "target_return")
 #: Keys in which the runs of one configuration may differ.
 _NO_SETTINGS: Final = ("run.seed", "run.name", "run.dir", "run.experiment", "run.pythonpath")
 
@@ -57,9 +60,10 @@ _NONE: Final = Points([], [], [], [])
 
 @dataclass(frozen=True)
 class Curve:
-    """One run's learning curves.
+    """One run's learning curves, or those of one of its policies.
 
     Attributes:
+        policy: its name; None where the run has one policy.
         path: the run's folder.
         training: mean return of the newest 100 episodes of the actors.
         evaluator: mean return of each evaluation, where its weights were published.
@@ -79,11 +83,13 @@ class Curve:
     damaged: int = 0
     marks: list[Mark] = field(default_factory=list)
     settings: Mapping[str, str] = field(default_factory=dict)
+    policy: str | None = None
 
     @property
     def name(self) -> str:
-        """The run's name."""
-        return self.path.resolve().name
+        """The run's name, with that of the policy behind it."""
+        name = self.path.resolve().name
+        return name if self.policy is None else f"{name}/{self.policy}"
 
 
 def find_curves(paths: Sequence[Path]) -> list[Curve]:
@@ -96,18 +102,18 @@ def find_curves(paths: Sequence[Path]) -> list[Curve]:
     """
     from aclearn.runs import runs_in  # here as in `read_curve`
 
-    curves = dict[Path, Curve]()
+    curves = dict[Path, list[Curve]]()
     for path in paths:
         found = runs_in(path)
         if found in ([], [path]):  # the message names the folder
-            curves.setdefault(path.resolve(), read_curve(path))
+            curves.setdefault(path.resolve(), read_curves(path))
             continue
         written = [run for run in found if _has_metrics(run)]
         if not written:
             raise RunFolderError(f"no run in {path} has written metrics yet; wait a few seconds")
         for run in written:
-            curves.setdefault(run.resolve(), read_curve(run))
-    return list(curves.values())
+            curves.setdefault(run.resolve(), read_curves(run))
+    return [curve for each in curves.values() for curve in each]
 
 
 def _has_metrics(run: Path) -> bool:
@@ -115,12 +121,26 @@ def _has_metrics(run: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-def read_curve(run_dir: Path) -> Curve:
-    """The curves of a run, running or over. Lines before the first episode are left out.
+def read_curves(run_dir: Path) -> list[Curve]:
+    """The curves of a run, running or over, or of each of its policies.
+
+    Lines before the first episode are left out.
 
     Raises:
         RunFolderError: it is no run folder, or has no metrics yet.
     """
+    lines, damaged = _read_lines(run_dir)
+    policies = lines[-1].get(POLICIES) or {}
+    return [_curve(run_dir, lines, damaged, policy) for policy in policies or (None,)]
+
+
+def read_curve(run_dir: Path) -> Curve:
+    """The curve of a run; with several policies of those that count together. As `read_curves`."""
+    return _curve(run_dir, *_read_lines(run_dir))
+
+
+def _read_lines(run_dir: Path) -> tuple[list[Mapping[str, Any]], int]:
+    """The usable metrics lines of a run, one at least, and the number of damaged ones."""
     # imported here: roles that import this package read no run
     from aclearn.runs import is_metrics_line, read_metrics_or_none, runs_in
 
@@ -145,10 +165,22 @@ def read_curve(run_dir: Path) -> Curve:
             error = missing if isinstance(missing, KeyError) else error
     if not lines:
         raise unusable_line(path, error)
+    return lines, len(read) - len(lines)
+
+
+def _curve(
+    run_dir: Path, lines: Sequence[Mapping[str, Any]], damaged: int, policy: str | None = None
+) -> Curve:
+    if policy is not None:
+        lines = [_of_policy(line, policy) for line in lines]
     points = [line for line in lines if line.get(_RETURN) is not None]
     config = _config(run_dir / "config.yaml")
     run = run if isinstance(run := config.get("run"), dict) else {}
-    target = float(t) if isinstance(t := run.get("target_return"), int | float) else None
+    found = run.get("target_return")
+    if isinstance(found, Mapping):
+        found = found.get(policy) if policy is not None else None
+    target = float(found) if isinstance(found, int | float) else None
+    own = {} if policy is None else {"policy": policy}
     return Curve(
         path=run_dir,
         training=Points(
@@ -161,10 +193,17 @@ def read_curve(run_dir: Path) -> Curve:
         target=target,
         seed=seed if isinstance(seed := run.get("seed"), int) else None,
         reached=_reached(lines, target, evaluated=_evaluator_judges(config)),
-        damaged=len(read) - len(lines),
+        damaged=damaged,
         marks=read_marks(run_dir),
-        settings=dict(_settings(config)) if "seed" in run else {},
+        settings={**dict(_settings(config)), **own} if "seed" in run else {},
+        policy=policy,
     )
+
+
+def _of_policy(line: Mapping[str, Any], policy: str) -> Mapping[str, Any]:
+    """The line with the figures of one policy in place of the run's."""
+    part = (line.get(POLICIES) or {}).get(policy, {})
+    return {**line, **{name: part.get(name) for name in _OF_A_POLICY}}
 
 
 def _evaluations(lines: Sequence[Mapping[str, Any]]) -> Points:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
@@ -21,6 +21,7 @@ from aclearn.views.picture import (
     dropped,
     figures,
     indicators,
+    policies,
     queues,
     role_table,
     role_words,
@@ -154,14 +155,7 @@ class LiveConsole:
             self._progress_rows(),
             *blank,
             figures(self._line),
-            *filter(
-                None,
-                (
-                    queues(self._line),
-                    *indicators(self._line)[: layout.indicators],
-                    dropped(self._line, layout.reasons),
-                ),
-            ),
+            *self._rows(layout),
             *blank,
             time_shares(self._line.get("wait_share") or {}, width - _FRAME_CELLS),
             *(Text(text, style="red") for text in unwritten(self._line)),
@@ -173,6 +167,16 @@ class LiveConsole:
             table = role_table(self._roles, layout.roles) if layout.roles else None
             parts += [*blank, table or role_words(self._roles)]
         return Panel(Group(*parts), title=Text(self._name, style="bold"), box=box.ROUNDED)
+
+    def _rows(self, layout: Layout) -> Iterator[RenderableType]:
+        """The rows that some runs have: policies, queues, indicators, reasons for dropped steps."""
+        rows: Iterable[RenderableType | None] = (
+            policies(self._line),
+            queues(self._line),
+            *indicators(self._line)[: layout.indicators],
+            dropped(self._line, layout.reasons),
+        )
+        yield from (row for row in rows if row)
 
     def _progress_rows(self) -> Group:
         progress = self._progress

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from aclearn.metrics import INFO, dropped_words, queue_fills
 from aclearn.metrics.formatting import amount, evaluated, percent, printable, score
+from aclearn.metrics.names import POLICIES
 from aclearn.telemetry import WORKING
 
 _WIDE: Final = 100  # cells; narrower views have shorter bars
@@ -48,6 +49,30 @@ def figures(line: Mapping[str, Any]) -> Table:
     cells = [text for name, value in rows for text in (Text(name, style="dim"), Text(value))]
     for index in range(0, len(cells), 4):
         table.add_row(*cells[index : index + 4])
+    return table
+
+
+def policies(line: Mapping[str, Any]) -> Table | None:
+    """A row for each of several policies: returns, lengths, losses, entropy, KL; None of one."""
+    parts: Mapping[str, Mapping[str, Any]] = line.get(POLICIES) or {}
+    if not parts:
+        return None
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
+    table.add_column("Policy", overflow="ellipsis", no_wrap=True)
+    for title in ("Return", "Evaluated", "Length", "Learned", "Entropy", "KL", "π loss", "V loss"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for name, part in parts.items():
+        value = part.get("return_mean_100")
+        kl = part.get("behaviour_kl", part.get("behaviour_kl_estimate"))
+        figures = (part.get("entropy"), kl, part.get("policy_loss"), part.get("value_loss"))
+        table.add_row(
+            Text(name, style="bold"),
+            "-" if value is None else score(value),
+            evaluated(part) or "-",
+            amount(part.get("episode_length_mean")),
+            amount(part.get("learned_steps")),
+            *("-" if each is None else f"{each:.3g}" for each in figures),
+        )
     return table
 
 

@@ -14,7 +14,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from aclearn.metrics.formatting import amount, duration, printable, score
+from aclearn.metrics.formatting import (
+    amount,
+    duration,
+    printable,
+    returns_of_policies,
+    score,
+)
 from aclearn.views.console import PlainConsole, RunConsole
 from aclearn.views.live_console import console_of
 from aclearn.views.progress import Progress, ProgressEstimate
@@ -158,7 +164,7 @@ class _Row:
         return [
             Text(self._name, style="bold"),
             Text(self.state, style=_STATE_COLOURS.get(self.state, "")),
-            "-" if value is None else score(value),
+            returns_of_policies(line) or ("-" if value is None else score(value)),
             amount(line.get("env_steps")),
             amount(line.get("learned_steps_per_s")),
             "-" if not line else duration(line.get("time_s")),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aclearn.config import config_from_yaml
+from aclearn.config import config_from_yaml, config_of_keys
 from aclearn.errors import ConfigError
 from aclearn.metrics.names import (
     FIXED_FIGURES,
@@ -88,3 +88,12 @@ def test_the_known_figures_are_those_of_the_page_on_metrics() -> None:
     other |= {"metrics_failures", "metrics_error", "chain_steps", "policy", "evaluator_test"}
     other |= {"policies"}
     assert documented - other == {*FIXED_FIGURES, *TRAINER_FIGURES, *OWNED_FIGURES}
+
+
+def test_a_figure_that_each_policy_has_is_none_of_the_run() -> None:
+    config = config_of_keys({"env.id": "a", "policies.red.agents": "*"})
+    for name in ("behaviour_kl_estimate", "compressor_kl_mean", "entropy"):
+        with pytest.raises(ConfigError, match=f"^s: each of several policies .* '{name}' of its"):
+            check_line_name(name, config, key="s", roles=("trainer", "compressor"))
+    for name in ("return_mean_100", "queue_fill", "lag_mean", "reward_gap"):
+        check_line_name(name, config, key="s", roles=("trainer", "compressor"))
