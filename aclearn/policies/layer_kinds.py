@@ -8,8 +8,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from aclearn.distributions.gaussian import LOG_STD_RANGE
 from aclearn.errors import ConfigError
-from aclearn.policies.layers import MOST_DEVIATIONS, Layer, Shape
+from aclearn.policies.layers import MOST_DEVIATIONS, SMALLEST, TIES, Layer, Shape
 from aclearn.policies.users_network import UsersNetwork
 
 Compute = Callable[..., Tensor]
@@ -60,6 +61,32 @@ class _LogStd(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # `x.shape`, which a trace keeps open; it would take `len` as a constant
         return torch.cat([x, self.log_std.expand(x.shape[0], -1)], -1)
+
+
+def _mean(*parts: Tensor) -> Tensor:
+    return torch.stack(parts).mean(0)
+
+
+def _logarithm(shares: Tensor) -> Tensor:
+    return shares.clamp(min=SMALLEST).log()
+
+
+def _mean_of_choices(*logits: Tensor) -> Tensor:
+    return _logarithm(torch.stack(logits).softmax(-1).mean(0))
+
+
+def _votes(*logits: Tensor) -> Tensor:
+    each = torch.stack(logits)
+    votes = (each == each.amax(-1, keepdim=True)).to(each.dtype).mean(0)
+    return _logarithm((1.0 - TIES) * votes + TIES * each.softmax(-1).mean(0))
+
+
+def _mean_of_numbers(*parameters: Tensor) -> Tensor:
+    means, log_stds = torch.stack(parameters).chunk(2, -1)
+    mean = means.mean(0)
+    own = (2.0 * log_stds.clamp(*LOG_STD_RANGE)).exp().mean(0)
+    variance = own + (means - mean).square().mean(0)
+    return torch.cat([mean, 0.5 * variance.log()], -1)
 
 
 def _lstm_cell(gates: Tensor, cell: Tensor) -> Tensor:
@@ -115,6 +142,10 @@ KINDS: dict[str, Callable[[Layer, Shape], Compute]] = {
     "lstm_cell": lambda layer, given: _lstm_cell,
     "lstm_output": lambda layer, given: _lstm_output,
     "gru": lambda layer, given: _gru,
+    "mean": lambda layer, given: _mean,
+    "mean_of_choices": lambda layer, given: _mean_of_choices,
+    "votes": lambda layer, given: _votes,
+    "mean_of_numbers": lambda layer, given: _mean_of_numbers,
     "normalise": _Normaliser,
     "denormalise": _Normaliser,
 }

@@ -16,6 +16,10 @@ from aclearn.types import ObservationSpec
 
 Shape = tuple[int, ...]
 
+#: Least probability whose logarithm is taken: float32's smallest normal number.
+SMALLEST = 2.0**-126
+#: Share of the probabilities' mean in the result of "votes".
+TIES = 1e-3
 #: Bound of normalised observations, in standard deviations.
 MOST_DEVIATIONS = 10.0
 
@@ -46,6 +50,8 @@ class Layer:
       1997, with Gers et al.'s forget gate). "gru": of the products of the input and of the state h
       (reset, update, new; side by side) and h, the next state (Cho et al. 2014, in the form of
       cuDNN): n = tanh(x_n + σ(r)·h_n), (1 − σ(z))·n + σ(z)·h.
+    * "mean", "mean_of_choices", "votes" and "mean_of_numbers": of an ensemble's members, whose
+      outputs of one size it reads; see `aclearn.policies.ensemble`.
     * "normalise": (x − mean) / std, component by component, within ± 10. "denormalise": its
       inverse, x · std + mean, with one mean and std for all components. The trainer keeps their
       statistics; they have no gradient.

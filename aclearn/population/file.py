@@ -47,6 +47,11 @@ def read_lineage(folder: Path) -> Lineage:
         ) from error
 
 
+def member_folder(population: Path, number: int) -> Path:
+    """The run folder of a member."""
+    return population / f"member-{number}"
+
+
 def write_lineage(folder: Path, lineage: Lineage) -> None:
     """Replace the lineage on disk.
 

@@ -13,8 +13,9 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
+from aclearn.distributions.gaussian import LOG_STD_RANGE
 from aclearn.policies import Layer
-from aclearn.policies.layers import MOST_DEVIATIONS, output_shapes, states
+from aclearn.policies.layers import MOST_DEVIATIONS, SMALLEST, TIES, output_shapes, states
 from compress.errors import ChainError
 from compress.graphs.module_onnx import add_module, unused_tensors
 from compress.graphs.policy_graph import PolicyGraph, TensorSpec
@@ -145,10 +146,16 @@ class Nodes:
         self.nodes.append(helper.make_node(operator, inputs, [target], **attributes))
         self.names[layer.name] = target
 
-    def compute(self, layer: Layer, operator: str, *inputs: str) -> str:
+    def compute(self, layer: Layer, operator: str, *inputs: str, **attributes: Any) -> str:
         """Add a node within a layer; returns the name of its output."""
         name = f"{layer.name}:{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, inputs, [name]))
+        self.nodes.append(helper.make_node(operator, inputs, [name], **attributes))
+        return name
+
+    def constant(self, layer: Layer, number: float) -> str:
+        """Add a number; returns its name."""
+        name = f"{layer.name}:number.{len(self.initialisers)}"
+        self.initialisers.append(helper.make_tensor(name, TensorProto.FLOAT, [], [number]))
         return name
 
     def parts(self, name: str, count: int) -> list[str]:
@@ -261,6 +268,52 @@ def _gru(nodes: Nodes, layer: Layer, of_input: str, of_state: str, state: str) -
     nodes.add(layer, "Add", [new, nodes.compute(layer, "Mul", update, away)])
 
 
+def _mean_of_choices(nodes: Nodes, layer: Layer, *logits: str) -> None:
+    _logarithm(nodes, layer, _mean_probabilities(nodes, layer, logits))
+
+
+def _votes(nodes: Nodes, layer: Layer, *logits: str) -> None:
+    votes = []
+    for each in logits:
+        most = nodes.compute(layer, "ReduceMax", each, axes=[1], keepdims=1)
+        chosen = nodes.compute(layer, "Equal", each, most)
+        votes.append(nodes.compute(layer, "Cast", chosen, to=TensorProto.FLOAT))
+    shares = nodes.compute(layer, "Mean", *votes)
+    mean = _mean_probabilities(nodes, layer, logits)
+    parts = [
+        nodes.compute(layer, "Mul", share, nodes.constant(layer, factor))
+        for share, factor in ((shares, 1.0 - TIES), (mean, TIES))
+    ]
+    _logarithm(nodes, layer, nodes.compute(layer, "Add", *parts))
+
+
+def _mean_probabilities(nodes: Nodes, layer: Layer, logits: Sequence[str]) -> str:
+    each = [nodes.compute(layer, "Softmax", one, axis=1) for one in logits]
+    return nodes.compute(layer, "Mean", *each)
+
+
+def _logarithm(nodes: Nodes, layer: Layer, shares: str) -> None:
+    least = nodes.constant(layer, SMALLEST)
+    nodes.add(layer, "Log", [nodes.compute(layer, "Max", shares, least)])
+
+
+def _mean_of_numbers(nodes: Nodes, layer: Layer, *parameters: str) -> None:
+    bounds = [nodes.constant(layer, bound) for bound in LOG_STD_RANGE]
+    two, half = (nodes.constant(layer, factor) for factor in (2.0, 0.5))
+    means, variances = [], []
+    for each in parameters:
+        mean, log_std = nodes.parts(each, 2)
+        clipped = nodes.compute(layer, "Clip", log_std, *bounds)
+        means.append(mean)
+        variances.append(nodes.compute(layer, "Exp", nodes.compute(layer, "Mul", clipped, two)))
+    mean = nodes.compute(layer, "Mean", *means)
+    away = [nodes.compute(layer, "Sub", each, mean) for each in means]
+    squares = [nodes.compute(layer, "Mul", each, each) for each in away]
+    own, between = (nodes.compute(layer, "Mean", *each) for each in (variances, squares))
+    log = nodes.compute(layer, "Log", nodes.compute(layer, "Add", own, between))
+    nodes.add(layer, "Concat", [mean, nodes.compute(layer, "Mul", log, half)], axis=1)
+
+
 def _weights(layer: Layer) -> list[str]:
     return [f"{layer.name}.weight", f"{layer.name}.bias"][: 1 + layer.bias]
 
@@ -289,6 +342,10 @@ KINDS: dict[str, Callable[..., None]] = {
     "part": _part,
     "dueling": _dueling,
     "log_std": _log_std,
+    "mean": lambda nodes, layer, *parts: nodes.add(layer, "Mean", parts),
+    "mean_of_choices": _mean_of_choices,
+    "votes": _votes,
+    "mean_of_numbers": _mean_of_numbers,
     "normalise": _normalise,
     "lstm_cell": _lstm_cell,
     "lstm_output": _lstm_output,

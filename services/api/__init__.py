@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from aclearn.config import Config, load_config
-from services.api.functions import evolve, export, load, make_env, open_run, train, train_seeds
+from services.api.functions import (
+    ensemble,
+    evolve,
+    export,
+    load,
+    make_env,
+    open_run,
+    train,
+    train_seeds,
+)
 from services.api.policy import Policy
 from services.api.population import Population
 from services.api.run import Run
@@ -15,6 +24,7 @@ __all__ = [
     "Policy",
     "Population",
     "Run",
+    "ensemble",
     "evolve",
     "export",
     "load",

@@ -231,6 +231,34 @@ def load(
 
 
 @plain_errors
+def ensemble(
+    members: str | Path | Sequence[Run | str | Path],
+    to: str | Path,
+    *,
+    best: int | None = None,
+    by: str = "mean",
+    at: str | int = "newest",
+) -> Path:
+    """Make one policy of several, as `aclearn ensemble` does; its folder is used as that of a run.
+
+    Args:
+        members: the folder of a population, or several runs.
+        to: the run folder to make.
+        best: members of a population to take; None: 3.
+        by: "mean" of their distributions, "vote", or "means" of numbers.
+        at: which checkpoint of each run; of a population it is the one that was judged.
+
+    Raises:
+        AclearnError: a member cannot be used, they have unlike spaces, or the folder exists.
+    """
+    from services.evaluator.ensemble import write_ensemble
+
+    given = [members] if isinstance(members, (str, Path)) else list(members)
+    write_ensemble([_folder(each) for each in given], Path(to), by=by, best=best, at=at)
+    return Path(to)
+
+
+@plain_errors
 def export(
     run: Run | str | Path,
     to: str | Path,

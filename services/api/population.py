@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from aclearn.config import Config, load_config
 from aclearn.errors import RunFolderError
 from aclearn.population import Best, Lineage
-from aclearn.population.file import read_lineage
+from aclearn.population.file import member_folder, read_lineage
 from aclearn.runs import metrics_columns, read_metrics
 from services.api.plain_errors import plain_errors
 from services.api.run import Run
-from services.population.folder import BEST, CONFIG_FILE, member_folder
+from services.population.folder import BEST, CONFIG_FILE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -146,6 +146,30 @@ def export(
     )
 
 
+def ensemble(
+    members: Annotated[
+        list[Path], typer.Argument(help="the folder of a population, or several run folders")
+    ],
+    to: Annotated[Path, typer.Option(help="run folder to make, e.g. runs/ensemble")],
+    best: Annotated[
+        int | None, typer.Option(min=2, help="members of a population to take; default: 3")
+    ] = None,
+    by: Annotated[
+        str, typer.Option(metavar="mean|vote|means", help="how their distributions become one")
+    ] = "mean",
+    at: AtOption = "newest",
+) -> None:
+    """Make one policy of several: of the best members of a population, or of runs.
+
+    The folder is used as that of a run: `aclearn evaluate`, `export`, `compress` and `backtest`
+    take it, and so does `aclearn.load`.
+    """
+    from services.evaluator.ensemble import write_ensemble
+
+    made = write_ensemble(members, to, by=by, best=best, at=at)
+    typer.echo(f"wrote {to}: {made.architecture.name}, {made.architecture.parameters:,} weights")
+
+
 def compress(
     run: RunArgument,
     chain: Annotated[str, typer.Option(help="links, e.g. prune=0.5,int8")],

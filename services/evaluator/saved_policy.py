@@ -112,9 +112,17 @@ def load_run(path: Path, *, at: str | int = NEWEST) -> SavedRun:
         AclearnError: the run or its checkpoint cannot be used.
     """
     folder = RunFolder.open(path)
+    return run_of(folder, checkpoint_in(folder.checkpoints_dir, at))
+
+
+def run_of(folder: RunFolder, checkpoint: Checkpoint) -> SavedRun:
+    """The policies of one of a run's checkpoints.
+
+    Raises:
+        AclearnError: the run or its checkpoint cannot be used.
+    """
     config: Config = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
     search_modules_in(config.run.pythonpath)
-    checkpoint = checkpoint_in(folder.checkpoints_dir, at)
     policies = {
         name: _policy_in(config.of_policy(name), checkpoint.of_policy(name), name)
         for name in config.policy_names()

@@ -8,7 +8,7 @@ from typing import Final
 from aclearn.config import Config, load_config
 from aclearn.errors import ConfigError, RunFolderError, RunFolderTaken
 from aclearn.population import Lineage
-from aclearn.population.file import read_lineage, write_lineage
+from aclearn.population.file import member_folder, read_lineage, write_lineage
 from aclearn.runs import FolderLock, is_population, make_next, numbered_runs, write_atomically
 from services.start.folder import differences
 
@@ -99,11 +99,6 @@ class PopulationFolder:
     def close(self) -> None:
         """Release the lock."""
         self._lock.close()
-
-
-def member_folder(population: Path, number: int) -> Path:
-    """The run folder of a member."""
-    return population / f"member-{number}"
 
 
 def experiment_of(config: Config) -> str:
