@@ -125,6 +125,7 @@ def make(
     threads: int | None = None,
     squash: bool = False,
     time_limit: int | None = None,
+    observe: bool = True,
     **config: Any,
 ) -> ResidentEnvs | ResidentWorlds:
     """`envs` copies of an environment, to be stepped with torch tensors.
@@ -142,6 +143,8 @@ def make(
         threads: of the CPU; None: one for each core.
         squash: as `env.squash_actions`.
         time_limit: agent steps after which episodes are truncated; None: the environment's own.
+        observe: make observations. With several agents, False saves the work and the memory where
+            nobody reads them; they are zeros then.
 
     Raises:
         AclearnError: there is no such environment or device, the memory is too small, or a key of
@@ -158,6 +161,7 @@ def make(
         threads=threads,
         squash=squash,
         config=config,
+        **({} if observe or isinstance(env, ResidentEnv) else {"observe": False}),
     )
 
 

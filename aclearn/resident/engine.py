@@ -325,7 +325,7 @@ class ResidentEnvs(Resident):
         self.params = env.configured(self._warp_device, config or {})
         width, action = env.observation_size, spec.action
         buffers = Buffers.empty(width, action, steps=steps, rows=envs, device=on)
-        self.kinds = (Rows("agent", 0, spec, sampler_of(action), buffers),)
+        self.kinds = (Rows("agent", 0, spec, sampler_of(action), buffers, width),)
         self._arrays = self.kinds[0].arrays()
         self._states = Structs(env.state, (envs,), on)
         self.data = self._states.fields

@@ -11,6 +11,8 @@ from aclearn.resident.warp_setup import wp
 
 #: Widest layer whose outputs fit into registers.
 WIDEST = 64
+#: Longest observation of a policy inside a kernel; longer ones take minutes to compile.
+LONGEST = 1024
 _SAME = ("scale", "flatten")
 _ACTIVATIONS = ("relu", "tanh")
 
@@ -27,7 +29,8 @@ def fits_in_kernel(architecture: Architecture) -> bool:
     chain = all(len(layer.reads) == 1 for layer in layers)
     scaled = any(layer.kind == "scale" and layer.factor != 1.0 for layer in layers)
     widths = [layer.units for layer in layers if layer.kind == "dense"]
-    flat = [len(leaf.shape) for leaf in architecture.observation.values()] == [1]
+    shapes = [leaf.shape for leaf in architecture.observation.values()]
+    flat = len(shapes) == len(shapes[0]) == 1 and shapes[0][0] <= LONGEST
     return (
         chain
         and flat

@@ -20,6 +20,8 @@ class Rows:
         first_agent: number of its first agent among all.
         spec: of its agents.
         buffers: the last steps.
+        held: how many numbers of an observation kernels hold when they choose: all, or only the
+            first of a long one, which nothing but torch reads then.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Rows:
     spec: EnvSpec
     sampler: Sampler
     buffers: Buffers
+    held: int
 
     @property
     def agents(self) -> int:
@@ -35,14 +38,14 @@ class Rows:
 
     @property
     def observation_type(self) -> Any:
-        """A Warp vector of D float32."""
-        return wp.types.vector(self.buffers.observations.shape[-1], wp.float32)
+        """A Warp vector of the `held` float32."""
+        return wp.types.vector(self.held, wp.float32)
 
     def arrays(self) -> list[Any]:
         """The buffers but for masks as Warp arrays, as `rollout_kernel` takes them."""
         b = self.buffers
         return [
-            wp.from_torch(b.observations, dtype=self.observation_type),
+            wp.from_torch(b.observations[..., : self.held], dtype=self.observation_type),
             wp.from_torch(b.actions, dtype=self.sampler.sampled),
             *map(wp.from_torch, (b.log_probs, b.rewards, b.terminated, b.truncated, b.valid)),
         ]

@@ -18,7 +18,7 @@ from aclearn.resident.kernels import (
     STEP_BITS,
     Chooser,
 )
-from aclearn.resident.sampling import Sampler
+from aclearn.resident.rows import Rows
 from aclearn.resident.warp_setup import wp
 from aclearn.resident.world import AgentKind, ResidentWorld
 from aclearn.types.bounds import LARGEST_NUMBER
@@ -134,7 +134,7 @@ class WorldKernels:
         """The number of threads for so many agents of a world."""
         return 1 if self._together else agents
 
-    def act(self, kind: AgentKind, first_agent: int, sampler: Sampler, chooser: Chooser) -> Any:
+    def act(self, kind: AgentKind, rows: Rows, chooser: Chooser) -> Any:
         """Choose and move, `threads` for the agents of a kind.
 
         Arguments: the slice's first environment; worlds, agents, flags, params, source;
@@ -142,9 +142,9 @@ class WorldKernels:
         it; the row of the observations, and that of the others.
         """
         of_world, of_agent, params_type = self._world.world, self._world.agent, self._world.params
-        observation = wp.types.vector(kind.observation_size, wp.float32)
-        choose, source_type, sampled = chooser.choose, chooser.source, sampler.sampled
-        move, to_env, count = kind.move, sampler.to_env, len(kind.agents)
+        observation, first_agent = rows.observation_type, rows.first_agent
+        choose, source_type, sampled = chooser.choose, chooser.source, rows.sampler.sampled
+        move, to_env, count = kind.move, rows.sampler.to_env, len(kind.agents)
         threads = self.threads(count)
         each = count // threads
 
@@ -342,13 +342,16 @@ class WorldKernels:
 
         return begin
 
-    def observe(self, kind: AgentKind, first_agent: int) -> Any:
+    def observe(self, kind: AgentKind, first_agent: int, *, shown: bool) -> Any:
         """Observations and the record of a step, `threads` for the agents of a kind.
 
         Arguments: the slice's first environment and its number; worlds, agents, flags, params;
         observations `[T+1, N·A, D]`; record, the kind's first row in `sums`, and these; clock,
         steps ahead of it; the row of the observations, and that of the others; whether a step was
         made.
+
+        Args:
+            shown: otherwise observations are not made.
         """
         of_world, of_agent, params_type = self._world.world, self._world.agent, self._world.params
         kind_observe, size, masks = kind.observe, kind.observation_size, kind.mask is not None
@@ -384,7 +387,10 @@ class WorldKernels:
                 j = (tid % wp.static(threads)) * wp.static(each) + i
                 r = e * wp.static(count) + j
                 a = wp.static(first_agent) + j
-                kind_observe(world, agents[e], flags.in_game[e], a, params, observations[seen, r])
+                if wp.static(shown):
+                    kind_observe(
+                        world, agents[e], flags.in_game[e], a, params, observations[seen, r]
+                    )
                 if wp.static(masks):
                     kind_mask(world, agents[e], flags.in_game[e], a, params, record.masks[seen, r])
                 if stepped:
@@ -401,7 +407,7 @@ class WorldKernels:
                     record.truncated[row, r] = cut
                     record.valid[row, r] = valid
                     out = wp.where(wp.abs(reward) <= wp.static(LARGEST_NUMBER), 0, 1)
-                    for d in range(wp.static(size)):  # false for NaN
+                    for d in range(wp.static(size if shown else 0)):  # false for NaN
                         fits = wp.abs(observations[seen, r, d]) <= wp.static(LARGEST_NUMBER)
                         out += wp.where(fits, 0, 1)
                     count_step(

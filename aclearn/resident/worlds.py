@@ -19,6 +19,7 @@ from aclearn.resident.engine import (
     given_chooser,
     resident_device,
 )
+from aclearn.resident.network import LONGEST
 from aclearn.resident.rows import Rows
 from aclearn.resident.sampling import sampler_of
 from aclearn.resident.slices import Slice
@@ -63,6 +64,7 @@ class ResidentWorlds(Resident):
         steps: T, of the buffers.
         more_bytes: that others will need for each environment on the device, by what needs them.
         accounts: of each agent, which sums of episodes it belongs to; None: all to one.
+        observe: make observations; otherwise they are zeros, `[N, A, 1]`, and cost nothing.
 
     Raises:
         ConfigError: N is below 1 or too large for the memory, the device is not there, or the
@@ -83,10 +85,12 @@ class ResidentWorlds(Resident):
         config: Mapping[str, Any] | None = None,
         more_bytes: Mapping[str, int] | None = None,
         accounts: Sequence[int] | None = None,
+        observe: bool = True,
     ) -> None:
         on, A = resident_device(device), len(env.agents)
         self.env, self._draw = env, env.draw
-        check_memory(_bytes(env, steps) | dict(more_bytes or {}), envs=envs, device=on)
+        widths = [kind.observation_size if observe else 1 for kind in env.kinds]
+        check_memory(_bytes(env, widths, steps) | dict(more_bytes or {}), envs=envs, device=on)
         accounts = accounts or [0] * A
         super().__init__(
             env.name,
@@ -100,7 +104,7 @@ class ResidentWorlds(Resident):
             accounts=max(accounts) + 1,
         )
         self.params = env.configured(self._warp_device, envs, config or {})
-        self.kinds = tuple(self._rows_of_kinds(squash=squash, steps=steps))
+        self.kinds = tuple(self._rows_of_kinds(widths, squash=squash, steps=steps))
         self._worlds = Structs(env.world, (envs,), on)
         self._agents = Structs(env.agent, (envs, A), on)
         self._flags = {
@@ -126,7 +130,7 @@ class ResidentWorlds(Resident):
         self._interact = self._load(self._kernels.interact())
         self._step = self._load(self._kernels.step())
         self._shows = [
-            self._load(self._kernels.observe(kind, rows.first_agent))
+            self._load(self._kernels.observe(kind, rows.first_agent, shown=observe))
             for kind, rows in zip(env.kinds, self.kinds, strict=True)
         ]
         self._given = [torch.zeros_like(rows.buffers.actions[:1]) for rows in self.kinds]
@@ -223,19 +227,20 @@ class ResidentWorlds(Resident):
             return found
         return {rows.name: rows.by_agent(tensor(rows)) for rows in self.kinds}
 
-    def _rows_of_kinds(self, *, squash: bool, steps: int) -> Iterator[Rows]:
+    def _rows_of_kinds(self, widths: Sequence[int], *, squash: bool, steps: int) -> Iterator[Rows]:
         first_agent = 0
-        for kind in self.env.kinds:
+        for kind, width in zip(self.env.kinds, widths, strict=True):
             spec = kind.spec(squash=squash)
             buffers = Buffers.empty(
-                kind.observation_size,
+                width,
                 spec.action,
                 steps=steps,
                 rows=self.num_envs * spec.agents,
                 device=self.device,
                 masked=spec.masked,
             )
-            yield Rows(kind.name, first_agent, spec, sampler_of(spec.action), buffers)
+            held = width if width <= LONGEST else 1
+            yield Rows(kind.name, first_agent, spec, sampler_of(spec.action), buffers, held)
             first_agent += spec.agents
 
     def _shown(self, rows: Rows) -> list[Any]:
@@ -275,7 +280,7 @@ class WorldRollout:
         acts = []
         kinds = zip(worlds.env.kinds, worlds.kinds, choosers, strict=True)
         for kind, rows, (chooser, source) in kinds:
-            kernel = worlds._kernels.act(kind, rows.first_agent, rows.sampler, chooser)
+            kernel = worlds._kernels.act(kind, rows, chooser)
             acts.append((rows.agents, worlds._load(kernel), [source, *rows.arrays()[:3]]))
         self._slices = [self._commands(part, acts) for part in worlds.slices.all]
 
@@ -338,12 +343,16 @@ def _flag_fields() -> Any:
         yield name, var.type.ndim, dtypes[var.type.dtype]
 
 
-def _bytes(env: ResidentWorld, steps: int) -> dict[str, int]:
-    """Bytes of one environment on the device, by what needs them."""
+def _bytes(env: ResidentWorld, widths: Sequence[int], steps: int) -> dict[str, int]:
+    """Bytes of one environment on the device, by what needs them.
+
+    Args:
+        widths: of the observations, by kind.
+    """
     terms: dict[str, int] = {}
-    for kind in env.kinds:
+    for kind, width in zip(env.kinds, widths, strict=True):
         A, action = len(kind.agents), kind.spec().action
-        record = Buffers.bytes_of(kind.observation_size, action, steps=steps)
+        record = Buffers.bytes_of(width, action, steps=steps)
         masks = 0 if kind.mask is None else (steps + 1) * action.mask_width
         for name, size in record.items():
             terms[name] = terms.get(name, 0) + A * (size + masks)

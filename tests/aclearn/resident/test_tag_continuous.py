@@ -216,6 +216,38 @@ def test_threads_and_the_number_of_environments_change_no_bit() -> None:
     many.close()
 
 
+def test_observations_longer_than_kernels_hold_are_made_only_where_they_are_read() -> None:
+    config = {"num_taggers": 10, "num_runners": 150, "runner_exits_game_after_tagged": False}
+    seen, blind = (_make(2, seed=1, observe=observe, **config) for observe in (True, False))
+    reference = _Numpy(seen.env, config)
+    seen.reset()
+    assert blind.reset().shape == (2, 160, 1)
+    rng = np.random.default_rng(3)
+    for _ in range(4):
+        actions = torch.from_numpy(rng.integers(0, 11, (2, 160, 2)))
+        step, other = seen.step(actions), blind.step(actions)
+        assert torch.equal(step.rewards, other.rewards)
+    for name in seen.data:
+        assert torch.equal(seen.data[name], blind.data[name]), name
+    state = {name: seen.data[field].numpy() for name, field in FIELDS.items()}
+    state["in_game"] = seen.data["in_game"].numpy().astype(np.int32)
+    np.testing.assert_allclose(step.observations, reference.rules.observe(state), atol=1e-5)
+    seen.close()
+    blind.close()
+
+
+def test_a_thousand_agents_that_could_see_all_take_memory_for_what_is_read() -> None:
+    # 100 environments with observations of 6 994 numbers would need 5.6 GB
+    env = _make(100, num_taggers=10, num_runners=990, observe=False)
+    env.reset()
+    env.uniform_rollout(recorded=False).run(2)
+    (rows,) = env.kinds
+    tensors = (tensor for tensor in vars(rows.buffers).values() if tensor is not None)
+    assert sum(tensor.nbytes for tensor in tensors) < 1e7
+    assert env.data["time"].tolist() == [2] * 100
+    env.close()
+
+
 def test_a_picture_shows_taggers_pink_runners_blue_and_nobody_who_left() -> None:
     start = _start([1, 0, 0], [5.0, 5.5, 1.0], [5.0, 5.0, 1.0])
     env = _make(start=start, num_runners=2, **STILL)
