@@ -22,12 +22,14 @@ from services.commands.on_run_folders import compress, ensemble, evaluate, expor
 from services.commands.output import forget_zero_size, make_output_lossy
 from services.commands.role import container, health, role
 from services.commands.runs import runs
+from services.commands.sweep import sweep
 from services.commands.train import profile, train
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 for command in (
     train,
     evolve,
+    sweep,
     role,
     health,
     evaluate,

@@ -46,6 +46,11 @@ class LocalEngine:
         self._end_within_s = config.supervisor.stop_timeout_s + _END_S
         self._running: dict[int, _Running] = {}
 
+    @property
+    def at_once(self) -> int:
+        """Most members at a time."""
+        return self._at_once
+
     def run(self, tasks: Sequence[Task], stop: StopFlag) -> Iterator[Outcome]:
         """Train and judge; see `Engine`."""
         waiting = [_Running(task) for task in tasks]

@@ -89,7 +89,7 @@ class RayEngine:
             self._take_over(waiting)
             while (waiting or self._running) and not stop:
                 self._say_news()
-                room = max(1, min(self._room(), self._most)) - len(self._running)
+                room = self.at_once - len(self._running)
                 for begun in [each for each in waiting if each.is_due][: max(0, room)]:
                     waiting.remove(begun)
                     self._running[begun.task.member] = begun
@@ -108,8 +108,10 @@ class RayEngine:
             self._end(stop)
 
     @property
-    def _most(self) -> int:
-        return self._at_once or 1_000_000
+    def at_once(self) -> int:
+        """Most members at a time on the nodes of this moment."""
+        room = self._room()
+        return max(1, room if self._at_once is None else min(room, self._at_once))
 
     def _take_over(self, waiting: Sequence[_Running]) -> None:
         """Find the members of a killed driver; end those that are of no use any more."""

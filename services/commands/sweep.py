@@ -1,0 +1,135 @@
+"""The command sweep."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from aclearn.config import Config
+from aclearn.errors import ConfigError, RunFolderError, did_you_mean
+from aclearn.extensions import search_modules_in
+from aclearn.launch import StopFlag, install_stop_signals
+from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
+from services.population.engine import ENGINES as ALL_ENGINES
+
+#: Engines of single runs.
+ENGINES: Final = {name: ALL_ENGINES[name] for name in ("local", "ray")}
+_SETTINGS: Final = "settings.json"
+_LOCK: Final = (".lock", "aclearn sweep", 0.5)
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="SWEEP.yaml", help="what is searched, and how")],
+    resume: Annotated[
+        bool, typer.Option("--resume", help="continue the sweep of its name, else the newest one")
+    ] = False,
+    on: Annotated[
+        str, typer.Option("--on", metavar="ENGINE", help=f"engine: {', '.join(ENGINES)}")
+    ] = "local",
+    at_once: Annotated[
+        int | None,
+        typer.Option("--at-once", min=1, help="most runs at a time; default: as the cores allow"),
+    ] = None,
+) -> None:
+    """Search hyper-parameters: train runs with proposed values, keep the best configuration.
+
+    Example: aclearn sweep sweep.yaml
+    """
+    os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
+    with install_stop_signals() as stop:
+        run_sweep(file, resume=resume, on=on, at_once=at_once, stop=stop)
+        if stop:
+            raise typer.Exit(stop.exit_status)
+
+
+def run_sweep(file: Path, *, resume: bool, on: str, at_once: int | None, stop: StopFlag) -> Path:
+    """Run the sweep of a file to its end; returns its folder.
+
+    Raises:
+        AclearnError: it cannot be started or continued, or no trial can be trained.
+    """
+    # imported here: they take a while
+    from aclearn.extensions import make_extension
+    from aclearn.runs import FolderLock
+    from services.population.engine import Engine
+    from services.sweep.proposals import Proposals, import_optuna
+    from services.sweep.settings import load_sweep
+    from services.sweep.sweep import BEST_CONFIG, Sweep, words_of
+
+    settings = load_sweep(file)
+    config = settings.config_of({})
+    import_optuna()
+    if on not in ENGINES:
+        near = did_you_mean(on, ENGINES)
+        raise ConfigError(f"--on: expected one of {', '.join(ENGINES)}, got {on!r:.50}{near}")
+    search_modules_in(config.run.pythonpath)
+    engine: Any = make_extension(
+        on,
+        {"config": config, "folder": Path(config.run.dir), "at_once": at_once},
+        key="--on",
+        expected=Engine,  # type: ignore[type-abstract]
+        ours=ENGINES,
+    )
+    with ExitStack() as stack:
+        stack.callback(engine.close)
+        folder = _folder(settings, config, resume=resume)
+        stack.callback(FolderLock(folder, _LOCK).close)
+        running = Sweep(
+            folder,
+            settings,
+            Proposals(folder, settings),
+            engine,
+            at_once=engine.at_once,
+            stop=stop,
+            note=lambda text: print(text, flush=True),
+        )
+        print(f"sweep {folder}", flush=True)
+        best = running.run()
+    if stop:
+        print(f"sweep {folder.name} ended: {stop.reason}; --resume continues it", flush=True)
+    if best is not None:
+        words = f"{best.newest:.4g}, trial {best.number} ({words_of(best.values)})"
+        print(f"best: {words}\nnext: aclearn train {folder / BEST_CONFIG}", flush=True)
+    return folder
+
+
+def _folder(settings: Any, config: Config, *, resume: bool) -> Path:
+    """The sweep's folder: a new one, or with `resume` the existing one of the same search."""
+    from aclearn.runs import make_next, numbered_runs, write_atomically
+
+    dir, experiment = Path(config.run.dir), f"{config.experiment}-sweep"
+    text = settings.model_dump_json(exclude={"trials", "name"})
+    if not resume:
+        try:
+            if settings.name is None:
+                path = make_next(dir, experiment)
+            else:
+                path = dir / settings.name
+                path.mkdir(parents=True)
+            write_atomically(path / _SETTINGS, text.encode())
+        except FileExistsError as error:
+            raise RunFolderError(
+                f"{path} exists already; continue it with --resume, or give another name"
+            ) from error
+        except OSError as error:
+            raise RunFolderError(
+                f"a folder for the sweep cannot be made in {dir} ({error.strerror}); choose "
+                "another run.dir (set: {run.dir: …})"
+            ) from error
+        return path
+    named = [dir / settings.name] if settings.name else numbered_runs(dir, experiment)
+    found = [each for each in named if (each / _SETTINGS).is_file()]
+    if not found:
+        raise RunFolderError(f"there is no sweep of {settings.config} in {dir} to continue")
+    path = found[0]
+    if (path / _SETTINGS).read_text() != text:
+        raise ConfigError(
+            f"the sweep in {path} searches otherwise; only trials may change. Give the same file, "
+            "or start a new sweep without --resume"
+        )
+    return path

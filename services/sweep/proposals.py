@@ -1,0 +1,200 @@
+"""Optuna's side of a sweep: proposals, judgements and their one file."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from aclearn.errors import ConfigError, RunFolderError
+from services.sweep.settings import Search, SweepSettings
+
+DATABASE: Final = "sweep.db"
+_SAMPLERS: Final = {
+    "tpe": "TPESampler",
+    "random": "RandomSampler",
+    "gp": "GPSampler",
+    "cmaes": "CmaEsSampler",
+    "nsgaii": "NSGAIISampler",
+    "qmc": "QMCSampler",
+}
+_PRUNERS: Final = {
+    "none": "NopPruner",
+    "median": "MedianPruner",
+    "halving": "SuccessiveHalvingPruner",
+    "hyperband": "HyperbandPruner",
+}
+_REASON: Final = "reason"
+State = Literal["running", "complete", "pruned", "fail", "waiting"]
+
+
+class Trial(NamedTuple):
+    """A configuration that is tried.
+
+    Attributes:
+        values: dotted key → value.
+        judged: agent steps → mean fitness over its seeds, by the steps of each judgement.
+        reason: why it failed.
+    """
+
+    number: int
+    values: Mapping[str, Any]
+    state: State
+    judged: Mapping[int, float]
+    reason: str = ""
+
+    @property
+    def newest(self) -> float | None:
+        """The fitness of the newest judgement."""
+        return self.judged[max(self.judged)] if self.judged else None
+
+
+def import_optuna() -> Any:
+    """The module `optuna`.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        optuna = importlib.import_module("optuna")
+    except ImportError as error:
+        raise ConfigError(
+            'sweep: Optuna is not installed; install it with pip install "aclearn[sweep]"'
+        ) from error
+    optuna.logging.set_verbosity(logging.ERROR)
+    return optuna
+
+
+class Proposals:
+    """The study in a sweep's folder; each change is on disk when a method returns.
+
+    Raises:
+        ConfigError: Optuna, or a package of the sampler, is missing.
+        RunFolderError: the file cannot be read or written, also from each method.
+    """
+
+    def __init__(self, folder: Path, settings: SweepSettings) -> None:
+        self._optuna = import_optuna()
+        self._sql_error = importlib.import_module("sqlalchemy.exc").SQLAlchemyError
+        self._settings, self._path = settings, folder / DATABASE
+        self._spaces = {
+            key: _distribution(self._optuna, each) for key, each in settings.search.items()
+        }
+        with self._disk():
+            storage = self._optuna.storages.RDBStorage(f"sqlite:///{self._path}")
+            self._study = self._optuna.create_study(
+                study_name="sweep",
+                storage=storage,
+                direction="maximize",
+                load_if_exists=True,
+                pruner=getattr(self._optuna.pruners, _PRUNERS[settings.pruner])(),
+            )
+            # a resumed sampler must not begin with the same numbers again
+            seed = (settings.seed + 7919 * len(self._study.trials)) % 2**31
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # some samplers say that they are new
+                    name = _SAMPLERS[settings.sampler]
+                    self._study.sampler = getattr(self._optuna.samplers, name)(seed=seed)
+            except ImportError as error:
+                raise ConfigError(
+                    f"sampler: {settings.sampler} needs a package: {error}"
+                ) from error
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
+        except (self._optuna.exceptions.StorageInternalError, self._sql_error, OSError) as error:
+            cause = str(error.__cause__ or error).partition("\n")[0]
+            raise RunFolderError(
+                f"{self._path} cannot be read or written ({cause}); free space on its disk, then "
+                "continue with --resume"
+            ) from error
+
+    def trials(self) -> list[Trial]:
+        """All trials so far, in order."""
+        with self._disk():
+            return [self._plain(each) for each in self._study.get_trials(deepcopy=False)]
+
+    def importance(self) -> dict[str, float]:
+        """Key → share of what its values explain of the fitness; empty if too little is known."""
+        made = self._optuna.importance
+        with self._disk(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                found = made.get_param_importances(
+                    self._study, evaluator=made.PedAnovaImportanceEvaluator()
+                )
+            except (ValueError, RuntimeError):  # too few trials, or all are alike
+                return {}
+        return {key: float(share) for key, share in found.items()}
+
+    def propose(self) -> Trial:
+        """Begin a new trial."""
+        with self._disk():
+            number = int(self._study.ask(self._spaces).number)
+        return self.trials()[number]
+
+    def judge(self, number: int, steps: int, fitness: float) -> bool:
+        """Report a judgement; returns whether the trial is to end early."""
+        with self._disk():
+            trial = self._running(number)
+            trial.report(fitness, steps)
+            return bool(trial.should_prune())
+
+    def complete(self, number: int, fitness: float) -> None:
+        """End a trial with its last judgement."""
+        with self._disk():
+            self._study.tell(number, fitness)
+
+    def prune(self, number: int) -> None:
+        """End a trial early."""
+        with self._disk():
+            self._study.tell(number, state=self._optuna.trial.TrialState.PRUNED)
+
+    def fail(self, number: int, reason: str) -> None:
+        """End a trial that has no fitness; samplers do not count it."""
+        with self._disk():
+            self._running(number).set_user_attr(_REASON, reason)
+            self._study.tell(number, state=self._optuna.trial.TrialState.FAIL)
+
+    def _running(self, number: int) -> Any:
+        found = self._study.get_trials(deepcopy=False)[number]
+        return self._optuna.trial.Trial(self._study, found._trial_id)
+
+    def _plain(self, found: Any) -> Trial:
+        values = {
+            key: _value(self._settings.search[key], value) for key, value in found.params.items()
+        }
+        judged = {int(steps): float(value) for steps, value in found.intermediate_values.items()}
+        reason = found.user_attrs.get(_REASON, "")
+        return Trial(found.number, values, found.state.name.lower(), judged, reason)
+
+
+def _distribution(optuna: Any, search: Search) -> Any:
+    made = optuna.distributions
+    if search.choices is not None:
+        return made.CategoricalDistribution([_encoded(each) for each in search.choices])
+    low, high = search.ends
+    log = search.log is not None
+    if search.is_whole:
+        return made.IntDistribution(int(low), int(high), log=log)
+    return made.FloatDistribution(low, high, log=log)
+
+
+def _encoded(choice: Any) -> Any:
+    """Optuna takes only plain values."""
+    plain = choice is None or isinstance(choice, bool | int | float | str)
+    return choice if plain else json.dumps(choice)
+
+
+def _value(search: Search, value: Any) -> Any:
+    if search.choices is None:
+        return value
+    return next(each for each in search.choices if _encoded(each) == value)

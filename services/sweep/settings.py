@@ -1,0 +1,178 @@
+"""A sweep's file: what is searched, how often, and how good a configuration is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, Strict, model_validator
+
+from aclearn.config import (
+    Config,
+    Group,
+    Whole,
+    YamlError,
+    load_config,
+    parse_yaml,
+    validated,
+    with_overrides,
+)
+from aclearn.errors import ConfigError
+
+Sampler = Literal["tpe", "random", "gp", "cmaes", "nsgaii", "qmc"]
+Pruner = Literal["none", "median", "halving", "hyperband"]
+Ends = Annotated[tuple[float, float], Strict(False)]
+#: Keys that a sweep sets itself, and the group that it does not use.
+_OURS: Final = ("run", "population", "ray", "supervisor", "network", "metrics")
+
+
+class Search(Group):
+    """The values of one key: exactly one of these."""
+
+    range: Ends | None = Field(
+        default=None, description="least and largest value; whole if both are"
+    )
+    log: Ends | None = Field(
+        default=None, description="the same on a logarithmic scale, for instance [1e-5, 1e-2]"
+    )
+    choices: Annotated[tuple[Any, ...], Strict(False)] | None = Field(
+        default=None, description="a list of values of any kind"
+    )
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Search:
+        given = [name for name in ("range", "log", "choices") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"search: expected one of range, log and choices, got {given}")
+        [name] = given
+        if name == "choices":
+            if len(self.choices or ()) < 2:
+                raise ValueError("choices: expected two or more values to choose from")
+            return self
+        low, high = self.ends
+        if low >= high:
+            raise ValueError(
+                f"{name}: [{low:g}, {high:g}] is empty; the first number must be less than the "
+                "second"
+            )
+        if name == "log" and low <= 0.0:
+            raise ValueError(f"log: {low:g} has no logarithm; begin above 0, or take range")
+        return self
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of a range."""
+        ends = self.range or self.log
+        assert ends is not None
+        return ends
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the values of a range are whole numbers."""
+        return all(float(end).is_integer() for end in self.ends)
+
+    def examples(self) -> tuple[Any, ...]:
+        """Values that a configuration must accept."""
+        if self.choices is not None:
+            return self.choices
+        return tuple(int(end) if self.is_whole else end for end in self.ends)
+
+
+class SweepSettings(Group):
+    """The keys of a sweep's file."""
+
+    config: str = Field(min_length=1, description="configuration of the runs: a name or a path")
+    set: dict[str, Any] = Field(
+        default_factory=dict, description="dotted keys with other values than in it"
+    )
+    name: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$",
+        description="folder in run.dir; null: <experiment>-sweep-<next number>",
+    )
+    search: dict[str, Search] = Field(
+        min_length=1, description="dotted key → range, log or choices"
+    )
+    trials: Whole = Field(default=20, ge=1, le=100_000, description="configurations to try")
+    seeds: Whole = Field(
+        default=1,
+        ge=1,
+        le=100,
+        description="runs of a trial, of seeds from run.seed on; their mean counts",
+    )
+    steps: Whole = Field(ge=1, description="agent steps of a run")
+    judgements: Whole = Field(
+        default=4,
+        ge=1,
+        le=1000,
+        description="times that a trial is judged, evenly over its steps; the last one counts, the "
+        "others may prune it",
+    )
+    sampler: Sampler = Field(default="tpe", description="proposes values; of Optuna")
+    pruner: Pruner = Field(default="median", description="ends poor trials early; of Optuna")
+    seed: Whole = Field(default=1, ge=0, le=2**31 - 1, description="seed of the sampler")
+
+    @cached_property
+    def base(self) -> Config:
+        """The configuration with what is `set`.
+
+        Raises:
+            ConfigError: it is not valid.
+        """
+        # a run is judged as a member of a population is, so keys of its evaluator have an effect
+        judged = {"population.members": 2, "population.selector": "none"}
+        return load_config(self.config, {**judged, **self.set})
+
+    def config_of(self, values: Mapping[str, Any]) -> Config:
+        """The configuration with the values of a trial, which it may refuse.
+
+        Raises:
+            ConfigError: it is not valid with them.
+        """
+        return with_overrides(self.base, values) if values else self.base
+
+    def until(self, judgement: int) -> int:
+        """Agent steps of a run at a judgement, from 1."""
+        return -(-self.steps * judgement // self.judgements)
+
+
+def load_sweep(path: Path) -> SweepSettings:
+    """The sweep of a YAML file, whose every key has been tried in the configuration.
+
+    Raises:
+        ConfigError: the file cannot be read, or a key or a value is wrong; names them.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: the sweep cannot be read ({error})") from error
+    try:
+        document = parse_yaml(text)
+        settings = validated(SweepSettings, document.value, "")
+    except (YamlError, ConfigError) as error:
+        raise ConfigError(
+            "\n".join(f"{path}: {line}" for line in str(error).splitlines())
+        ) from error
+    beside = path.parent / settings.config
+    if beside.suffix in (".yaml", ".yml") and beside.exists():
+        settings = settings.model_copy(update={"config": str(beside.absolute())})
+    if mistakes := list(_mistakes(settings)):
+        raise ConfigError("\n".join(f"{path}: search.{mistake}" for mistake in mistakes))
+    return settings
+
+
+def _mistakes(settings: SweepSettings) -> Iterator[str]:
+    settings.config_of({})
+    for key, search in settings.search.items():
+        if key.partition(".")[0] in _OURS:
+            yield f"{key}: it does not change what is learned; search other keys"
+            continue
+        for value in search.examples():
+            try:
+                settings.config_of({key: value})
+            except ConfigError as error:
+                yield f"{key}: {json.dumps(value)} is refused: {error}"
+                break
