@@ -119,6 +119,28 @@ def test_a_video_shows_all_policies_in_their_environment(run, tmp_path) -> None:
     assert greys == [20 * t for t in range(1, 9)]
 
 
+def test_a_resident_world_is_evaluated_and_drawn_for_several_policies(tmp_path: Path) -> None:
+    pytest.importorskip("aclearn.resident")
+    tag = {"num_taggers": 4, "grid_length": 4, "episode_length": 12}
+    run = WholeRun(
+        tmp_path,
+        env={"id": "resident:tag_gridworld", "kwargs": tag},
+        policies={"tagger": {"agents": "tagger_*"}, "runner": {"agents": "runner_*"}},
+        actors={"processes": 1, "envs_per_group": 4},
+        evaluator=_EVALUATOR,
+        run={"max_updates": 2},
+    )
+    summary = run.run()
+    assert summary["policies"]["runner"]["evaluator_return_mean"] is not None
+    found = aclearn.open_run(run.path).evaluate_policies(5)
+    assert (len(found["tagger"].returns), len(found["runner"].returns)) == (20, 5)
+    assert max(found["runner"].lengths) <= 12
+    video = tmp_path / "tag.gif"
+    cli.aclearn("evaluate", run.path, "--episodes", "1", "--video", video)
+    with Image.open(video) as gif:
+        assert 1 <= gif.n_frames <= 12
+
+
 def test_two_opponents_without_a_target_have_no_best_and_no_common_mean(tmp_path: Path) -> None:
     run = WholeRun(
         tmp_path,
