@@ -33,6 +33,9 @@ class Axis(StrEnum):
     LEARNED = "learned"
 
 
+#: Characters of a legend that stand side by side above one panel; an entry's line takes so many.
+_LEGEND_CHARACTERS: Final = 72
+_HANDLE_CHARACTERS: Final = 8
 _LABELS: Final[Mapping[Axis, str]] = {
     Axis.WALL: "wall time ({})",
     Axis.STEPS: "environment steps (agent steps)",
@@ -110,7 +113,8 @@ def figure_of_curves(
     label = "mean return of the newest 100 episodes"
     panels[0].set_ylabel(f"{label};\nevaluator: of one evaluation" if evaluated else label)
     handles, texts = panels[0].get_legend_handles_labels()
-    columns = min(len(texts), 2 * len(axes))
+    fitting = int(_LEGEND_CHARACTERS * len(axes) / (max(map(len, texts)) + _HANDLE_CHARACTERS))
+    columns = max(1, min(len(texts), 2 * len(axes), fitting))
     figure.legend(handles, texts, loc="outside upper center", ncols=columns, frameon=False)
     return figure
 

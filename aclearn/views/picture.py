@@ -57,7 +57,8 @@ def policies(line: Mapping[str, Any]) -> Table | None:
     parts: Mapping[str, Mapping[str, Any]] = line.get(POLICIES) or {}
     if not parts:
         return None
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
+    # narrow: 76 cells hold a row with a name of 12 letters
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("Policy", overflow="ellipsis", no_wrap=True)
     for title in ("Return", "Evaluated", "Length", "Learned", "Entropy", "KL", "π loss", "V loss"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -68,10 +69,10 @@ def policies(line: Mapping[str, Any]) -> Table | None:
         table.add_row(
             Text(name, style="bold"),
             "-" if value is None else score(value),
-            evaluated(part) or "-",
+            evaluated(part, "±") or "-",
             amount(part.get("episode_length_mean")),
             amount(part.get("learned_steps")),
-            *("-" if each is None else f"{each:.3g}" for each in figures),
+            *("-" if each is None else f"{each:.2g}" for each in figures),
         )
     return table
 

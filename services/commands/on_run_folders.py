@@ -86,6 +86,7 @@ def _say_score(result: Evaluation, policy: str | None, max_steps: int) -> None:
     saved = result.saved_mean
     who = "" if policy is None else f" {policy}"
     long = "" if policy is None else f", {result.length_mean:.1f} steps long"
+    of = "" if policy is None else " of the policies that count"
     typer.echo(
         f"{result.checkpoint.stem}{who}: {len(result.returns)} episodes{long}, "
         f"return {result.mean:.2f} ± {result.standard_error:.2f} (standard error; standard "
@@ -94,7 +95,7 @@ def _say_score(result: Evaluation, policy: str | None, max_steps: int) -> None:
         f"{'greedy' if result.greedy else 'sampled'}, after {result.updates} updates "
         f"and {result.env_steps} agent steps"
         + "".join(f", {name} {mean:.4g}" for name, mean in result.info.items())
-        + ("" if saved is None else f"; saved as the best, with a mean of {saved:.2f}")
+        + ("" if saved is None else f"; saved as the best, with a mean of {saved:.2f}{of}")
     )
     if result.cut:
         typer.echo(

@@ -152,7 +152,7 @@ def test_evaluate_prints_a_line_for_each_policy_or_that_of_the_named_one(monkeyp
         path = Path("checkpoint-7")
         return {
             "tagger": Evaluation([1.0, 3.0], [4, 8], path, 7),
-            "runner": Evaluation([-2.0], [9], path, 8),
+            "runner": Evaluation([-2.0], [9], path, 8, saved_mean=4.0),
         }
 
     monkeypatch.setattr("services.evaluator.evaluate.evaluate_policies", play)
@@ -161,6 +161,7 @@ def test_evaluate_prints_a_line_for_each_policy_or_that_of_the_named_one(monkeyp
         "checkpoint-7 tagger: 2 episodes, 6.0 steps long, return 2.00",
         "checkpoint-7 runner: 1 episodes, 9.0 steps long, return -2.00",
     ]
+    assert both[1].endswith("; saved as the best, with a mean of 4.00 of the policies that count")
     known = SimpleNamespace(policy=["runner"].index)
     monkeypatch.setattr("services.evaluator.saved_policy.load_run", lambda path, at: known)
     assert aclearn("evaluate", "r", "--policy", "runner").splitlines() == both[1:]
