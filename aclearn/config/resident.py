@@ -37,8 +37,9 @@ class ResidentConfig(Group):
     )
     env: str | None = Field(
         default=None,
-        description=f"resident environment: {', '.join(RESIDENT_ENVS)}, or module:NAME of yours; "
-        "null: the one of env.id. The policy is evaluated in env.id",
+        description=f"resident environment: {', '.join(RESIDENT_ENVS)}, one of several agents "
+        "(docs/worlds.md), or module:NAME of yours; null: the one of env.id. The policy is "
+        "evaluated in env.id",
     )
     device: Device = Field(
         default="auto",
@@ -94,7 +95,10 @@ class ResidentConfig(Group):
                 "compress`"
             )
         if config.env.action_mask is not None:
-            yield f"env.action_mask: {why}, and resident environments have no masks; set it to null"
+            yield (
+                f"env.action_mask: {why}, and resident environments say themselves what is "
+                "allowed; set it to null"
+            )
         if config.env.info_metrics:
             yield f"env.info_metrics: {why}, and resident environments have no info; set it to []"
         if config.tuner.enabled:

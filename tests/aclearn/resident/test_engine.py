@@ -112,6 +112,23 @@ def test_a_restored_snapshot_continues_bit_for_bit() -> None:
         _made("Pendulum", envs=4).restore(saved)
 
 
+def test_the_state_is_readable_and_writable_by_name_without_a_copy_and_can_be_drawn() -> None:
+    def draw(state) -> np.ndarray:
+        assert {name: value.shape for name, value in state.items()} == dict.fromkeys(names, ())
+        return np.full((4, 6, 3), round(100 * float(state["x"])), np.uint8)
+
+    names = ("x", "x_dot", "theta", "theta_dot")
+    made = resident.make(replace(resident.find_env("CartPole"), draw=draw), envs=3, device="cpu")
+    shown = made.reset()
+    assert torch.equal(torch.stack([made.data[name] for name in names], 1), shown)
+    made.data["x"][1] = 0.5
+    assert made.state()["x"][1] == 0.5 and (made.picture(1) == 50).all()
+    seen, *_ = made.step(torch.zeros(3, dtype=torch.int64))
+    assert 0.49 < seen[1, 0] < 0.51 and torch.equal(made.data["x"], seen[:, 0])
+    made.data["theta"][2] = 1.0  # too far
+    assert made.step(torch.zeros(3, dtype=torch.int64))[2].tolist() == [False, False, True]
+
+
 @pytest.mark.parametrize("restored_after", [None, 2])
 def test_cohorts_are_whole_and_hold_every_episode_by_its_first_step(restored_after) -> None:
     # episodes of 8 to 40 steps: more than the ring's 64 cohorts begin in 40 rollouts
