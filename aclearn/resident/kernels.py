@@ -166,14 +166,18 @@ def rollout_kernel(env: ResidentEnv, sampler: Sampler, chooser: Chooser, *, reco
         length = lengths[i]
         total = returns[i]
         over = ended[i]
-        each = states.shape[0] / seed.shape[0]
-        group = i / each
-        stream = stream_of(seed[group], i - group * each)
+        group = wp.int32(0)
+        of_group = i
+        sums = part * SPREAD + i % SPREAD
+        if seed.shape[0] > 1:  # divisions take as long as a step
+            each = states.shape[0] / seed.shape[0]
+            group = i / each
+            of_group = i - group * each
+            sums += group * (statistics.shape[0] / seed.shape[0])
+        stream = stream_of(seed[group], of_group)
         step0 = clock[0] + ahead
         seen = observation(env_observe(state, params))
         # summed in registers: additions of all threads to one place would take longer than steps
-        parts = statistics.shape[0] / (seed.shape[0] * SPREAD)
-        sums = (group * parts + part) * SPREAD + i % SPREAD
         ends = wp.int32(0)
         resets = wp.int32(0)
         broken = wp.int32(0)
