@@ -47,6 +47,11 @@ def read_lineage(folder: Path) -> Lineage:
         ) from error
 
 
+def best_folder(population: Path) -> Path:
+    """The run folder of the best agent so far: a configuration and one checkpoint."""
+    return population / "best"
+
+
 def member_folder(population: Path, number: int) -> Path:
     """The run folder of a member."""
     return population / f"member-{number}"

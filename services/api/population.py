@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from aclearn.config import Config, load_config
 from aclearn.errors import RunFolderError
 from aclearn.population import Best, Lineage
-from aclearn.population.file import member_folder, read_lineage
+from aclearn.population.file import best_folder, member_folder, read_lineage
 from aclearn.runs import metrics_columns, read_metrics
 from services.api.plain_errors import plain_errors
 from services.api.run import Run
-from services.population.folder import BEST, CONFIG_FILE
+from services.population.folder import CONFIG_FILE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,9 +65,9 @@ class Population:
         Raises:
             RunFolderError: no member has been judged yet.
         """
-        if not (self.path / BEST / "config.yaml").is_file():
+        if not (best_folder(self.path) / "config.yaml").is_file():
             raise RunFolderError(f"no member of {self.path} has been judged yet; wait for a round")
-        return Run(self.path / BEST)
+        return Run(best_folder(self.path))
 
     @property
     @plain_errors

@@ -14,7 +14,7 @@ from aclearn.envs.trading.performance import Track
 from aclearn.envs.trading.periods import bars_of_period
 from aclearn.errors import ArgumentError
 from services.evaluator.play import make_envs, players_of, steps_of
-from services.evaluator.saved_policy import SavedRun, load_run
+from services.evaluator.saved_policy import SavedRun
 
 #: Of the environment's arguments.
 _TEST, _NEEDED = "test", ("market", "periods")
@@ -24,7 +24,7 @@ _RESIDENT, _GROUP = "resident:Trading", "vector:aclearn.envs.trading:TradingVect
 
 @dataclass(frozen=True, eq=False)
 class Tested:
-    """A run whose policy is played on a period.
+    """A policy that is played on a period.
 
     Attributes:
         arguments: of the environment in that period.
@@ -37,14 +37,16 @@ class Tested:
     bars: tuple[int, int]
 
     @classmethod
-    def of(cls, run: Path, period: Sequence[str] | None, *, at: str | int) -> Tested:
-        """A run and the period, by default its own `test`.
+    def of(cls, saved: SavedRun, run: Path, period: Sequence[str] | None) -> Tested:
+        """A policy and the period, by default its own `test`.
+
+        Args:
+            run: its folder, for messages.
 
         Raises:
-            AclearnError: it is no run on a market, or the period overlaps what it was trained or
+            AclearnError: it is of no run on a market, or the period overlaps what it was trained or
                 chosen on.
         """
-        saved = load_run(run, at=at)
         arguments = saved.config.env.kwargs
         if any(key not in arguments for key in _NEEDED):
             raise ArgumentError(

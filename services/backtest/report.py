@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHARES: Final = ("cumulative_return", "annual_return", "annual_volatility", "max_drawdown")
-_COLOURS: Final = ("#1f77b4", "#555555", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b")
+_OURS: Final = ("#1f77b4", "#d62728", "#17becf")
+_COLOURS: Final = ("#555555", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b")
 _STYLE: Final = (
     "body{font:15px system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem}"
     "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.3rem .7rem;text-align:right;"
@@ -35,7 +36,7 @@ def table_of(result: Result, test: Backtest) -> list[tuple[str, ...]]:
         names = tuple(name for name in names if name != "sharpe_daily")  # the same number
     rows = [("", *(name.replace("_", " ") for name in names), *_COSTS)]
     for name, figures in result.figures(test).items():
-        tracks = test.runs if name == "policy" else [test.baselines[name]]
+        tracks = test.policies.get(name) or [test.baselines[name]]
         cells = [
             _cell([getattr(each, figure) for each in figures], share=figure in _SHARES)
             for figure in names
@@ -44,6 +45,19 @@ def table_of(result: Result, test: Backtest) -> list[tuple[str, ...]]:
         cells.append(_cell([track.turnover for track in tracks], share=False))
         rows.append((name, *cells))
     return rows
+
+
+def snapshots_of(test: Backtest) -> list[tuple[str, ...]]:
+    """Rows of texts: the heads, and what each policy that was kept of a run has reached."""
+    heads = ("snapshot of", "agent steps", "cumulative return")
+    return [
+        heads,
+        *(
+            (name, f"{steps:,}", f"{value - 1.0:.1%}")
+            for name, points in test.snapshots.items()
+            for steps, value in points
+        ),
+    ]
 
 
 def png_of(result: Result) -> bytes:
@@ -59,6 +73,8 @@ def html_of(result: Result) -> str:
     for test in result.tests:
         parts.append(f"<h2>Costs of {test.cost:.2%} of each trade</h2>")
         parts.append(_html_table(table_of(result, test)))
+        if test.snapshots:
+            parts.append(_html_table(snapshots_of(test)))
     parts.append("<h2>What the figures say</h2>")
     parts += [f"<p>{html.escape(said)}</p>" for said in result.remarks()]
     return (
@@ -97,30 +113,42 @@ def _drawn(result: Result, form: str) -> bytes:
 
 
 def figure_of(result: Result) -> Figure:
-    """Values and drawdowns over time, a column for each cost."""
+    """Values and drawdowns over time, and what snapshots reach; a column for each cost."""
     from matplotlib.figure import Figure
 
     columns = len(result.tests)
-    figure = Figure(figsize=(6.0 * columns, 6.5), layout="constrained")
+    snapshots = any(test.snapshots for test in result.tests)
+    rows = 3 if snapshots else 2
+    figure = Figure(figsize=(6.0 * columns, 3.25 * rows), layout="constrained")
     axes = figure.subplots(
-        2, columns, sharex=True, sharey="row", squeeze=False, height_ratios=(2, 1)
+        rows, columns, sharex="row", sharey="row", squeeze=False, height_ratios=(2, 1, 1)[:rows]
     )
     for column, test in enumerate(result.tests):
         above, below = axes[0][column], axes[1][column]
         above.set_title(f"costs {test.cost:.2%}")
         for what, plot in (("values", above), ("drawdown", below)):
-            tracks = np.stack([getattr(track, what) for track in test.runs])
-            times = test.runs[0].times
-            mean = estimate(tracks)
-            label = f"policy, {mean.name} of {len(tracks)}" if len(tracks) > 1 else "policy"
-            plot.plot(times, mean.value, color=_COLOURS[0], linewidth=1.8, label=label)
-            if mean.low is not None and mean.high is not None:
-                plot.fill_between(times, mean.low, mean.high, color=_COLOURS[0], alpha=0.2, lw=0)
-            for (name, track), colour in zip(test.baselines.items(), _COLOURS[1:], strict=False):
+            times = test.first.times
+            for (name, each), colour in zip(test.policies.items(), _OURS, strict=False):
+                tracks = np.stack([getattr(track, what) for track in each])
+                mean = estimate(tracks)
+                label = f"{name}, {mean.name} of {len(tracks)}" if len(tracks) > 1 else name
+                plot.plot(times, mean.value, color=colour, linewidth=1.8, label=label)
+                if mean.low is not None and mean.high is not None:
+                    plot.fill_between(times, mean.low, mean.high, color=colour, alpha=0.2, lw=0)
+            for (name, track), colour in zip(test.baselines.items(), _COLOURS, strict=False):
                 plot.plot(times, getattr(track, what), color=colour, linewidth=0.9, label=name)
+            plot.tick_params("x", rotation=30)
             plot.grid(alpha=0.3)
+        if snapshots:
+            plot = axes[2][column]
+            for name, points in test.snapshots.items():
+                plot.plot(*zip(*points, strict=True), marker="o", markersize=3, label=name)
+            plot.set_xlabel("agent steps of training")
+            plot.grid(alpha=0.3)
+    if snapshots:
+        axes[2][0].set_ylabel("final value of snapshots")
+        axes[2][0].legend(fontsize="small")
     axes[0][0].set_ylabel("value of the account, 1 at the start")
     axes[1][0].set_ylabel("drawdown")
     axes[0][0].legend(fontsize="small")
-    figure.autofmt_xdate()
     return figure

@@ -15,7 +15,10 @@ from services.commands.options import ForceOption
 
 def backtest(
     runs: Annotated[
-        list[Path], typer.Argument(help="run folders on one market, e.g. of five seeds")
+        list[Path],
+        typer.Argument(
+            help="run folders on one market, populations, or folders of either, e.g. of five seeds"
+        ),
     ],
     from_: Annotated[
         str | None,
@@ -32,12 +35,18 @@ def backtest(
         bool, typer.Option("--sampled", help="sample actions, not the most probable ones")
     ] = False,
     at: AtOption = "newest",
+    best: Annotated[
+        int, typer.Option(min=2, help="members of a population's ensemble, if it has so many")
+    ] = 3,
     out: Annotated[
         Path, typer.Option(help="report: NAME.html, beside which NAME.png is written")
     ] = Path("backtest.html"),
     force: ForceOption = False,
 ) -> None:
     """Play runs on a period that they have not seen, beside simple portfolios, with costs.
+
+    Of a population its best agent and an ensemble of its best members are played. Policies that
+    `evaluator.keep` has kept of a run are played too, and drawn over the steps of its training.
 
     Runs with one test period are seeds. Runs whose test periods follow one another are the folds
     of a walk-forward test.
@@ -59,6 +68,7 @@ def backtest(
         costs=cost or (0.001, 0.002),
         greedy=not sampled,
         at=at,
+        best=best,
     )
     for test in result.tests:
         table = Table(title=f"costs {test.cost:.2%}")

@@ -8,14 +8,12 @@ from typing import Final
 from aclearn.config import Config, load_config
 from aclearn.errors import ConfigError, RunFolderError, RunFolderTaken
 from aclearn.population import Lineage
-from aclearn.population.file import member_folder, read_lineage, write_lineage
+from aclearn.population.file import best_folder, member_folder, read_lineage, write_lineage
 from aclearn.runs import FolderLock, is_population, make_next, numbered_runs, write_atomically
 from services.start.folder import differences
 
 #: The configuration of all members.
 CONFIG_FILE: Final = "population.yaml"
-#: The run folder of the best agent so far: a configuration and one checkpoint.
-BEST: Final = "best"
 _LOCK: Final = (".lock", "aclearn evolve", 0.5)
 #: Keys of the group `population` with which a population may be resumed.
 _MAY_CHANGE: Final = ("population.rounds", "population.stop_after")
@@ -34,7 +32,7 @@ class PopulationFolder:
     def __init__(self, path: Path, config: Config, lineage: Lineage, lock: FolderLock) -> None:
         self.path, self.config, self.lineage, self._lock = path, config, lineage, lock
         self.metrics_path = path / "metrics.jsonl"
-        self.best = path / BEST
+        self.best = best_folder(path)
 
     @classmethod
     def create(cls, config: Config, lineage: Lineage) -> PopulationFolder:
