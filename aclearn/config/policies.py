@@ -136,11 +136,6 @@ def mistakes(config: Config) -> Iterator[str]:
     if config.policies and config.ranks > 1:
         key = "trainer.processes" if config.resident.envs is None else "resident.devices"
         yield f"{key}: several policies learn in one trainer; set it to 1"
-    elif config.policies and config.resident.envs is not None:
-        yield (
-            "resident.envs: resident environments have one policy; set it to null and name a "
-            "pettingzoo.ParallelEnv in env.id, or remove the section policies"
-        )
     if config.policies and not config.learning_policies():
         yield (
             f"policies: none of them learns; set policies.{names[0]}.learns to true, or play them "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,42 @@ from aclearn.types import EnvSpec, EnvStep, agents_by_policy, check_equal_spaces
 from aclearn.types.observation_spec import Observations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aclearn.config import EnvConfig
 
 #: Between the policy and the leaf in a name; no name of either has it.
 _SLASH = "/"
+
+
+class Whole(Protocol):
+    """Environments whose parts step together, as `PolicyEnvs`."""
+
+    specs: Mapping[str, EnvSpec]
+    counts: Mapping[str, int]
+    faults: dict[str, int]
+    fault_details: dict[str, str]
+    between_attempts: Callable[[], None]
+
+    def reset_part(self, policy: str, seed: int | None) -> Observations:
+        """The first observations of one policy."""
+
+    def send_part(self, policy: str, actions: NDArray[Any]) -> None:
+        """Take the actions of one policy."""
+
+    def recv_part(self, policy: str) -> EnvStep:
+        """The step of one policy."""
+
+    def masks_of(self, policy: str) -> NDArray[np.bool_] | None:
+        """The masks of one policy's rows."""
+
+    @property
+    def picture_rate(self) -> float:
+        """Pictures a second."""
+
+    def picture(self) -> Any:
+        """The first environment now."""
+
+    def close(self) -> None:
+        """Close all environments."""
 
 
 class PolicyEnvs(ParallelVectorEnv):
@@ -35,7 +65,7 @@ class PolicyEnvs(ParallelVectorEnv):
         patterns: policy → patterns of its agents.
 
     Attributes:
-        specs: policy → the specification of its agents.
+        specs, counts: policy → the specification of its agents, and number of its rows.
         parts: policy → the rows of its agents, a group of its own: row e·A + a has its agent a of
             environment e. They are reset together, and step once each has sent its actions.
 
@@ -51,9 +81,7 @@ class PolicyEnvs(ParallelVectorEnv):
         if self.masks is not None:
             widest = max(spec.action.mask_width for spec in self.specs.values())
             self.masks = np.ones((self.num_envs, widest), np.bool_)
-        self.parts: dict[str, VectorEnv] = {
-            policy: PolicyPart(self, policy, self._rows_of[policy]) for policy in patterns
-        }
+        self.parts: dict[str, VectorEnv] = {policy: PolicyPart(self, policy) for policy in patterns}
         self._first: dict[str, Observations] = {}
         self._steps: dict[str, EnvStep] = {}
         self._sent: dict[str, Sequence[Any]] = {}
@@ -86,6 +114,7 @@ class PolicyEnvs(ParallelVectorEnv):
         self._layout = self._layouts  # type: ignore[assignment]  # what rows need of a layout
         self._rows_of = {policy: rows for policy, (_, rows) in layouts.items()}
         self.specs = specs
+        self.counts = {policy: len(rows) for policy, rows in self._rows_of.items()}
         self.spec = EnvSpec.joint(specs.values())
 
     @override
@@ -200,9 +229,9 @@ class _Layouts:
 class PolicyPart(VectorEnv):
     """The rows of one policy; what concerns the environments is that of the whole group."""
 
-    def __init__(self, whole: PolicyEnvs, policy: str, rows: NDArray[np.intp]) -> None:
+    def __init__(self, whole: Whole, policy: str) -> None:
         self._whole, self._policy = whole, policy
-        self.spec, self.num_envs = whole.specs[policy], len(rows)
+        self.spec, self.num_envs = whole.specs[policy], whole.counts[policy]
         self.faults, self.fault_details = whole.faults, whole.fault_details
 
     @property

@@ -37,12 +37,16 @@ class Played:
         Args:
             valid: `[T, B]` bool.
         """
+        self.watch(sums, cohorts)
+        self._account.produced(self._incarnation, int(valid.sum()))
+        return int(valid[self._burn_in_steps :].sum())
+
+    def watch(self, sums: EpisodeSums, cohorts: Sequence[EpisodeCohort]) -> None:
+        """Count the episodes of a rollout alone."""
         self.episodes += sums.episodes
         self._ended += sums.episodes
         self._ended_return += sums.returns
         self._cohorts = bounded_cohorts([*self._cohorts, *cohorts])
-        self._account.produced(self._incarnation, int(valid.sum()))
-        return int(valid[self._burn_in_steps :].sum())
 
     def take(self, steps: int) -> dict[str, Any]:
         """Fields of a heartbeat; the returns are the mean of those that ended, at most 100 times.

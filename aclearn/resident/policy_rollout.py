@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from aclearn.distributions import torch_distribution_of
 from aclearn.distributions.torch_categorical import epsilon_greedy
 from aclearn.policies import Architecture
 from aclearn.policies.architecture import POLICY
-from aclearn.policies.cuda_stream import CudaStream, captured
-from aclearn.policies.layer_network import LayerNetwork
+from aclearn.policies.cuda_stream import CudaStream
 from aclearn.resident import kernels
+from aclearn.resident.acting_network import ActingNetwork
 from aclearn.resident.engine import Resident
 from aclearn.resident.network import (
     WIDEST,
     fits_in_kernel,
     network_chooser,
-    policy_layers,
     weight_names,
 )
 from aclearn.resident.noise import OrnsteinUhlenbeckNoise
 from aclearn.resident.shared_columns import SharedFirstLayer
 from aclearn.resident.slices import Slice
+from aclearn.resident.torch_rollout import TorchRollout
 from aclearn.resident.warp_setup import wp
 
 
-class PolicyRollout:
+class PolicyRollout(TorchRollout):
     """Fills the buffers with steps of a policy, T at a time.
 
     The rollout reads its own copy of the weights, which `refresh` writes.
@@ -62,16 +62,10 @@ class PolicyRollout:
         epsilon: Tensor | None = None,
         stream: CudaStream | None = None,
     ) -> None:
-        self._envs, self._dtype, self._stream, self._noise = envs, dtype, stream, noise
         (rows,) = envs.kinds
         count = envs.num_envs * rows.agents
         self._distribution = torch_distribution_of(rows.spec.action).kind
-        self._replay: Callable[[], object] | None = None
-        self.state, self.first_state = (
-            [torch.zeros(count, n, device=envs.device) for n in architecture.state]
-            for _ in range(2)
-        )
-        self._epsilon = epsilon
+        self._dtype, self._epsilon = dtype, epsilon
         if noise is not None or epsilon is not None:
             in_kernel = False
         if in_kernel is None:
@@ -82,6 +76,11 @@ class PolicyRollout:
                 f"memory, got the policy {architecture.name!r}; leave in_kernel out, and torch "
                 "computes it"
             )
+        acting = [] if in_kernel else [ActingNetwork(architecture, count, envs.device, dtype)]
+        others = [] if noise is None else [noise.noise]
+        super().__init__(envs, acting, others=others, stream=stream)
+        self.state = [part for each in acting for part in each.state]
+        self.first_state = [part for each in acting for part in each.first_state]
         self._names = weight_names(architecture)
         self._flat: Tensor | None = None
         if in_kernel:
@@ -92,11 +91,7 @@ class PolicyRollout:
             source = chooser.source()
             source.weights = wp.from_torch(self._flat)
         else:
-            network = LayerNetwork(policy_layers(architecture), architecture.observation)
-            self._network = network.to(envs.device).requires_grad_(False)
-            self._weights = dict(self._network.named_parameters())
-            normalisers = (layer for layer in network.layers if layer.is_normaliser)
-            self._exact = {name for layer in normalisers for name in layer.tensor_names}
+            self._network = acting[0].network
             self._shared = SharedFirstLayer.of(self._network, envs)
             width = architecture.parameter_count
             self._parameters = torch.zeros(count, width, device=envs.device)
@@ -115,64 +110,18 @@ class PolicyRollout:
             flat = torch.cat([weights[name].reshape(-1) for name in self._names])
             self._flat.copy_(flat.to(self._dtype))
             return
-        for name, tensor in self._weights.items():
-            # a rounded mean may be further from the observations than they are from each other
-            exact = name in self._exact
-            tensor.copy_(weights[name] if exact else weights[name].to(self._dtype))
+        self._acting[0].refresh(weights)
         if self._shared is not None:
             self._shared.refresh()
 
+    @override
     def run(self, check: Callable[[], None] = lambda: None) -> None:
-        """T steps of every environment; the first observations are the last ones of before.
-
-        Args:
-            check: called before each step on the CPU, in every thread. Where it raises,
-                environments, noise and state are as before the call.
-        """
-        steps = len(self._envs.buffers.rewards)
-        if self._flat is not None:
-            self._rollout.run(steps)
-            return
-        if self._stream is None:
-            back = self._way_back()
-            try:
-                self._run_in_torch(check)
-            except BaseException:
-                back()
-                raise
+        if self._flat is None:
+            super().run(check)
         else:
-            if self._replay is None:
-                self._replay = self._captured(self._stream)
-            self._replay()
-        self._envs.advance(steps)
+            self._rollout.run(self._steps)
 
-    def _captured(self, stream: CudaStream) -> Callable[[], object]:
-        """The steps in torch as one CUDA graph."""
-        back = self._way_back()
-        replay = captured(stream, self._run_in_torch, what="resident rollout")
-        back()  # a capture runs the steps before
-        return replay
-
-    def _way_back(self) -> Callable[[], None]:
-        """Restores environments, noise and state as they are now, and discards the sums since."""
-        envs, saved = self._envs, self._envs.snapshot()
-        tensors = [*self.state, *([] if self._noise is None else [self._noise.noise])]
-        kept = [tensor.clone() for tensor in tensors]
-
-        def back() -> None:
-            envs.restore(saved)
-            envs.discard_sums()
-            for tensor, before in zip(tensors, kept, strict=True):
-                tensor.copy_(before)
-
-        return back
-
-    def _run_in_torch(self, check: Callable[[], None] = lambda: None) -> None:
-        self._envs.carry_over()
-        for first, part in zip(self.first_state, self.state, strict=True):
-            first.copy_(part)
-        self._envs.slices.run(partial(self._run_slice, check))
-
+    @override
     @torch.inference_mode()
     def _run_slice(self, check: Callable[[], None], part: Slice) -> None:
         buffers, network = self._envs.buffers, self._network

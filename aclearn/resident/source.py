@@ -37,8 +37,8 @@ from aclearn.rollout import final_epsilons
 from aclearn.telemetry import part
 from aclearn.types import OBSERVATION, EnvSpec
 
-_ENVS, _NOISE, _MEMORY = "resident/", "noise", "memory/"
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+ENVS, _NOISE, _MEMORY = "resident/", "noise", "memory/"
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Copy(Protocol):
@@ -118,7 +118,7 @@ class ResidentSource(BatchSource):
         self._rollout = PolicyRollout(
             self.envs,
             learner.architecture if copy is None else copy.architecture,
-            dtype=_DTYPES[resident.policy],
+            dtype=DTYPES[resident.policy],
             noise=self._noise,
             epsilon=self._epsilon,
             stream=self.stream,
@@ -175,7 +175,7 @@ class ResidentSource(BatchSource):
 
     @override
     def state(self) -> dict[str, NDArray[Any]]:
-        saved = {f"{_ENVS}{name}": array for name, array in self.envs.snapshot().items()}
+        saved = {f"{ENVS}{name}": array for name, array in self.envs.snapshot().items()}
         if self._noise is not None:
             saved[_NOISE] = self._noise.noise.cpu().numpy().copy()
         for name, state in self._memory.items():
@@ -192,9 +192,7 @@ class ResidentSource(BatchSource):
         """Another number of environments starts with new episodes."""
         self._account.close_all()
         envs = {
-            name.removeprefix(_ENVS): array
-            for name, array in saved.items()
-            if name.startswith(_ENVS)
+            name.removeprefix(ENVS): array for name, array in saved.items() if name.startswith(ENVS)
         }
         if len(envs.get("lengths", ())) != self.envs.num_envs * self.envs.agents:
             return

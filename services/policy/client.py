@@ -121,7 +121,8 @@ class PolicyClient:
         found = None if shared is None else shared.newer_than(known.at)
         if shared is not None and found is not None:
             self._client.cancel(_NEWER)
-            self._take(PolicyId(found[0]), partial(shared.load, *found), since=now)
+            offered = PolicyId(found[0], policy=self._policy)
+            self._take(offered, partial(shared.load, *found), since=now)
         elif self._looks:
             self._next_ask = self._clock() + _LOOK_EVERY_S
         elif _NEWER not in self._client.requests:

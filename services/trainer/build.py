@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -31,6 +31,9 @@ from services.role.seeds import Seeds, Use
 from services.trainer.acting_copy import ActingCopy
 from services.trainer.trainer import Trainer
 from services.trainer.trainers import NoBatches, Trainers
+
+if TYPE_CHECKING:
+    from aclearn.resident.joint_source import JointPlay
 
 #: Samples that are differentiated at a time on a CPU: of flat observations in small networks. A
 #: memory's step costs nearly the same for any number of environments.
@@ -66,7 +69,18 @@ def make_trainers(
     if not config.policies:
         [queue] = queues.values()
         return make_trainer(config, spec, queue=queue, generation=generation, **options)
-    trainers, specs = {}, spec.by_policy(config.patterns)
+    trainers, specs, play = {}, spec.by_policy(config.patterns), None
+    if config.resident.envs is not None:
+        from aclearn.resident.joint_source import JointPlay  # needs Warp
+
+        play = JointPlay(
+            config,
+            spec,
+            device=device_of(config, 0),
+            incarnation=options["incarnation"],
+            seed=Seeds(config.run.seed, generation).number(Use.RESIDENT),
+            threads=options["threads"],
+        )
     for place, name in enumerate(config.policy_names()):
         # another number for each policy: equal networks begin with other weights
         seeds = Seeds(config.run.seed, 0, place)
@@ -77,9 +91,12 @@ def make_trainers(
             policy=name,
             queue=queues.get(name),
             learns=name in queues,
+            play=play,
             generation=generation,
             **options,
         )
+    if play is not None:
+        play.begin()
     return Trainers(trainers, config.learning_policies())
 
 
@@ -90,6 +107,7 @@ def make_trainer(
     policy: str = DEFAULT_POLICY,
     queue: TrainingQueue[Unroll] | None = None,
     learns: bool = True,
+    play: JointPlay | None = None,
     generation: int = 0,
     incarnation: str = "trainer",
     threads: int | None = None,
@@ -101,6 +119,7 @@ def make_trainer(
         config: of the policy.
         queue: of actors' unrolls; None: a new one.
         learns: whether it gets batches.
+        play: of all policies, in environments of the run's own.
         incarnation: of this process, for the account of its own steps.
         threads: of the CPU for its own environments; None: as configured.
         group: the ranks of which it is one.
@@ -113,7 +132,9 @@ def make_trainer(
     published, acting = _published(config, learner)
     seeds = Seeds(config.run.seed, generation, rank)
     source: BatchSource
-    if not learns:
+    if play is not None:
+        source = play.join(policy, config, learner, account, published, learns=learns)
+    elif not learns:
         source = NoBatches()
     elif config.resident.envs is None:
         source = QueueSource(

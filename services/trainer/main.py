@@ -304,10 +304,10 @@ class OwnLoop:
             self._trainer.rounds.group.hurry(_LEAVE_WITHIN_S)
 
     def _heartbeat(self) -> Any:
-        fields = self._fields()
+        fields = self._trainer.with_episodes(self._fields())
         counters = fields.pop("counters")
         counters["predictions"] = counters["env_steps"]
-        return self._metrics.heartbeat(counters=counters, **self._trainer.take_episodes(), **fields)
+        return self._metrics.heartbeat(counters=counters, **fields)
 
 
 def _settle(context: RoleContext) -> None:

@@ -222,7 +222,7 @@ class Trainer:
         if self.source.plays:
             self._fields_at_begin = self.heartbeat_fields()
         try:
-            with self._in_stream():
+            with self.in_stream():
                 batch = self._next(timeout_s, worker)
                 if batch is not None:
                     with self._together():
@@ -277,7 +277,8 @@ class Trainer:
             self._waiting = None
 
     @contextlib.contextmanager
-    def _in_stream(self) -> Iterator[None]:
+    def in_stream(self) -> Iterator[None]:
+        """The source's stream as the current one, behind and before all other work."""
         if (stream := self.source.stream) is None:
             yield
             return
@@ -408,6 +409,10 @@ class Trainer:
     def take_episodes(self) -> dict[str, Any]:
         """Fields of a heartbeat about episodes since the last call; none within a batch."""
         return self.source.take_episodes() if self._fields_at_begin is None else {}
+
+    def with_episodes(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Fields of a heartbeat, with the episodes since the last call."""
+        return {**fields, **self.take_episodes()}
 
     def heartbeat_fields(self) -> dict[str, Any]:
         """Counters, dropped steps and gauges of a heartbeat, at the same moment.

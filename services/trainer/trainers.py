@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -17,7 +18,6 @@ from aclearn.learning import (
     BatchSource,
     GradientWorker,
     StopCheck,
-    UpdateReport,
 )
 from aclearn.metrics.trainers import joined_gauges
 from aclearn.runs.checkpoint import tensors_of
@@ -39,7 +39,7 @@ class Workers:
 
     def __init__(self, by_policy: Mapping[str, GradientWorker]) -> None:
         self.by_policy = by_policy
-        self.batches: dict[str, Batch] = {}
+        self.batches: dict[str, Iterator[Batch]] = {}
 
     def watch(self, check: StopCheck) -> None:
         """As of a worker: `check` stops the batch of each policy."""
@@ -63,7 +63,8 @@ class NoBatches(BatchSource):
 class Trainers:
     """The policies of a run as one trainer, with what its role needs of a `Trainer`.
 
-    A round is one batch of each learning policy. After it one version is published with the weights
+    A round is what follows from one batch of new steps of each learning policy: this batch, or
+    draws of a replay memory. After it one version is published with the weights
     of all policies, those of fixed opponents too, so that versions and lags are those of the run.
     The policies share one lock: a snapshot has all of one moment.
 
@@ -88,6 +89,7 @@ class Trainers:
         self.generation, self.rounds = first.generation, first.rounds
         self._first = first
         self._workers: list[Workers] = []
+        self._fields_at_begin: dict[str, Any] | None = None
 
     @property
     def at(self) -> PolicyVersion:
@@ -164,27 +166,38 @@ class Trainers:
 
         Errors as of `Trainer.step`.
         """
-        if not self._next(timeout_s, workers):
+        if self.plays:
+            self._fields_at_begin = self.heartbeat_fields()
+        try:
+            with self._first.in_stream():
+                return self._round(timeout_s, workers)
+        finally:
+            self._fields_at_begin = None
+
+    def _round(self, timeout_s: float, workers: Workers) -> bool:
+        if (self.plays and self.over) or not self._next(timeout_s, workers):
             return False
-        learned: dict[str, tuple[Batch, list[UpdateReport]]] = {}
+        self.accounts.compare()  # of steps of its own, too
+        changed = False
         while workers.batches:
             name = next(iter(workers.batches))
-            batch = workers.batches.pop(name)
-            learned[name] = batch, self._learning[name].update(batch, workers.by_policy[name])
-        if any(report.applied for _, reports in learned.values() for report in reports):
+            trainer = self._learning[name]
+            for batch in workers.batches.pop(name):
+                reports = trainer.update(batch, workers.by_policy[name])
+                trainer.source.learned(batch, reports[-1].errors if reports else None)
+                changed |= any(report.applied for report in reports)
+        if changed:
             self._raise_version()
-        for name, (batch, reports) in learned.items():
-            self._learning[name].source.learned(batch, reports[-1].errors if reports else None)
         return True
 
     def _next(self, timeout_s: float, workers: Workers) -> bool:
         """Whether there is a batch of each learning policy; those so far are kept."""
         for name, trainer in self._learning.items():
             if name not in workers.batches:
-                batch = trainer.source.next(timeout_s, workers.by_policy[name])
-                if batch is None:
+                batches = trainer.source.of_new_steps(timeout_s, workers.by_policy[name])
+                if batches is None:
                     return False
-                workers.batches[name] = batch
+                workers.batches[name] = batches
         return True
 
     def _raise_version(self) -> None:
@@ -202,20 +215,33 @@ class Trainers:
     def drop_waiting(self) -> None:
         """Drop the batches of unfinished rounds; for the end, once no worker keeps one."""
         for workers in self._workers:
-            for name, batch in workers.batches.items():
+            for name, batches in workers.batches.items():
                 account = self._learning[name].account
-                account.dropped(account.reached or "shutdown", int(batch.new_steps))
+                for batch in batches:
+                    account.dropped(account.reached or "shutdown", int(batch.new_steps))
             workers.batches = {}
 
     def leave(self) -> None:
         """Nothing: there are no other ranks."""
 
-    def take_episodes(self) -> dict[str, Any]:
-        """Nothing: actors have the episodes."""
-        return {}
+    def with_episodes(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Fields of a heartbeat, with the episodes of each policy since the last call."""
+        if self._fields_at_begin is not None:
+            return fields
+        clock_s, numbers = 0.0, {}
+        for name, each in fields["policies"].items():
+            episodes = self.by_policy[name].source.take_episodes()
+            clock_s = episodes.pop("clock_s", clock_s)
+            numbers[name] = replace(each, **episodes)
+        return {**fields, "policies": numbers, "clock_s": clock_s}
 
     def heartbeat_fields(self) -> dict[str, Any]:
-        """Counters, dropped steps and gauges of a heartbeat: of all policies, and of each."""
+        """Counters, dropped steps and gauges of a heartbeat: of all policies, and of each.
+
+        While a round is played they are the fields at its start, as of a `Trainer`.
+        """
+        if self._fields_at_begin is not None:
+            return {name: dict(values) for name, values in self._fields_at_begin.items()}
         fields = {name: each.heartbeat_fields() for name, each in self.by_policy.items()}
         numbers = {name: PolicyNumbers(**each) for name, each in fields.items()}
         joined = joined_numbers(numbers)

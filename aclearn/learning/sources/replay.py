@@ -64,12 +64,30 @@ class Replay(SourceAround):
             finally:
                 self._taking.release()
             with self._turn():
-                if not self._may_draw or self._closed:
-                    return None
-                batch = self._memory.sample(self._config.batch)
-                self._drawn += self._config.batch
-                chain_steps, self._chain_steps = self._chain_steps, Counter()
-                return replace(batch, chain_steps=chain_steps)
+                return self._draw()
+
+    @override
+    def of_new_steps(self, timeout_s: float, worker: GradientWorker) -> Iterator[Batch] | None:
+        with worker.on_stream():
+            taken = self._take(timeout_s, worker)
+        return self._all_draws(worker) if taken else None
+
+    def _all_draws(self, worker: GradientWorker) -> Iterator[Batch]:
+        while True:
+            with worker.on_stream(), self._turn():
+                batch = self._draw()
+            if batch is None:
+                return
+            yield batch
+
+    def _draw(self) -> Batch | None:
+        """A batch, if one may be drawn; in a turn."""
+        if not self._may_draw or self._closed:
+            return None
+        batch = self._memory.sample(self._config.batch)
+        self._drawn += self._config.batch
+        chain_steps, self._chain_steps = self._chain_steps, Counter()
+        return replace(batch, chain_steps=chain_steps)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -93,21 +111,22 @@ class Replay(SourceAround):
         paid = config.ratio * (self._added - config.start)
         return self._memory.steps > 0 and self._drawn + config.batch <= paid
 
-    def _take(self, timeout_s: float, worker: GradientWorker) -> None:
-        """Add the inner source's next batch, if there is one."""
+    def _take(self, timeout_s: float, worker: GradientWorker) -> bool:
+        """Add the inner source's next batch; whether there is one."""
         batch = self.inner.next(timeout_s, worker)
         if batch is None:
-            return
+            return False
         steps = int(batch.new_steps)
         with self._account.dropped_on_error(steps), self._turn():
             if self._closed:
                 self._account.dropped("shutdown", steps)
-                return
+                return False
             lost = self._memory.add(batch)
             self._added += steps
             self._chain_steps.update(batch.chain_steps)
             if lost:
                 self._account.dropped(NEVER_DRAWN, lost)
+        return True
 
     @override
     def learned(self, batch: Batch, errors: Tensor | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -40,6 +40,14 @@ class BatchSource(Protocol):
             EnvironmentFailure: a reward or an observation is out of range.
         """
         ...
+
+    def of_new_steps(self, timeout_s: float, worker: GradientWorker) -> Iterator[Batch] | None:
+        """The batches that follow from one batch of new steps; None as of `next`.
+
+        Several policies learn in rounds of it: each has as many batches of new steps.
+        """
+        batch = self.next(timeout_s, worker)
+        return None if batch is None else iter((batch,))
 
     def learned(self, batch: Batch, errors: Tensor | None = None) -> None:
         """Told when the updates of a batch are made.
