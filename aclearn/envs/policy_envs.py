@@ -29,8 +29,8 @@ _SLASH = "/"
 class Whole(Protocol):
     """Environments whose parts step together, as `PolicyEnvs`."""
 
-    specs: Mapping[str, EnvSpec]
-    counts: Mapping[str, int]
+    specs: dict[str, EnvSpec]
+    counts: dict[str, int]
     faults: dict[str, int]
     fault_details: dict[str, str]
     between_attempts: Callable[[], None]

@@ -261,7 +261,7 @@ class JointPlay:
             if not source.learns:
                 source.played.watch(sums, cohorts)
                 continue
-            tensors = {
+            tensors: dict[str, Any] = {
                 "observations": {OBSERVATION: rows.of_steps(b.observations)},
                 "actions": rows.of_steps(b.actions),
                 "behaviour_log_prob": rows.of_steps(b.log_probs),
