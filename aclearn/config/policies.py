@@ -13,6 +13,7 @@ from aclearn.config._check import check
 from aclearn.config._explain import MAPPED
 from aclearn.config._fields import Group
 from aclearn.config.correctors import listed
+from aclearn.config.loss import LossConfig
 
 if TYPE_CHECKING:
     from aclearn.config.model import Config
@@ -107,6 +108,8 @@ def data_of_policy(config: Config, name: str) -> dict[str, Any]:
             given.pop(section, None)
     for section in ("policy", "loss", "optimiser"):
         given[section] = _merged(given.get(section) or {}, getattr(own, section))
+    if LossConfig.model_for(given["loss"]).source != "replay":
+        data.pop("replay", None)  # that of the run's other policies
     if own.correctors is not None:
         given["correctors"] = own.correctors
     target = config.run.target_return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,38 +24,6 @@ if TYPE_CHECKING:
 
 #: Between the policy and the leaf in a name; no name of either has it.
 _SLASH = "/"
-
-
-class Whole(Protocol):
-    """Environments whose parts step together, as `PolicyEnvs`."""
-
-    specs: dict[str, EnvSpec]
-    counts: dict[str, int]
-    faults: dict[str, int]
-    fault_details: dict[str, str]
-    between_attempts: Callable[[], None]
-
-    def reset_part(self, policy: str, seed: int | None) -> Observations:
-        """The first observations of one policy."""
-
-    def send_part(self, policy: str, actions: NDArray[Any]) -> None:
-        """Take the actions of one policy."""
-
-    def recv_part(self, policy: str) -> EnvStep:
-        """The step of one policy."""
-
-    def masks_of(self, policy: str) -> NDArray[np.bool_] | None:
-        """The masks of one policy's rows."""
-
-    @property
-    def picture_rate(self) -> float:
-        """Pictures a second."""
-
-    def picture(self) -> Any:
-        """The first environment now."""
-
-    def close(self) -> None:
-        """Close all environments."""
 
 
 class PolicyEnvs(ParallelVectorEnv):
@@ -229,7 +197,7 @@ class _Layouts:
 class PolicyPart(VectorEnv):
     """The rows of one policy; what concerns the environments is that of the whole group."""
 
-    def __init__(self, whole: Whole, policy: str) -> None:
+    def __init__(self, whole: PolicyEnvs, policy: str) -> None:
         self._whole, self._policy = whole, policy
         self.spec, self.num_envs = whole.specs[policy], whole.counts[policy]
         self.faults, self.fault_details = whole.faults, whole.fault_details

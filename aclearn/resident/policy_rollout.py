@@ -69,7 +69,10 @@ class PolicyRollout(TorchRollout):
         if noise is not None or epsilon is not None:
             in_kernel = False
         if in_kernel is None:
-            in_kernel = envs.device.type == "cuda" and fits_in_kernel(architecture)
+            # its network knows no masks
+            masked = rows.buffers.masks is not None
+            on_gpu = envs.device.type == "cuda"
+            in_kernel = on_gpu and not masked and fits_in_kernel(architecture)
         if in_kernel and not fits_in_kernel(architecture):
             raise ValueError(
                 f"in_kernel: expected a chain of dense layers of at most {WIDEST} units and no "

@@ -19,7 +19,7 @@ from aclearn.types import OBSERVATION, EnvSpec, EnvStep
 from aclearn.types.observation_spec import Observations
 
 #: Nothing says how long a step of a resident environment lasts.
-PICTURES_A_SECOND = 10.0
+_PICTURES_A_SECOND = 10.0
 
 
 class ResidentGroup:
@@ -162,7 +162,7 @@ class ResidentVectorEnv(VectorEnv):
     @property
     @override
     def picture_rate(self) -> float:
-        return PICTURES_A_SECOND
+        return _PICTURES_A_SECOND
 
     @override
     def picture(self) -> NDArray[np.uint8]:

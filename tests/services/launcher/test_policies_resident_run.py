@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from aclearn.config import EnvConfig
-from aclearn.envs import make_policy_envs
+from aclearn.config import config_from_yaml
 from aclearn.errors import ConfigError
-from aclearn.types import OBSERVATION
 from tests.support.metrics_lines import check_line, check_lines
 from tests.support.whole_run import WholeRun
 
 pytest.importorskip("warp")
+from aclearn.resident.joint_source import JointPlay
 
 _POLICIES: dict[str, Any] = {
     "flock": {"agents": "sheep_*", "policy": {"memory": {"kind": "lstm", "size": 4}}},
-    "dog": {"agents": "dog*", "loss": {"kind": "ppo"}},
+    "dog": {"agents": "rex", "loss": {"kind": "ppo"}},
 }
 _HERD: dict[str, Any] = {
     "env": {"id": "resident:tests.support.herd:HERD"},
     "resident": {"envs": 12, "device": "cpu"},
     "actors": {"envs_per_group": 16, "unroll_length": 5},
-    "trainer": {"device": "cpu", "amp": "off"},
+    "trainer": {"device": "cpu", "amp": "off", "epochs": 1, "minibatches": 1},
     "policies": _POLICIES,
 }
 
@@ -67,7 +68,7 @@ def test_a_resumed_run_of_two_policies_ends_with_the_bits_of_an_unbroken_one(
 
 
 def test_a_fixed_policy_plays_and_neither_learns_nor_counts(tmp_path: Path) -> None:
-    fixed = {**_POLICIES, "dog": {"agents": "dog*", "learns": False}}
+    fixed = {**_POLICIES, "dog": {"agents": "rex", "learns": False}}
     run = WholeRun(tmp_path, **{**_HERD, "policies": fixed}, run={"max_updates": 6})
     begun = tensors_of(run)
     summary = run.run()
@@ -81,46 +82,36 @@ def test_a_fixed_policy_plays_and_neither_learns_nor_counts(tmp_path: Path) -> N
 
 
 def test_a_replay_memory_and_a_stream_learn_in_the_same_rounds(tmp_path: Path) -> None:
-    sac = {"kind": "sac"}
-    policies = {"flock": {"agents": "sheep_*"}, "dog": {"agents": "dog", "loss": sac}}
-    replay = {"size": 4096, "start": 100, "batch": 16, "ratio": 0.5}
-    run = WholeRun(
-        tmp_path, **{**_HERD, "policies": policies, "replay": replay}, run={"max_updates": 12}
-    )
+    policies = {
+        "flock": {"agents": "sheep_*"},  # its loss and memory are the run's
+        "dog": {"agents": "rex", "loss": {"kind": "ppo"}},
+    }
+    changes = {
+        "policies": policies,
+        "loss": {"kind": "dqn"},
+        "replay": {"size": 4096, "start": 200, "batch": 16, "ratio": 0.5},
+    }
+    run = WholeRun(tmp_path, **{**_HERD, **changes}, run={"max_updates": 12})
     run.run()
-    counters = {n: p["counters"] for n, p in run.checkpoint().state["policies"].items()}
-    assert {each["updates"] for each in counters.values()} == {12}
+    parts = run.checkpoint().state["policies"]
+    assert {part["counters"]["updates"] for part in parts.values()} == {12}
+    # the memory waits for its first steps while the other policy learns
+    assert parts["flock"]["account"]["env_steps"] > 200
 
 
-def test_explorations_by_noise_and_several_kinds_of_agents_are_refused_by_name(
-    tmp_path: Path,
-) -> None:
-    noisy = {**_POLICIES, "dog": {"agents": "dog", "loss": {"kind": "ddpg"}}}
+def test_what_cannot_play_in_worlds_is_refused_by_name(tmp_path: Path) -> None:
+    run = WholeRun(tmp_path, **_HERD, run={"max_updates": 1})
+    config = config_from_yaml((run.path / "config.yaml").read_text())
+    given = {"device": torch.device("cpu"), "incarnation": "x", "seed": 1}
+    noisy: Any = SimpleNamespace(loss=SimpleNamespace(acting="noise", kind="ddpg"))
     with pytest.raises(ConfigError, match=r"policies\.dog\.loss\.kind: ddpg explores by noise"):
-        WholeRun(tmp_path, **{**_HERD, "policies": noisy})
-    with pytest.raises(ConfigError, match="policies.* has one agent"):
+        JointPlay(config, run.spec, **given).join("dog", noisy, None, None, None, learns=True)
+    chain = config.resident.model_copy(update={"chain": ({"prune": 0.5},)})
+    with pytest.raises(ConfigError, match=r"resident\.chain: several policies"):
+        JointPlay(config.model_copy(update={"resident": chain}), run.spec, **given)
+    run.run()
+    with pytest.raises(ConfigError, match=r"policies: .* has one agent"):
         WholeRun(
             tmp_path / "one",
             **{**_HERD, "env": {"id": "resident:CartPole"}, "policies": {"a": {"agents": "*"}}},
         )
-
-
-def test_actors_play_worlds_by_policy_as_one_group() -> None:
-    patterns = {name: (own["agents"],) for name, own in _POLICIES.items()}
-    parts = make_policy_envs(
-        EnvConfig(**_HERD["env"]), patterns, num_envs=2, seed=3, step_timeout_s=20.0, max_faults=0
-    )
-    first = {name: part.reset(3)[OBSERVATION] for name, part in parts.items()}
-    assert {name: shown.shape[0] for name, shown in first.items()} == {"flock": 6, "dog": 2}
-    for _ in range(3):
-        parts["flock"].send(np.full(6, 2, np.int32))
-        with pytest.raises(RuntimeError, match="every policy"):
-            parts["flock"].recv()
-        parts["dog"].send(np.zeros((2, 2), np.float32))
-        steps = {name: part.recv() for name, part in parts.items()}
-        valid = ~steps["flock"].reset
-        # each sheep has moved a quarter to the right
-        moved = steps["flock"].observations[OBSERVATION][:, 0] - first["flock"][:, 0]
-        np.testing.assert_allclose(moved[valid], 0.25, atol=1e-6)
-        first = {name: step.observations[OBSERVATION] for name, step in steps.items()}
-    next(iter(parts.values())).close()
