@@ -85,6 +85,12 @@ _EXTENSIONS: Final = (
         ("MetricsSink", "SinkRun"),
     ),
     _Part(
+        "A selector",
+        "`population.selector`; [an example](../populations.md#selectors).",
+        "aclearn.population",
+        ("Selector", "Origin", "Standing", "SearchSpace"),
+    ),
+    _Part(
         "A strategy",
         "An entry of `monitor.strategies`; [an example](../architecture.md#a-strategy).",
         "aclearn.control",

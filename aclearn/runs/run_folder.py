@@ -14,6 +14,7 @@ from typing import Any, Final
 from aclearn.errors import CheckpointError, RunFolderError, RunFolderTaken
 from aclearn.runs.atomic_file import write_atomically
 from aclearn.runs.checkpoint import check_parts, look_into, remove_checkpoint, saved_labels
+from aclearn.runs.found_runs import is_population
 from aclearn.runs.lock import FolderLock, lock_run
 from aclearn.runs.metrics_file import read_metrics
 from aclearn.runs.summary import read_summary
@@ -160,6 +161,11 @@ class RunFolder:
         path = Path(path).absolute()  # an environment may change the working directory
         if not path.is_dir():
             raise RunFolderError(f"there is no run folder at {path}; expected the path of a run")
+        if is_population(path):
+            raise RunFolderError(
+                f"{path} is a population, whose members are runs in it; expected one of them, or "
+                f"{path.name}/best"
+            )
         if not (path / "config.yaml").is_file():
             raise RunFolderError(
                 f"{path} is not a run folder: it has no config.yaml; expected <run.dir>/<run.name>"
