@@ -95,6 +95,7 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str
 _EXTRAS = {
     **{name: name for name in ("box2d", "mujoco", "minigrid", "pettingzoo")},
     **{name: name for name in ("mlflow", "trackio", "wandb")},
+    "minari": "minari",
     "prometheus_client": "prometheus",
 }
 

@@ -18,7 +18,7 @@ from services.commands.compare import compare, plot
 from services.commands.evolve import evolve
 from services.commands.files import configs, keys
 from services.commands.new import new
-from services.commands.on_run_folders import compress, ensemble, evaluate, export, top
+from services.commands.on_run_folders import compress, ensemble, evaluate, export, record, top
 from services.commands.output import forget_zero_size, make_output_lossy
 from services.commands.role import container, health, role
 from services.commands.runs import runs
@@ -33,6 +33,7 @@ for command in (
     role,
     health,
     evaluate,
+    record,
     export,
     compress,
     ensemble,

@@ -1,4 +1,4 @@
-"""The commands that read a run folder: evaluate, export, compress, top."""
+"""The commands that read a run folder: evaluate, record, export, compress, top."""
 
 from __future__ import annotations
 
@@ -122,6 +122,33 @@ def _progress(episodes: int) -> Callable[[Mapping[str, Played]], None]:
             )
 
     return say
+
+
+def record(
+    run: RunArgument,
+    out: Annotated[
+        str, typer.Option(metavar="DATASET", help="name in Minari, e.g. cartpole/aclearn-v0")
+    ],
+    episodes: Annotated[int, typer.Option(min=1, help="episodes to play")] = 20,
+    greedy: Annotated[bool, typer.Option("--greedy", help="take the most probable action")] = False,
+    at: AtOption = "newest",
+    seed: Annotated[
+        int,
+        typer.Option(min=0, max=2**31 - 1, help="seed of environments and sampling"),
+    ] = 1_000_003,
+    max_steps: Annotated[
+        int, typer.Option(min=1, help="agent steps after which an episode is cut")
+    ] = 108_000,
+) -> None:
+    """Play episodes with a run's policy and write them as a dataset of Minari."""
+    from services.evaluator.record import record as write
+
+    made = write(run, out, episodes=episodes, greedy=greedy, at=at, seed=seed, most_steps=max_steps)
+    mean = sum(made.returns) / len(made.returns)
+    typer.echo(
+        f"wrote {made.path}: {len(made.returns)} episodes, {made.steps} steps, mean return "
+        f'{mean:.2f}; minari.load_dataset("{out}")'
+    )
 
 
 def export(

@@ -1,0 +1,253 @@
+"""`aclearn record`: episodes of a run's policy as a dataset of Minari."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from aclearn.config import EnvConfig
+from aclearn.envs import VectorEnv
+from aclearn.envs.own_spaces import action_space
+from aclearn.errors import ConfigError, install_hint
+from aclearn.runs import NEWEST
+from aclearn.types import OBSERVATION, EnvSpec, EnvStep, ObservationSpec, State, zeroed
+from aclearn.types.observation_spec import Observations
+from services.evaluator.chooser import Chooser
+from services.evaluator.play import MOST_STEPS, make_envs
+from services.evaluator.saved_policy import SavedPolicy, load_policy
+
+_OUT: Final = "--out"
+#: Fewer than in an evaluation: all of their running episodes are in memory.
+_MOST_ENVS: Final = 4
+
+
+@dataclass
+class Episode:
+    """One episode of T steps.
+
+    Attributes:
+        observations: T + 1 times leaf → `[*shape]`, the last after the last step.
+        actions: T times as sampled, before `ActionSpec.to_env`.
+        truncated: a time limit or `most_steps` has ended it.
+    """
+
+    observations: list[Mapping[str, NDArray[Any]]]
+    actions: list[NDArray[Any]] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    terminated: bool = False
+    truncated: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has its last step."""
+        return self.terminated or self.truncated
+
+    def add(self, action: NDArray[Any], step: EnvStep, row: int) -> None:
+        """Add a row's step."""
+        self.observations.append(_row(step.observations, row))
+        self.actions.append(action)
+        self.rewards.append(float(step.rewards[row]))
+        self.terminated, self.truncated = bool(step.terminated[row]), bool(step.truncated[row])
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A dataset that was written.
+
+    Attributes:
+        path: its folder.
+        returns: of its episodes, in their order.
+    """
+
+    path: Path
+    steps: int
+    returns: list[float]
+
+
+def record(
+    run: Path,
+    dataset: str,
+    *,
+    episodes: int,
+    greedy: bool = False,
+    at: str | int = NEWEST,
+    seed: int = 1_000_003,
+    most_steps: int = MOST_STEPS,
+) -> Recorded:
+    """Play whole episodes with a checkpoint of the run, and write them as a dataset.
+
+    Observations are those that the policy sees: leaves of flat numbers or of images, channels
+    first. Actions and rewards are the environment's own, rewards never clipped. The environment is
+    in the dataset if it is one of gymnasium's without arguments, and shows what the policy sees.
+
+    Args:
+        dataset: its name in Minari, such as `cartpole/aclearn-v0`; MINARI_DATASETS_PATH says where.
+        at: which checkpoint; see `checkpoint_in`.
+        seed: of environments and sampling.
+        most_steps: agent steps after which an episode is cut, as truncated.
+
+    Raises:
+        AclearnError: Minari is missing, there is such a dataset, or the run, its checkpoint or its
+            environment cannot be used.
+    """
+    path = _free_path(dataset)
+    saved = load_policy(run, at=at)
+    env = make_envs(saved, min(_MOST_ENVS, episodes), seed)
+    returns, steps = list[float](), 0
+
+    def counted() -> Iterator[Episode]:
+        nonlocal steps
+        chooser = saved.chooser(greedy=greedy)
+        for episode in recorded_episodes(env, saved, chooser, episodes, seed, most_steps):
+            returns.append(sum(episode.rewards))
+            steps += len(episode.rewards)
+            yield episode
+
+    try:
+        _write(dataset, saved, counted(), greedy=greedy)
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)  # half a dataset has the name of a whole one
+        raise
+    finally:
+        env.close()
+    return Recorded(path, steps, returns)
+
+
+def recorded_episodes(
+    env: VectorEnv,
+    saved: SavedPolicy,
+    chooser: Chooser,
+    episodes: int,
+    seed: int,
+    most_steps: int,
+) -> Iterator[Episode]:
+    """Episodes in the order of their ends; each row of the environments plays an equal share.
+
+    A row whose episode was cut plays no other one.
+    """
+    left = np.full(env.num_envs, episodes // env.num_envs)
+    left[: episodes % env.num_envs] += 1
+    policy, rng = saved.executable(), np.random.default_rng(seed)
+    observations, state = env.reset(seed), State()
+    running: dict[int, Episode] = {}
+    while (left > 0).any():
+        output = policy.step(observations, state)
+        actions = chooser.choose(output.parameters, env.masks, rng)
+        env.send(actions)
+        step = env.recv()
+        for row in np.flatnonzero(left > 0).tolist():
+            if step.reset[row]:  # its action was ignored; a failed episode is dropped
+                running.pop(row, None)
+                continue
+            episode = running.setdefault(row, Episode([_row(observations, row)]))
+            episode.add(actions[row], step, row)
+            left[row] -= episode.ended
+            if not episode.ended and len(episode.rewards) == most_steps:
+                episode.truncated, left[row] = True, 0
+            if episode.ended:
+                yield running.pop(row)
+        observations, state = step.observations, zeroed(output.state, step.reset)
+
+
+def _row(observations: Observations, row: int) -> dict[str, NDArray[Any]]:
+    return {name: leaf[row] for name, leaf in observations.items()}
+
+
+def _write(dataset: str, saved: SavedPolicy, episodes: Iterator[Episode], *, greedy: bool) -> None:
+    import minari
+    from minari.data_collector import EpisodeBuffer
+
+    leaves, actions = saved.spec.observation, saved.spec.action
+
+    def buffers() -> Iterator[Any]:
+        for episode in episodes:
+            length = len(episode.rewards)
+            seen = {
+                name: np.stack([each[name] for each in episode.observations]) for name in leaves
+            }
+            last = np.arange(length) == length - 1
+            yield EpisodeBuffer(
+                observations=_as_shown(seen),
+                actions=actions.to_env_together(np.stack(episode.actions)),
+                rewards=np.array(episode.rewards),
+                terminations=last & episode.terminated,
+                truncations=last & episode.truncated,
+                infos={},
+            )
+
+    config = saved.config
+    how = "greedy" if greedy else "sampled"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an author and the like, which we do not know
+        minari.create_dataset_from_buffers(
+            dataset,
+            buffers(),
+            env=_gymnasium_spec(config.env, saved.spec),
+            observation_space=_space(leaves),
+            action_space=action_space(actions),
+            algorithm_name=config.loss.kind,
+            description=f"{config.env.id} played by {saved.checkpoint.path.stem} of "
+            f"{config.run.name}, {how} (aclearn record)",
+            jpeg_encoding=False,
+        )
+
+
+def _space(leaves: ObservationSpec) -> spaces.Space[Any]:
+    of_leaf = {
+        name: spaces.Box(0, leaf.high, leaf.shape, np.uint8)
+        if leaf.is_image
+        else spaces.Box(-math.inf, math.inf, leaf.shape, np.float32)
+        for name, leaf in leaves.items()
+    }
+    shown: spaces.Space[Any] = _as_shown(of_leaf, spaces.Dict)
+    return shown
+
+
+def _as_shown(by_leaf: dict[str, Any], joined: Callable[[dict[str, Any]], Any] = dict) -> Any:
+    """The one of a plain space itself, those of several leaves together."""
+    return by_leaf[OBSERVATION] if [*by_leaf] == [OBSERVATION] else joined(by_leaf)
+
+
+def _gymnasium_spec(env: EnvConfig, spec: EnvSpec) -> Any:
+    """Gymnasium's description of the environment; None where it shows something else.
+
+    Arguments of an environment may be secret, so one with arguments is left out too.
+    """
+    [first, *others] = spec.form.parts
+    plain = not others and first.path == () and first.kind == "numbers" and len(first.shape) == 1
+    if env.is_atari or env.kwargs or ":" in env.id or not plain or first.dtype != "float32":
+        return None
+    try:
+        return gymnasium.spec(env.id)
+    except gymnasium.error.Error:
+        return None
+
+
+def _free_path(dataset: str) -> Path:
+    """The folder of a new dataset; checks that its name is one, and free."""
+    try:
+        from minari.dataset.minari_dataset import parse_dataset_id
+        from minari.storage import get_dataset_path
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{_OUT}: {install_hint(error) or error}") from error
+    try:
+        parse_dataset_id(dataset)
+    except (TypeError, ValueError):  # without a version, or of another form
+        raise ConfigError(
+            f"{_OUT}: {dataset!r}: expected the name of a dataset with its version, such as "
+            "cartpole/aclearn-v0"
+        ) from None
+    path = Path(get_dataset_path(dataset))
+    if path.exists():
+        raise ConfigError(f"{_OUT}: {path} exists already; choose another name or version")
+    return path
