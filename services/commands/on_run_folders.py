@@ -132,6 +132,7 @@ def record(
     episodes: Annotated[int, typer.Option(min=1, help="episodes to play")] = 20,
     greedy: Annotated[bool, typer.Option("--greedy", help="take the most probable action")] = False,
     at: AtOption = "newest",
+    policy: PolicyOption = None,
     seed: Annotated[
         int,
         typer.Option(min=0, max=2**31 - 1, help="seed of environments and sampling"),

@@ -14,17 +14,24 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from aclearn.config import EnvConfig
-from aclearn.envs import VectorEnv
 from aclearn.envs.own_spaces import action_space
 from aclearn.errors import ConfigError, install_hint
 from aclearn.runs import NEWEST
-from aclearn.types import OBSERVATION, EnvSpec, EnvStep, ObservationSpec, State, zeroed
+from aclearn.types import OBSERVATION, EnvSpec, EnvStep, ObservationSpec
 from aclearn.types.observation_spec import Observations
 from services.evaluator.chooser import Chooser
-from services.evaluator.play import MOST_STEPS, make_envs
-from services.evaluator.saved_policy import SavedPolicy, load_policy
+from services.evaluator.play import (
+    MOST_STEPS,
+    Player,
+    close_all,
+    make_envs,
+    players_of,
+    steps_of,
+)
+from services.evaluator.saved_policy import SavedPolicy, SavedRun, load_run
 
 _OUT: Final = "--out"
 #: Fewer than in an evaluation: all of their running episodes are in memory.
@@ -81,6 +88,7 @@ def record(
     episodes: int,
     greedy: bool = False,
     at: str | int = NEWEST,
+    policy: str | None = None,
     seed: int = 1_000_003,
     most_steps: int = MOST_STEPS,
 ) -> Recorded:
@@ -93,6 +101,7 @@ def record(
     Args:
         dataset: its name in Minari, such as `cartpole/aclearn-v0`; MINARI_DATASETS_PATH says where.
         at: which checkpoint; see `checkpoint_in`.
+        policy: whose agents' episodes, by name; None: those of the only one.
         seed: of environments and sampling.
         most_steps: agent steps after which an episode is cut, as truncated.
 
@@ -100,15 +109,15 @@ def record(
         AclearnError: Minari is missing, there is such a dataset, or the run, its checkpoint or its
             environment cannot be used.
     """
-    path = _free_path(dataset)
-    saved = load_policy(run, at=at)
-    env = make_envs(saved, min(_MOST_ENVS, episodes), seed)
+    path, of_run = _free_path(dataset), load_run(run, at=at)
+    saved = of_run.policy(policy)
     returns, steps = list[float](), 0
 
     def counted() -> Iterator[Episode]:
         nonlocal steps
-        chooser = saved.chooser(greedy=greedy)
-        for episode in recorded_episodes(env, saved, chooser, episodes, seed, most_steps):
+        for episode in recorded_episodes(
+            of_run, saved.name, episodes=episodes, greedy=greedy, seed=seed, most_steps=most_steps
+        ):
             returns.append(sum(episode.rewards))
             steps += len(episode.rewards)
             yield episode
@@ -118,45 +127,53 @@ def record(
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)  # half a dataset has the name of a whole one
         raise
-    finally:
-        env.close()
     return Recorded(path, steps, returns)
 
 
-def recorded_episodes(
-    env: VectorEnv,
-    saved: SavedPolicy,
-    chooser: Chooser,
-    episodes: int,
-    seed: int,
-    most_steps: int,
-) -> Iterator[Episode]:
-    """Episodes in the order of their ends; each row of the environments plays an equal share.
+@dataclass(frozen=True)
+class _Recorder(Chooser):
+    """A chooser that keeps its newest actions."""
 
-    A row whose episode was cut plays no other one.
+    newest: list[NDArray[Any]] = field(default_factory=list)
+
+    @override
+    def choose(self, *given: Any) -> NDArray[Any]:
+        self.newest[:] = [super().choose(*given)]
+        return self.newest[0]
+
+
+def recorded_episodes(
+    run: SavedRun, name: str, *, episodes: int, greedy: bool, seed: int, most_steps: int
+) -> Iterator[Episode]:
+    """Episodes of one of the policies, in the order of their ends; all policies play.
+
+    Each row of the environments plays an equal share; one whose episode was cut plays no other.
     """
-    left = np.full(env.num_envs, episodes // env.num_envs)
-    left[: episodes % env.num_envs] += 1
-    policy, rng = saved.executable(), np.random.default_rng(seed)
-    observations, state = env.reset(seed), State()
+    envs, players = make_envs(run, min(_MOST_ENVS, episodes), seed), players_of(run, greedy=greedy)
+    policy, chooser = players[name]
+    recorder = _Recorder(chooser.distribution, chooser.of_values, chooser.greedy)
+    players[name] = Player(policy, recorder)
+    left = np.full(rows := envs[name].num_envs, episodes // rows)
+    left[: episodes % rows] += 1
     running: dict[int, Episode] = {}
-    while (left > 0).any():
-        output = policy.step(observations, state)
-        actions = chooser.choose(output.parameters, env.masks, rng)
-        env.send(actions)
-        step = env.recv()
-        for row in np.flatnonzero(left > 0).tolist():
-            if step.reset[row]:  # its action was ignored; a failed episode is dropped
-                running.pop(row, None)
-                continue
-            episode = running.setdefault(row, Episode([_row(observations, row)]))
-            episode.add(actions[row], step, row)
-            left[row] -= episode.ended
-            if not episode.ended and len(episode.rewards) == most_steps:
-                episode.truncated, left[row] = True, 0
-            if episode.ended:
-                yield running.pop(row)
-        observations, state = step.observations, zeroed(output.state, step.reset)
+    try:
+        for steps in steps_of(players, envs, seed):
+            seen, step = steps[name]
+            for row in np.flatnonzero(left > 0).tolist():
+                if step.reset[row]:  # its action was ignored; a failed episode is dropped
+                    running.pop(row, None)
+                    continue
+                episode = running.setdefault(row, Episode([_row(seen.observations, row)]))
+                episode.add(recorder.newest[0][row], step, row)
+                left[row] -= episode.ended
+                if not episode.ended and len(episode.rewards) == most_steps:
+                    episode.truncated, left[row] = True, 0
+                if episode.ended:
+                    yield running.pop(row)
+            if not (left > 0).any():
+                return
+    finally:
+        close_all(envs)
 
 
 def _row(observations: Observations, row: int) -> dict[str, NDArray[Any]]:

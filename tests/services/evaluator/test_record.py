@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
+from aclearn.config import config_of_keys
+from aclearn.envs.factory import read_spec
 from aclearn.errors import AclearnError
 from services.evaluator.evaluate import evaluate
 from services.evaluator.record import record
+from services.evaluator.saved_policy import SavedPolicy, SavedRun
+from services.trainer.build import make_trainer
 from tests.support.cli import aclearn
 from tests.support.saved_runs import save_run
 
@@ -74,6 +79,27 @@ def test_numbers_are_those_within_the_bounds_and_a_long_episode_is_cut(tmp_path:
         assert episode.actions.shape == (30, 1) and np.abs(episode.actions).max() <= 2.0
         assert episode.truncations.tolist() == [False] * 29 + [True]
         assert not episode.terminations.any()
+
+
+def test_of_several_policies_one_is_recorded_while_all_play(tmp_path: Path, monkeypatch) -> None:
+    keys = {"env.id": "tests.support.agents_env:Uneven", "policy.architecture": "mlp"}
+    agents = {"policies.first.agents": "long", "policies.second.agents": "short"}
+    config = config_of_keys({**keys, **agents, "trainer.device": "cpu", "trainer.amp": "off"})
+    specs = read_spec(config.env, patterns=config.patterns).by_policy(config.patterns)
+    checkpoint: Any = SimpleNamespace(path=Path("1.json"))
+    policies = {}
+    for name, spec in specs.items():
+        own = config.of_policy(name)
+        learner = make_trainer(own, spec).learner
+        weights = learner.tensors()
+        policies[name] = SavedPolicy(own, spec, learner.architecture, weights, checkpoint, name)
+    saved = SavedRun(config, checkpoint, policies)
+    monkeypatch.setattr("services.evaluator.record.load_run", lambda *_, **__: saved)
+    for name, length in (("first", 8), ("second", 4)):
+        record(tmp_path, f"{name}-v0", episodes=3, policy=name)
+        assert [len(each.rewards) for each in _load(f"{name}-v0")[1]] == [length] * 3
+    with pytest.raises(AclearnError, match=r"several policies; name one of first, second"):
+        record(tmp_path, "any-v0", episodes=1)
 
 
 def test_a_dataset_that_exists_or_has_no_version_is_refused(tmp_path: Path, datasets: Path) -> None:
