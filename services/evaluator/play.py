@@ -260,7 +260,15 @@ def watch(
         ArgumentError, EnvironmentFailure: the environment cannot be drawn.
     """
     config = run.config.model_copy(update={"env": drawn(run.config.env)})
-    envs = make_envs(replace(run, config=config), 1, seed)
+    try:
+        envs = make_envs(replace(run, config=config), 1, seed)
+    except EnvironmentFailure as error:
+        if "render_mode" not in str(error):
+            raise
+        raise EnvironmentFailure(
+            f'{error}; one that is drawn takes render_mode="rgb_array" when it is made, as those '
+            "of gymnasium and PettingZoo do"
+        ) from error
     any_of = next(iter(envs.values()))
 
     def pictures() -> Generator[NDArray[np.uint8], None, None]:

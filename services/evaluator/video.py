@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.errors import ConfigError
+from aclearn.errors import ConfigError, EnvironmentFailure
 from aclearn.runs import NEWEST, check_file, write_file
 from services.evaluator.play import watch
 from services.evaluator.saved_policy import load_run
@@ -55,12 +55,16 @@ def write_video(
         AclearnError: the checkpoint or the environment cannot be used or drawn.
     """
     to = to.absolute()  # an environment may change the working directory
-    pictures, rate = watch(load_run(run, at=at), greedy=greedy, seed=seed)
+    saved = load_run(run, at=at)
+    pictures, rate = watch(saved, greedy=greedy, seed=seed)
     count = 0
 
     def counted() -> Pictures:
         nonlocal count
+        first: Any = None
         for picture in islice(pictures, MOST_PICTURES):
+            first = picture if first is None else first
+            _check(picture, first, saved.config.env.id)
             count += 1
             yield _enlarged(picture)
 
@@ -68,6 +72,23 @@ def write_video(
     pictures.close()
     write_file(to, data, _OPTION)
     return count, count / rate
+
+
+def _check(picture: Any, first: Any, env_id: str) -> None:
+    """Raise `EnvironmentFailure` unless it is a picture, of the size of the first one."""
+    shape: tuple[int, ...] = getattr(picture, "shape", ())
+    dtype = getattr(picture, "dtype", None)
+    if len(shape) != 3 or shape[2] != 3 or 0 in shape or dtype != np.uint8:
+        got = type(picture).__name__ if dtype is None else f"{dtype} {tuple(shape)}"
+        raise EnvironmentFailure(
+            f"environment {env_id}: it gives {got} as its picture; expected an array uint8 "
+            "(height, width, 3) of render_mode rgb_array, or of the environment's draw"
+        )
+    if shape != first.shape:
+        raise EnvironmentFailure(
+            f"environment {env_id}: its pictures have other sizes, {tuple(first.shape)} and "
+            f"{tuple(shape)}; draw all of them in one size"
+        )
 
 
 def _enlarged(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -27,7 +27,7 @@ class Lamp(gymnasium.Env[Any, Any]):
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, render_mode: str | None = None, length: int = 4, broken: bool = False):
+    def __init__(self, render_mode: str | None = None, length: int = 4, broken: Any = False):
         self.render_mode, self._length, self._broken = render_mode, length, broken
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -40,8 +40,14 @@ class Lamp(gymnasium.Env[Any, Any]):
         return np.zeros(1, np.float32), 1.0, self.t == self._length, False, {}
 
     def render(self) -> Any:
-        if self._broken:
+        if self._broken is True:
             raise ImportError("no screen here")
+        if self._broken == "nothing":
+            return None
+        if self._broken == "grey":
+            return np.zeros((30, 40), np.uint8)
+        if self._broken == "grows":
+            return np.zeros((30 + self.t, 40, 3), np.uint8)
         assert self.render_mode == "rgb_array"
         return np.full((30, 40, 3), 40 * self.t % 256, np.uint8)
 
@@ -111,6 +117,22 @@ def test_a_real_mp4_is_written(tmp_path: Path) -> None:
     ("env", "name", "said"),
     [
         ({**_LAMP, "kwargs": {"broken": True}}, "a.gif", r"cannot be drawn \(ImportError: no scre"),
+        ({**_LAMP, "kwargs": {"broken": "nothing"}}, "a.gif", "gives NoneType as its picture; exp"),
+        (
+            {**_LAMP, "kwargs": {"broken": "grey"}},
+            "a.gif",
+            r"gives uint8 \(30, 40\) as its",
+        ),
+        (
+            {**_LAMP, "kwargs": {"broken": "grows"}},
+            "a.gif",
+            r"sizes, \(31, 40, 3\) and \(32, ",
+        ),
+        (
+            {"id": "tests.support.agents_env:Pairs"},
+            "a.gif",
+            "one that is drawn takes render_mode",
+        ),
         (_LAMP, "a.webm", "ends in .gif or .mp4"),
         ({"id": "tests.support.space_envs:Match"}, "a.gif", "takes no arguments"),
     ],

@@ -141,6 +141,24 @@ def test_a_resident_world_is_evaluated_and_drawn_for_several_policies(tmp_path: 
         assert 1 <= gif.n_frames <= 12
 
 
+def test_compressed_policies_are_judged_beside_the_policies(tmp_path: Path) -> None:
+    run = WholeRun(
+        tmp_path,
+        env=_ENV,
+        policies=_POLICIES,
+        evaluator=_EVALUATOR,
+        compressor={"chain": ["int8", "onnx"], "fidelity_observations": 0},
+        run={"target_return": {"slow": 1e6}},
+    )
+    key = "evaluator_compressed_return_mean"
+    run.run_until(lambda: run.lines() and run.lines()[-1].get(key) is not None, "it is judged")
+    line = run.lines()[-1]
+    assert line[key] == line["policies"]["slow"][key]
+    assert line["policies"]["fast"][key] is not None and line["evaluator_compressed_version"] >= 0
+    run.monitor.state.stop("enough", run.clock())
+    run.run()
+
+
 def test_two_opponents_without_a_target_have_no_best_and_no_common_mean(tmp_path: Path) -> None:
     run = WholeRun(
         tmp_path,
