@@ -69,6 +69,7 @@ class Engine(Protocol):
     def run(self, tasks: Sequence[Task], stop: StopFlag) -> Iterator[Outcome]:
         """The outcome of each task, in any order, each once it is known.
 
+        Those of members that were judged are in their folders by then; see `write_outcome`.
         A member that dies is an outcome, not an error. There are fewer outcomes than tasks only if
         `stop` is set; the members have saved a checkpoint then.
         """

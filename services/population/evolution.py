@@ -120,6 +120,7 @@ class Evolution:
                 if not self._now.begun:
                     self._begin_round()
                 self._train()
+                self._save(self._now)
                 if self._stop:
                     return None
                 self._end_round(metrics, board)
@@ -159,7 +160,7 @@ class Evolution:
         self._save(now.model_copy(update={"begun": True}))
 
     def _train(self) -> None:
-        """Train and judge the members that wait; each outcome is saved at once."""
+        """Train and judge the members that wait; their folders have the outcomes until a save."""
         tasks = []
         for member in self._now.waiting:
             folder = self._folder.member(member.number)
@@ -183,7 +184,7 @@ class Evolution:
             )
         else:
             after = member.died(outcome.status, outcome.detail, outcome.env_steps, outcome.restarts)
-        self._save(self._now.with_member(after))
+        self._folder.lineage = self._folder.lineage.with_now(self._now.with_member(after))
         self._console.member(self._now, after)
 
     def _end_round(self, metrics: MetricsWriter, board: TensorBoardWriter) -> None:

@@ -26,7 +26,8 @@ class PopulationFolder:
 
     Attributes:
         config: of all members; `population.yaml`.
-        lineage: the newest; `save` writes it.
+        lineage: the newest; `save` writes it. Within a round it has outcomes that only the members'
+            folders have.
     """
 
     def __init__(self, path: Path, config: Config, lineage: Lineage, lock: FolderLock) -> None:

@@ -83,8 +83,7 @@ def judged(
         diverged = _diverged(error)
         status = "failed" if diverged is None else "diverged"
         outcome = dead(folder, member, status, diverged or words_of(error))
-    document = {"round": round_, "outcome": {**asdict(outcome), "fitness": _finite(outcome)}}
-    write_atomically(folder / ROUND_FILE, json.dumps(document).encode())
+    write_outcome(folder, round_, outcome)
     return outcome
 
 
@@ -108,6 +107,13 @@ def dead(folder: Path, member: int, status: Any, detail: str, restarts: int = 0)
     return Outcome(member, status, DEAD, env_steps=steps, detail=detail, restarts=restarts)
 
 
+def write_outcome(folder: Path, round_: int, outcome: Outcome) -> None:
+    """Write what has become of a member into its folder: a driver that is killed finds it there."""
+    fitness = None if outcome.fitness == DEAD else outcome.fitness
+    document = {"round": round_, "outcome": {**asdict(outcome), "fitness": fitness}}
+    write_atomically(folder / ROUND_FILE, json.dumps(document).encode())
+
+
 def read_outcome(folder: Path, round_: int) -> Outcome | None:
     """The outcome of this round in a member's folder; None if it is not over there."""
     try:
@@ -119,10 +125,6 @@ def read_outcome(folder: Path, round_: int) -> Outcome | None:
         return Outcome(**{**outcome, "fitness": fitness})
     except (OSError, ValueError, KeyError, TypeError):  # it is trained again
         return None
-
-
-def _finite(outcome: Outcome) -> float | None:
-    return None if outcome.fitness == DEAD else outcome.fitness
 
 
 def _wait_until_free(folder: Path, stop: StopFlag) -> None:

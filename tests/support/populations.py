@@ -19,6 +19,7 @@ from services.population.engine import Outcome, Task
 from services.population.evolution import Evolution, begin
 from services.population.folder import PopulationFolder
 from services.population.inheriting import steps_in
+from services.population.member import write_outcome
 
 RATE = "optimiser.learning_rate"
 
@@ -105,9 +106,11 @@ class StandInEngine:
 
     def _judge(self, task: Task, path: Path) -> Outcome:
         fitness, steps = self._fitness(task, weight(task.folder)), steps_in(task.folder)
+        outcome = Outcome(task.member, "trained", fitness, self._error, steps, path.stem)
         if fitness == DEAD:
-            return Outcome(task.member, "diverged", DEAD, env_steps=steps, detail="not finite")
-        return Outcome(task.member, "trained", fitness, self._error, steps, path.stem)
+            outcome = Outcome(task.member, "diverged", DEAD, env_steps=steps, detail="not finite")
+        write_outcome(task.folder, task.round, outcome)
+        return outcome
 
 
 def evolve(
