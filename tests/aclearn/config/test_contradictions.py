@@ -190,6 +190,8 @@ network.ports.unrolls: 7000, network.ports.weights: 7000
   network.ports.weights => network.ports.weights<: 7001 | network.ports.weights: null
 monitor.port: 7000, network.ports.predictions: 7000
   network.ports.predictions => network.ports.predictions: null
+monitor.port: 7000, metrics.prometheus_port: 7000
+  metrics.prometheus_port => metrics.prometheus_port<: 9464 | metrics.prometheus_port: null
 monitor.port: 7000, network.ports.artifacts: 7001, compressor.processes: 2
   network.ports.artifacts => network.ports.artifacts: null
 correctors: [{retrace: {lambda: 0.9}}]
