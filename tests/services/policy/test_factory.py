@@ -32,7 +32,6 @@ from compress.runtimes.torch_runtime import TorchRuntime
 from services.actor.main import make_actions
 from services.compressor.core import Compressor
 from services.policy.factory import architecture_of, make_ladder, make_runtime
-from services.role.seeds import Seeds
 from tests.support.acting import Acting, parameters_of
 from tests.support.architectures import parts_of
 from tests.support.contexts import seen
@@ -121,11 +120,10 @@ def test_an_actor_computes_on_its_processor_whatever_gpu_there_is(
 
     monkeypatch.setattr("services.policy.client.make_runtime", record)
     make_actions(
-        ActorsConfig(runtime="torch"),
+        _config(architecture="mlp").model_copy(update={"actors": ActorsConfig(runtime="torch")}),
         roles("actor-0"),
-        Seeds(run=1, generation=0),
+        np.random.default_rng(1),
         None,  # the monitor, of a predictor's client
-        tools.flat,
         replace(tools.flat_unrolls, most_rows=12),
         WaitMeter(),
     )
