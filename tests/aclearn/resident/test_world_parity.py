@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,10 +137,19 @@ def test_the_same_world_elsewhere_is_a_reference() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-@pytest.mark.parametrize("name", ["tag_gridworld", "herd"])
-def test_cuda_and_cpu_take_the_same_steps(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "tolerance"),
+    [
+        ("tag_gridworld", 1e-6),
+        ("herd", 1e-6),
+        ("tag_continuous", 1e-5),
+        # people and dollars are float64; a country's output is 6e10 dollars a day
+        ("covid", {"output": 1.0, "observation": 1e-6, "reward": 1e-5}),
+    ],
+)
+def test_cuda_and_cpu_take_the_same_steps(name: str, tolerance: Any) -> None:
     world = HERD if name == "herd" else resident.find_env(name)
     report = resident.check_resident(
-        world, resident.ResidentWorldReference(world, "cuda"), tolerance=1e-6
+        world, resident.ResidentWorldReference(world, "cuda"), tolerance=tolerance
     )
     assert report.steps > 5000
