@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -37,3 +38,13 @@ def test_an_array_that_is_written_moves_the_agents_and_a_tag_counts() -> None:
     assert step.in_game[1].tolist() == [True, True, False, False, True]
     assert torch.equal(step.observations[0], first[0])
     envs.close()
+
+
+def test_figure_7_trains_two_policies(tmp_path: Path) -> None:
+    done = run_python("-W", "error", _EXAMPLES / "warpdrive_figure_7.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    actions = re.findall(r"^(tagger|runner): action ([012]) where", done.stdout, re.MULTILINE)
+    assert [tag for tag, _ in actions] == ["tagger", "runner"]
+    (run,) = (tmp_path / "runs").iterdir()
+    summary = json.loads((run / "summary.json").read_text("utf-8"))
+    assert summary["env_steps"] >= 500_000
