@@ -14,12 +14,15 @@ from aclearn.config._explain import MAPPED
 from aclearn.config._fields import Group
 from aclearn.config.correctors import listed
 from aclearn.config.loss import LossConfig
+from aclearn.types import DEFAULT_POLICY
 
 if TYPE_CHECKING:
     from aclearn.config.model import Config
 
 #: The sections of a run that a policy may have otherwise.
 OVERRIDDEN: Final = ("policy", "loss", "correctors", "optimiser")
+#: Actors times policies that a heartbeat of 64 KiB has the steps of.
+_MOST_ACCOUNTS: Final = 800
 #: Its dots would be those of keys; it is a part of the names of files and metrics.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
 
@@ -66,6 +69,10 @@ class PolicyOverrides(Group):
 
 def _names_are_plain(policies: Any) -> Any:
     for name in policies if isinstance(policies, Mapping) else ():
+        if name == DEFAULT_POLICY:
+            raise ValueError(
+                f"{name!r} is the name of the policy of a run without this section; choose another"
+            )
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(
                 f"{name!r} cannot be the name of a policy; expected at most 32 letters, digits, _ "
@@ -139,6 +146,13 @@ def mistakes(config: Config) -> Iterator[str]:
     if config.policies and config.ranks > 1:
         key = "trainer.processes" if config.resident.envs is None else "resident.devices"
         yield f"{key}: several policies learn in one trainer; set it to 1"
+    processes, learning = config.actors.processes, len(config.learning_policies())
+    if config.policies and isinstance(processes, int) and processes * learning > _MOST_ACCOUNTS:
+        yield (
+            f"actors.processes: {processes} actors with {learning} policies that learn have more "
+            f"accounts than the {_MOST_ACCOUNTS} of a heartbeat; set it to "
+            f"{_MOST_ACCOUNTS // learning} or less"
+        )
     if config.policies and not config.learning_policies():
         yield (
             f"policies: none of them learns; set policies.{names[0]}.learns to true, or play them "

@@ -24,7 +24,7 @@ _OPEN_KEPT: Final = MAX_PROCESSES
 """Open incarnations; one more closes the one that has been silent longest."""
 _CLOSED_KEPT: Final = 4096
 """Closed incarnations that stay fenced; the oldest is forgotten first."""
-_CLOSED_REPORTED: Final = 256
+CLOSED_REPORTED: Final = 256
 """Closed incarnations in a heartbeat, whose header must stay far below 64 KiB."""
 _MOST_ID_BYTES: Final = 48
 _MOST_REASON_BYTES: Final = 64
@@ -67,6 +67,7 @@ class StepAccount(BaseModel):
         beside: agent steps of the run's other policies, of which the bound counts the sum; not
             saved.
         coming: agent steps of so many more unrolls of each actor; not saved.
+        closed_reported: newest closed incarnations in `counters`; not saved.
     """
 
     policy: str = DEFAULT_POLICY
@@ -82,6 +83,7 @@ class StepAccount(BaseModel):
     ahead: int = Field(default=2, exclude=True)
     reached: str | None = Field(default=None, exclude=True)
     beside: int = Field(default=0, exclude=True)
+    closed_reported: int = Field(default=CLOSED_REPORTED, exclude=True)
     coming: int = Field(default=0, exclude=True)
     _lock: Any = PrivateAttr(default_factory=threading.RLock)
 
@@ -257,7 +259,7 @@ class StepAccount(BaseModel):
         """
         with self._lock:
             self.check()
-            closed = list(self.closed.items())[-_CLOSED_REPORTED:]
+            closed = list(self.closed.items())[-self.closed_reported :]
             seen = {name: seen.env_steps for name, seen in self.opened.items()} | dict(closed)
             counters = {
                 "env_steps": self.env_steps,

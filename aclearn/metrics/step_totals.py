@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-_SEEN: Final = "seen."
+SEEN: Final = "seen."
+"""Before an actor's incarnation: counter of its agent steps in the trainer's account."""
+
 _MOST_STEPS: Final = 2**53
 _GONE_KEPT: Final = 4096
 """Dead actors that are remembered singly; older ones are summed."""
@@ -43,9 +45,9 @@ class StepTotals:
     ) -> None:
         """Set a trainer's account: counters named as by `StepAccount.counters`."""
         seen = {
-            name.removeprefix(_SEEN): value
+            name.removeprefix(SEEN): value
             for name, value in counters.items()
-            if name.startswith(_SEEN)
+            if name.startswith(SEEN)
         }
         if incarnation == self._trainer:
             for actor in (self._seen.keys() - seen.keys()) & self._gone.keys():

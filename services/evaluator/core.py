@@ -14,7 +14,7 @@ import numpy as np
 from aclearn.metrics.names import INFO
 from aclearn.rollout import Executable, PolicySnapshot
 from aclearn.telemetry import WaitMeter
-from aclearn.types import PolicyVersion, is_compressed
+from aclearn.types import DEFAULT_POLICY, PolicyVersion, is_compressed
 from aclearn.wire import Heartbeat, PolicyNumbers
 from compress import PolicyRuntime, RefusedTensors
 from services.evaluator.play import Played, standard_error_of
@@ -219,16 +219,16 @@ class Evaluator:
                 continue
             self._evaluations += 1
             self._given_at, self._is_told = begun_at, False
-            first = next(iter(scores.values()))
+            first, several = next(iter(scores.values())), scores.keys() != {DEFAULT_POLICY}
             self._result = {
-                **(first.gauges if len(scores) == 1 else {"episodes": float(first.episodes)}),
+                **({"episodes": float(first.episodes)} if several else first.gauges),
                 **mean,
                 "generation": float(at.generation),
                 "version": float(at.version),
                 "env_steps": float(given.env_steps),
                 "seconds": self._clock() - begun_at,
             }
-            if len(scores) > 1:
+            if several:
                 self._of_policies = {name: score.gauges for name, score in scores.items()}
             _LOGGER.info(
                 "event=evaluated version=%s env_steps=%d %s",

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
+from aclearn.metrics.step_totals import SEEN
 from aclearn.telemetry import BusyShare, WaitMeter, add_up
+from aclearn.types import DEFAULT_POLICY
 from aclearn.wire import Heartbeat, PolicyNumbers, Server
 from services.role.worker_pool import WorkerPool
 
@@ -24,12 +26,16 @@ def sums_of(mappings: Iterable[Mapping[str, Number]]) -> dict[str, Number]:
 
 
 def joined_numbers(numbers: Mapping[str, PolicyNumbers]) -> dict[str, Any]:
-    """Fields of a heartbeat of one policy, or of several: sums, and beside them each one's own."""
-    if len(numbers) == 1:
-        [only] = numbers.values()
+    """Fields of a heartbeat of a run's only policy, or of named ones: sums, and each one's own.
+
+    What the trainer has seen of each actor is in the parts alone, since a message has a bound.
+    """
+    if numbers.keys() == {DEFAULT_POLICY}:
+        only = numbers[DEFAULT_POLICY]
         return {each.name: getattr(only, each.name) for each in fields(only)}
+    counters = sums_of(each.counters for each in numbers.values())
     return {
-        "counters": sums_of(each.counters for each in numbers.values()),
+        "counters": {name: n for name, n in counters.items() if not name.startswith(SEEN)},
         "dropped": sums_of(each.dropped for each in numbers.values()),
         "gauges": {},
         "policies": dict(numbers),

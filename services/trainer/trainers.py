@@ -19,6 +19,7 @@ from aclearn.learning import (
     GradientWorker,
     StopCheck,
 )
+from aclearn.learning.account import CLOSED_REPORTED
 from aclearn.metrics.trainers import joined_gauges
 from aclearn.runs.checkpoint import tensors_of
 from aclearn.types import PolicyVersion
@@ -85,6 +86,7 @@ class Trainers:
         for trainer in by_policy.values():
             trainer.learner.lock = self._lock
             trainer.on_finished = self._look_at_end
+            trainer.account.closed_reported = CLOSED_REPORTED // len(by_policy)  # in one message
         first = next(iter(self._learning.values()))
         self.generation, self.rounds = first.generation, first.rounds
         self._first = first

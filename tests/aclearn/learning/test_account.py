@@ -149,6 +149,9 @@ def test_the_heartbeat_counters_name_every_open_and_the_latest_closed_incarnatio
     assert counters["seen.c299"] == 2
     assert "seen.c0" not in counters
     assert len(counters) == 3 + 1 + 256
+    account.closed_reported = 64  # with other policies' accounts in the same message
+    counters, _ = account.counters()
+    assert len(counters) == 3 + 1 + 64 and counters["seen.c299"] == 2
 
 
 def test_memory_is_bounded_and_the_account_exact_with_many_incarnations_and_reasons() -> None:

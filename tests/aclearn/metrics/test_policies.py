@@ -41,7 +41,7 @@ def _trainer(**learned: int) -> Heartbeat:
     sums = {
         name: sum(each.counters[name] for each in policies.values())
         for name in counters(0)
-        if name not in ("updates", "policy_version")
+        if name not in ("updates", "policy_version", "seen.a")
     }
     dropped = {"too_old": 3 * len(learned)}
     return Heartbeat(

@@ -11,9 +11,13 @@ import pytest
 from PIL import Image
 
 import aclearn
+from aclearn.config.policies import _MOST_ACCOUNTS
 from aclearn.errors import AclearnError
+from aclearn.learning.account import CLOSED_REPORTED
 from aclearn.runs import load_best
+from aclearn.wire import Heartbeat, PolicyNumbers, encode
 from services.commands.compress import compress_run
+from services.role.metrics import joined_numbers
 from tests.support import cli
 from tests.support.agents_env import Uneven
 from tests.support.whole_run import WholeRun
@@ -139,6 +143,33 @@ def test_a_resident_world_is_evaluated_and_drawn_for_several_policies(tmp_path: 
     cli.aclearn("evaluate", run.path, "--episodes", "1", "--video", video)
     with Image.open(video) as gif:
         assert 1 <= gif.n_frames <= 12
+
+
+@pytest.mark.parametrize("policies", [1, 2, 4, 8])
+def test_a_trainers_heartbeat_with_the_most_actors_is_a_message(policies: int) -> None:
+    actors = _MOST_ACCOUNTS // policies + CLOSED_REPORTED // policies
+    seen = {f"seen.{n:032x}": 10**9 for n in range(actors)}
+    gauges = {f"a_gauge_of_policy_{n}": 1.5 for n in range(45)}
+    parts = {f"policy_{n}": PolicyNumbers(seen, gauges, {"lag": 9}) for n in range(policies)}
+    beat = Heartbeat(**joined_numbers(parts))
+    assert len(encode(beat, run="r" * 100, incarnation="a" * 32, sequence=10**9)[0]) < 64 * 1024
+
+
+def test_a_section_with_one_policy_names_it_everywhere(tmp_path: Path) -> None:
+    run = WholeRun(
+        tmp_path,
+        env={"id": "tests.support.agents_env:Pairs"},
+        policies={"all": {"agents": "*"}},
+        evaluator=_EVALUATOR,
+        run={"max_updates": 12},
+    )
+    summary = run.run()
+    part = summary["policies"]["all"]
+    for name in ("return_mean_100", "evaluator_return_mean"):
+        assert summary[name] == part[name] is not None
+    assert part["learned_steps"] == summary["learned_steps"] > 0
+    score = aclearn.open_run(run.path).evaluate(2, policy="all")
+    assert sorted(score.lengths) == [4, 4, 8, 8]
 
 
 def test_compressed_policies_are_judged_beside_the_policies(tmp_path: Path) -> None:
