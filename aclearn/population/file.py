@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from aclearn.errors import RunFolderError
 from aclearn.population.lineage import Lineage
-from aclearn.runs import POPULATION_FILE, write_atomically
+from aclearn.runs import BEST_FOLDER, POPULATION_FILE, write_atomically
 
 _FORMAT: Final = 1
 
@@ -49,7 +49,7 @@ def read_lineage(folder: Path) -> Lineage:
 
 def best_folder(population: Path) -> Path:
     """The run folder of the best agent so far: a configuration and one checkpoint."""
-    return population / "best"
+    return population / BEST_FOLDER
 
 
 def member_folder(population: Path, number: int) -> Path:

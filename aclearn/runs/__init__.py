@@ -14,7 +14,7 @@ from aclearn.runs.checkpoint import (
     saved_labels,
 )
 from aclearn.runs.chosen_checkpoint import BEST, NEWEST, checkpoint_in, kept_in
-from aclearn.runs.found_runs import POPULATION_FILE, is_population, runs_in
+from aclearn.runs.found_runs import BEST_FOLDER, POPULATION_FILE, is_population, runs_in
 from aclearn.runs.generation import claim_generation
 from aclearn.runs.lock import FolderLock, is_locked, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_columns import metrics_columns
@@ -32,6 +32,7 @@ from aclearn.runs.summary import read_summary, write_summary
 
 __all__ = [
     "BEST",
+    "BEST_FOLDER",
     "NEWEST",
     "NO_NUMBERS",
     "POPULATION_FILE",

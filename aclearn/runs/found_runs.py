@@ -10,6 +10,8 @@ from pathlib import Path
 _FILES = ("config.yaml", "metrics.jsonl")
 #: This one makes it a population, whose members are runs in it.
 POPULATION_FILE = "population.json"
+#: The run folder in a population that has its best agent.
+BEST_FOLDER = "best"
 
 
 def runs_in(path: Path) -> list[Path]:
@@ -37,7 +39,10 @@ def _is_run(path: Path) -> bool:
 def _folders(path: Path) -> Iterable[Path]:
     if not path.is_dir():
         return []
-    return sorted((each for each in path.iterdir() if each.is_dir()), key=_by_numbers)
+    found = (each for each in path.iterdir() if each.is_dir())
+    if is_population(path):  # its best agent is a copy of a member
+        found = (each for each in found if each.name != BEST_FOLDER)
+    return sorted(found, key=_by_numbers)
 
 
 def _by_numbers(path: Path) -> list[tuple[int, str]]:

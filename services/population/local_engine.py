@@ -58,8 +58,13 @@ class LocalEngine:
             while (waiting or self._running) and not stop:
                 while waiting and len(self._running) < self._at_once:
                     begun = waiting.pop(0)
+                    try:
+                        begun.start()
+                    except OSError as error:  # no process or no space is left
+                        task, detail = begun.task, f"cannot be started: {error}"
+                        yield dead(task.folder, task.member, "failed", detail, begun.restarts)
+                        continue
                     self._running[begun.task.member] = begun
-                    begun.start()
                 for running in list(self._running.values()):
                     if running.process.exited():
                         del self._running[running.task.member]

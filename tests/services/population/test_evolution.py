@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from aclearn.errors import ConfigError, RoleFailure, RunFolderError
 from aclearn.launch import StopFlag
@@ -225,11 +226,10 @@ def test_the_best_agent_is_kept_though_its_member_gets_worse(tmp_path: Path) -> 
     assert weight(folder.best) == pytest.approx(2 * config.optimiser.learning_rate)
     assert load_newest(folder.best / "checkpoints").state["judged"]["return_mean"] == 93.0
     assert "best so far 93.00 ± 0 (member 3, round 2)" in said
-    # runs of a population are its members and the best agent
-    assert [path.name for path in runs_in(folder.path)] == [
-        "best",
-        *(f"member-{n}" for n in range(4)),
-    ]
+    # runs of a population are its members; the best agent is a copy
+    for path in (folder.path, tmp_path):
+        assert [each.name for each in runs_in(path)] == [f"member-{n}" for n in range(4)]
+    assert runs_in(folder.best) == [folder.best]
 
 
 def test_a_collapsed_member_is_stopped_and_a_population_of_such_ends(tmp_path: Path) -> None:
@@ -378,7 +378,11 @@ def test_the_metrics_have_a_line_for_each_round_without_nan(tmp_path: Path) -> N
     assert last["values"][RATE] == {str(n): m.values[RATE] for n, m in enumerate(now.members)}
     assert last["standard_error"]["0"] == 0.5
     json.dumps(lines, allow_nan=False)
-    assert list(folder.path.glob("events.out.tfevents.*"))
+    board = EventAccumulator(str(folder.path)).Reload()
+    shown = board.Scalars("population/fitness_best")
+    assert [each.step for each in shown] == [1, 2, 3]
+    assert shown[-1].value == pytest.approx(last["fitness_best"], rel=1e-6)
+    assert board.Scalars(f"population/values/{RATE}/2") and board.Scalars("population/fitness/0")
 
 
 def test_a_stop_before_the_first_round_leaves_a_population_to_resume(tmp_path: Path) -> None:

@@ -94,6 +94,12 @@ def test_a_killed_member_is_started_again_and_one_that_always_dies_is_given_up(t
     assert [len((each.folder / "starts").read_text()) for each in found] == [2, 3, 1]
 
 
+def test_a_member_that_cannot_be_started_is_dead(tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_engine, "_PROGRAM", ("/no/such/program",))
+    outcome = _run(tasks("trains"), 1)[0]
+    assert outcome.status == "failed" and "cannot be started" in outcome.detail
+
+
 def test_an_outcome_of_another_round_does_not_count(tasks) -> None:
     [task] = tasks("crashes")
     old = {"member": 0, "status": "trained", "fitness": 5.0}
