@@ -34,7 +34,7 @@ class PopulationConsole:
         """Show a round that is over, by its metrics."""
         words = [f"round {line['round']} of {self._rounds} is over"]
         if line["living"]:
-            best, mean, worst = (score(line[f"fitness_{name}"]) for name in _FITNESSES)
+            best, mean, worst = (_mean(line[f"fitness_{name}"]) for name in _FITNESSES)
             words.append(f"fitness {worst} to {best}, mean {mean}")
         if lineage.best is not None:
             of = lineage.best
@@ -67,5 +67,10 @@ def _leaf(key: str) -> str:
     return key.rpartition(".")[2]
 
 
+def _mean(value: float) -> str:
+    """A return; of trading they are small."""
+    return score(value) if abs(value) >= 1.0 else f"{value:.3g}"
+
+
 def _fitness(mean: float, error: float) -> str:
-    return f"{score(mean)} ± {error:.2g}"
+    return f"{_mean(mean)} ± {error:.2g}"
