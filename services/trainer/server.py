@@ -30,7 +30,7 @@ from services.role.worker_pool import WORKER_WAITS_S, Step, WorkerPool
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.trainer import Trainer
 from services.trainer.trainers import Trainers
-from services.trainer.weight_sharing import share_weights
+from services.trainer.weight_sharing import allocator_for, share_weights
 from services.trainer.weights_server import WeightsServer
 
 #: Longest wait of the thread; while the training queue is full, the delay until it sees free room.
@@ -94,7 +94,15 @@ class QueueLoop:
             self._weights = WeightsServer(context, trainer, self._recent, checkpoints)
             endpoints["weights"] = self._weights.endpoint
         if self._weights is not None and not context.inline:
-            shared = share_weights(config, trainer.by_policy, context.run.monitor)
+            learners = {name: each.learner for name, each in trainer.by_policy.items()}
+            shared = share_weights(
+                {
+                    name: (each.published, learners[name].architecture.acting())
+                    for name, each in trainer.by_policy.items()
+                },
+                allocator_for(config, next(iter(learners.values())).device),
+                context.run.monitor,
+            )
             if shared is not None:
                 endpoints[SHARED_WEIGHTS] = shared
         trainer.publish()

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from aclearn.config import Config
 from aclearn.errors import EndpointError, SharingError
+from aclearn.learning import PublishedWeights
+from aclearn.policies import Architecture
 from aclearn.shared_weights import HostMemory, SharedMemory
 from aclearn.wire import parse_endpoint
 from services.policy.shared_weights import fd_server_of
 from services.role.torch_checks import predictor_computes_in_torch
-from services.trainer.trainer import Trainer
 
 if TYPE_CHECKING:
     import torch
@@ -36,16 +37,20 @@ def allocator_for(config: Config, device: torch.device) -> Callable[[int], Share
     return None
 
 
-def share_weights(config: Config, trainers: Mapping[str, Trainer], monitor: str) -> str | None:
+def share_weights(
+    weights: Mapping[str, tuple[PublishedWeights, Architecture]],
+    allocate: Callable[[int], SharedMemory] | None,
+    monitor: str,
+) -> str | None:
     """Share a trainer's weights; the endpoint for its hello, None if that is not possible.
 
     Each policy has memory of its own, at the path that `fd_server_of` gives.
 
     Args:
-        trainers: policy → its trainer, which has not published yet.
+        weights: policy → its weights, which are not published yet, and the network that acts.
+        allocate: allocates memory for a number of floats; None: do not share.
         monitor: its endpoint; the run's sockets must be files.
     """
-    allocate = allocator_for(config, next(iter(trainers.values())).learner.device)
     if allocate is None:
         return None
     address = parse_endpoint(monitor)
@@ -55,10 +60,11 @@ def share_weights(config: Config, trainers: Mapping[str, Trainer], monitor: str)
     path = Path(address.path).parent / f"{uuid.uuid4().hex[:8]}.fds"
     try:
         endpoint = str(parse_endpoint(f"ipc://{path}"))
-        for policy, trainer in trainers.items():
-            shapes = trainer.learner.architecture.acting().tensor_shapes()
-            trainer.published.share(shapes, allocate, fd_server_of(endpoint, policy))
+        for policy, (published, acting) in weights.items():
+            published.share(acting.tensor_shapes(), allocate, fd_server_of(endpoint, policy))
     except (SharingError, EndpointError) as error:
+        for published, _ in weights.values():
+            published.close()  # all policies or none
         _LOGGER.warning("event=weights_not_shared reason=%r", str(error))
         return None
     return endpoint

@@ -104,7 +104,7 @@ class Pulling:
 
         def answered() -> bool:
             self.poll()
-            serve_artifacts(self.server, compressor, 0.01)
+            serve_artifacts(self.server, {"default": compressor}, 0.01)
             return (self.client.swaps, self.client.refused) != (swaps, refused)
 
         self.tools.wait_until(answered, "the actor has taken or refused an artifact")

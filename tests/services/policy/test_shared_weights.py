@@ -50,9 +50,8 @@ class Sharing:
         self.trainer, endpoint = context.serve("weights")
         endpoints = {"weights": endpoint}
         if buffer:
-            self.endpoint = share_weights(
-                self.published, HostMemory.create, self.architecture, self.roles.monitor
-            )
+            weights = {"default": (self.published, self.architecture)}
+            self.endpoint = share_weights(weights, HostMemory.create, self.roles.monitor)
             endpoints["shared_weights"] = self.endpoint
         self.known.learn(Peer("trainer", "trainer-0", context.incarnation, endpoints))
 
@@ -250,7 +249,8 @@ def test_a_buffer_that_cannot_be_is_told_and_leaves_nothing_open(
     gc.collect()  # left open by earlier tests
     before = len(os.listdir("/proc/self/fd"))
     with caplog.at_level("INFO"):
-        assert share_weights(PublishedWeights(), make, tools.flat, monitor) is None
+        weights = {name: (PublishedWeights(), tools.flat) for name in ("red", "blue")}
+        assert share_weights(weights, make, monitor) is None
     assert "event=weights_not_shared" in caplog.text and reason in caplog.text
     assert len(os.listdir("/proc/self/fd")) == before
 

@@ -21,9 +21,10 @@ def _pending(
     size: int = 1,
     came_at: float = 0.0,
     deadline: float = 1e12,
+    policy: str = "default",
 ) -> Pending:
     """A request of `size` observations, whose values are unused here."""
-    request = SimpleNamespace(request=number, size=size)
+    request = SimpleNamespace(request=number, size=size, policy=policy)
     return Pending(routing_id, request, came_at, deadline)
 
 
@@ -58,6 +59,15 @@ def test_batches_keep_order_and_bound_and_are_as_large_as_can_be(sizes, most) ->
         assert size <= most or len(batch) == 1
         if i + 1 < len(batches):
             assert size + batches[i + 1][0].size > most
+
+
+def test_a_batch_has_requests_for_one_policy_and_the_others_keep_their_places() -> None:
+    queue = _queue(max_batch=3)
+    for number, policy in enumerate("aabababba"):
+        assert _let_in(queue, _pending(number, policy=policy))
+    batches = [_numbers(queue.take(timeout_s=0)) for _ in range(4)]
+    # the oldest request decides, and each policy's requests keep their order
+    assert batches == [[0, 1, 3], [2, 4, 6], [5, 8], [7]]
 
 
 def test_a_full_queue_refuses_and_has_room_again_after_a_batch() -> None:

@@ -279,7 +279,7 @@ def test_a_check_reports_what_breaks_and_is_itself_protected(load) -> None:
 def test_a_check_of_several_agents_names_their_faults(load) -> None:
     config = load("env.id=tests.support.agents_env:Faulty", "env.kwargs={fault: nan reward, at: 3}")
     _, report = check_environment(config)
-    assert report.fine == [] and "reward_range: reward is nan, expected a number" in report.mend[-1]
+    assert report.fine == [] and "reward_range: agent red: reward is nan" in report.mend[-1]
 
 
 def test_a_replay_memory_must_hold_a_batch_of_all_agents() -> None:
