@@ -54,6 +54,7 @@ class Episodes:
         cohorts: `[accounts, parts · 64, 64, 3]`.
         cohort_steps: number of steps in which a cohort begins.
         out_of_range_at: `[1]`, a place where a number was out of range.
+        most_rollouts: after which `take_cohorts` must be called, since the ring has no more room.
     """
 
     def __init__(
@@ -85,6 +86,8 @@ class Episodes:
         self.cohort_steps = max(steps, -(-(time_limit + steps) // (kernels.COHORTS - 4)))
         self.cohorts = zeros(*sums, kernels.COHORTS, kernels.COHORT_SUMS, dtype=torch.float64)
         self.out_of_range_at = zeros(1, dtype=torch.int64)
+        ring = kernels.COHORTS * self.cohort_steps
+        self.most_rollouts = max(1, (ring - time_limit - self.cohort_steps) // steps)
         self._next_cohort = [0] * accounts  # the first that was not taken
         self._first_whole = 0  # of earlier ones some episodes are missing
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, vmap
+from torch.func import functional_call
 
+from aclearn.learning.batched.tensors import ForEachMember
 from aclearn.policies import Architecture
 from aclearn.policies.architecture import POLICY
 from aclearn.policies.layer_network import LayerNetwork
@@ -39,6 +40,7 @@ class MemberRollout:
         self._network = _Parameters(policy_layers(architecture), architecture.observation)
         self._network.to(envs.device).requires_grad_(False)
         self._weights = {name: weights[name] for name, _ in self._network.named_parameters()}
+        self._act = ForEachMember(self._parameters_of)
         (rows,) = envs.kinds
         width = architecture.parameter_count
         self._parameters = torch.zeros(envs.num_envs, width, device=envs.device)
@@ -47,16 +49,19 @@ class MemberRollout:
         source.parameters = wp.from_torch(self._parameters, dtype=rows.sampler.parameters)
         self._rollout = envs.rollout([(chooser, source)])
 
+    def _parameters_of(self, weights: Mapping[str, Tensor], seen: Tensor) -> Tensor:
+        given: Tensor = functional_call(self._network, dict(weights), (seen,))
+        return given
+
     @torch.no_grad()
     def run(self) -> None:
         """T steps of every environment; the first observations are the last ones of before."""
         envs = self._envs
         envs.carry_over()
         parameters = self._parameters.view(envs.groups, -1, self._parameters.shape[1])
-        act = vmap(lambda weights, seen: functional_call(self._network, weights, (seen,)))
         steps = len(envs.buffers.rewards)
         for t in range(steps):
             seen = envs.buffers.observations[t].view(envs.groups, -1, envs.env.observation_size)
-            parameters.copy_(act(self._weights, seen))
+            parameters.copy_(self._act(self._weights, seen))
             envs.slices.run(lambda part: self._rollout.run_slice(part, 1, row=t, ahead=t))  # noqa: B023
         envs.advance(steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from aclearn.learning import Batch, GradientWorker, PublishedWeights, StepAccount
-from aclearn.learning.batched.tensors import of_member
+from aclearn.learning import Batch, GradientWorker, StepAccount
 from aclearn.learning.sources.source import BatchSource
 from aclearn.resident import ResidentEnvs
 from aclearn.resident.played import Played
@@ -41,7 +39,7 @@ def batch_of_groups(envs: ResidentEnvs) -> Batch:
 
 
 class MemberSource(BatchSource):
-    """Has the part of one group of environments of each rollout.
+    """What one group of environments plays.
 
     Args:
         group: number of the member's environments among those of `envs`.
@@ -54,26 +52,22 @@ class MemberSource(BatchSource):
         envs: ResidentEnvs,
         group: int,
         account: StepAccount,
-        published: PublishedWeights,
         incarnation: str,
     ) -> None:
         self._envs, self._group = envs, group
-        self._account, self._published = account, published
+        self._account, self._incarnation = account, incarnation
         self._played = Played(account, incarnation)
         self._saved: dict[str, NDArray[Any]] = {}
 
-    def take(self, batch: Batch) -> Batch:
-        """The part of the newest rollout of all members; its steps are in flight then.
+    def count(self, steps: int) -> None:
+        """Count the rollouts since the last call, of so many valid steps, which are in flight then.
 
         Raises:
             EnvironmentFailure: a reward or an observation was out of range.
         """
         envs, group = self._envs, self._group
-        mine = of_member(batch, group)
-        steps = self._played.add(envs.take_sums(group), envs.take_cohorts(group), mine.valid)
-        version = np.int64(self._published.at.version)
-        versions = np.broadcast_to(version, tuple(mine.valid.shape))
-        return replace(mine, versions=versions, chain_steps={"none": steps})
+        self._played.watch(envs.take_sums(group), envs.take_cohorts(group))
+        self._account.produced(self._incarnation, steps)
 
     @property
     def saved_steps(self) -> int:
@@ -93,7 +87,7 @@ class MemberSource(BatchSource):
 
     @override
     def next(self, timeout_s: float, worker: GradientWorker) -> Batch | None:
-        return None  # its trainer is given each batch
+        return None  # all members learn from `batch_of_groups`
 
     @override
     def take_episodes(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 #: Samples that are differentiated at a time on a CPU: of flat observations in small networks. A
 #: memory's step costs nearly the same for any number of environments.
 _CHUNK_SAMPLES_OF_FLAT = 8192
-
-AnyLearner = TypeVar("AnyLearner", bound=Learner)
 
 
 def make_queue(config: Config) -> TrainingQueue[Unroll]:
@@ -126,7 +124,7 @@ def make_trainer(
     """
     ranks, rank = group.size, group.rank
     account = make_account(config, ranks, policy)
-    learner: Learner = make_learner(
+    learner = make_learner(
         config, architecture_of(config, spec), device_of(config, rank), group=group
     )
     published, acting = _published(config, learner)
@@ -240,8 +238,7 @@ def make_learner(
     device: torch.device,
     *,
     group: Group = ALONE,
-    kind: type[AnyLearner] = Learner,  # type: ignore[assignment]
-) -> AnyLearner:
+) -> Learner:
     """A learner of this kind; torch computes in one thread from then on."""
     resident, trainer = config.resident.envs is not None, config.trainer
     averages = trainer.average_every is not None  # of ranks that make updates of their own
@@ -249,7 +246,7 @@ def make_learner(
     torch.set_num_threads(1)
     torch.manual_seed(config.run.seed)
     flat_memory = bool(architecture.state) and not architecture.convolves
-    return kind(
+    return Learner(
         architecture,
         objective=make_objective(
             config.loss,

@@ -7,12 +7,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from aclearn.config import Config
 from aclearn.errors import ConfigError, EnvironmentFailure, words_of
-from aclearn.learning import PublishedWeights
-from aclearn.learning.batched import MemberLearner, MemberLearners
+from aclearn.learning import Learner, PublishedWeights
+from aclearn.learning.batched import MemberLearners, MemberReports
 from aclearn.policies import Architecture
 from aclearn.resident import ResidentEnv, ResidentEnvs, resident_env_of
 from aclearn.resident.member_rollout import MemberRollout
@@ -26,10 +28,14 @@ from services.role.seeds import Seeds, Use
 from services.trainer.batchable import check_batchable
 from services.trainer.build import device_of, make_account, make_learner
 from services.trainer.checkpoints import TrainerCheckpoints
-from services.trainer.trainer import Trainer
+from services.trainer.tally import Tally
+from services.trainer.trainer import Trainer, refuse_if_diverged
 from services.trainer.warm_start import warm_start_of
 
 _LOGGER = logging.getLogger(__name__)
+
+#: Most batches after which the trainers are told.
+_COUNTED_EVERY = 16
 
 
 @dataclass
@@ -45,11 +51,6 @@ class MemberTrainer:
     checkpoints: TrainerCheckpoints
     incarnation: str
     fault: Exception | None = None
-
-    @property
-    def learns(self) -> bool:
-        """Whether its run goes on."""
-        return self.fault is None and not self.trainer.over
 
 
 class MemberTrainers:
@@ -76,9 +77,7 @@ class MemberTrainers:
         env = _env_of(config)
         spec = env.spec(squash=config.env.squash_actions)
         architecture, device = architecture_of(config, spec), device_of(config, 0)
-        learners = [
-            make_learner(each, architecture, device, kind=MemberLearner) for each in configs
-        ]
+        learners = [make_learner(each, architecture, device) for each in configs]
         if learners[0].objective.measures:
             raise ConfigError(
                 "a batched population: correctors: one of them looks at all steps of an update "
@@ -102,6 +101,12 @@ class MemberTrainers:
         self._go_on()
         self._learners = MemberLearners(learners)
         self._rollout = MemberRollout(self.envs, architecture, self._learners.rows.weights)
+        self._tally, self._reports = Tally(len(runs)), MemberReports((), (), ())
+        self._batches = 0  # since they were counted
+        self._counted_every = min(_COUNTED_EVERY, self.envs.episodes.most_rollouts)
+        accounts = [member.trainer.account for member in self.members]
+        #: Agent steps that each member may still take; not a number above those of an int.
+        self._left = np.array([each.max_env_steps - each.env_steps for each in accounts])
         for member in self.members:
             member.trainer.publish()
 
@@ -109,14 +114,14 @@ class MemberTrainers:
         self,
         number: int,
         run: tuple[Config, RunFolder],
-        learner: MemberLearner,
+        learner: Learner,
         spec: EnvSpec,
         generation: int,
     ) -> MemberTrainer:
         config, folder = run
         account, published = make_account(config), PublishedWeights()
         incarnation = new_incarnation()
-        source = MemberSource(self.envs, number, account, published, incarnation)
+        source = MemberSource(self.envs, number, account, incarnation)
         trainer = Trainer(
             learner,
             account,
@@ -149,27 +154,28 @@ class MemberTrainers:
     @property
     def over(self) -> bool:
         """Whether no member learns any more."""
-        return not any(member.learns for member in self.members)
+        return not self._learns.any()
+
+    @property
+    def _learns(self) -> NDArray[np.bool_]:
+        """`[M]`, whether each member's run goes on."""
+        lives = np.array([member.fault is None for member in self.members])
+        learns: NDArray[np.bool_] = lives & (self._tally.played < self._left)
+        return learns
 
     def step(self) -> None:
         """A rollout of all members, and its updates of those that still learn."""
-        trainer = self._config.trainer
+        trainer, learns = self._config.trainer, self._learns
         self._rollout.run()
         if self._config.env.clip_rewards:
             self.envs.buffers.rewards.clamp_(-1.0, 1.0)
         batch = batch_of_groups(self.envs)
-        taken = {}
-        for number, member in enumerate(self.members):
-            if member.learns:
-                try:
-                    taken[number] = member.source.take(batch)
-                except EnvironmentFailure as error:
-                    self._end(member, error)
-        learns = torch.zeros(len(self.members), dtype=torch.bool, device=self.envs.device)
-        learns[list(taken)] = True
         try:
-            self._learners.learn(
-                batch, learns, minibatches=trainer.minibatches, epochs=trainer.epochs
+            self._reports = self._learners.learn(
+                batch,
+                torch.from_numpy(learns).to(self.envs.device),
+                minibatches=trainer.minibatches,
+                epochs=trainer.epochs,
             )
         except RuntimeError as error:  # of torch.func: a tensor was asked for its value
             raise ConfigError(
@@ -177,15 +183,31 @@ class MemberTrainers:
                 f"cannot be computed for several members at once ({words_of(error)}); take others, "
                 "or train the members apart"
             ) from error
-        for number, mine in taken.items():
-            member = self.members[number]
+        played = batch.valid.sum((1, 2)).cpu().numpy()
+        self._tally.add(np.where(learns, played, 0), self._reports)
+        self._batches += 1
+        if self._batches >= self._counted_every or (self._tally.refused_in_a_row > 0).any():
+            self.count()
+
+    def count(self) -> None:
+        """Tell each trainer what it has played and learned."""
+        self._batches = 0
+        for number, member in enumerate(self.members):
+            made = self._tally.take(number)
+            if member.fault is not None or made.played == 0:
+                continue
+            self._left[number] -= made.played
             try:
-                member.trainer.learn(mine)
-            except FloatingPointError as error:
-                self._end(member, error)
+                member.source.count(made.played)
+                member.trainer.take_made(made, self._reports.of(number))
+                refuse_if_diverged(int(self._tally.refused_in_a_row[number]))
+            except (EnvironmentFailure, FloatingPointError) as error:
+                member.fault = error
+                _LOGGER.warning("event=member_ended reason=%r", str(error))
 
     def save(self) -> None:
         """Write a checkpoint of each member that lives."""
+        self.count()
         for member in self.members:
             if member.fault is None:
                 member.checkpoints.write()
@@ -193,10 +215,6 @@ class MemberTrainers:
     def close(self) -> None:
         """End the threads."""
         self.envs.close()
-
-    def _end(self, member: MemberTrainer, error: Exception) -> None:
-        member.fault = error
-        _LOGGER.warning("event=member_ended reason=%r", str(error))
 
 
 def _env_of(config: Config) -> ResidentEnv:

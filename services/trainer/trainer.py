@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +39,7 @@ from services.trainer.gauges import (
 )
 from services.trainer.rounds import Rounds
 from services.trainer.snapshot import Snapshot
+from services.trainer.tally import Made
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -46,6 +47,15 @@ _LOGGER = logging.getLogger(__name__)
 _MOST_REFUSED_UPDATES = 20
 #: Longest wait of a snapshot for an update to end; most take milliseconds.
 SNAPSHOT_WITHIN_S = 3.0
+
+
+def refuse_if_diverged(refused_in_a_row: int) -> None:
+    """Raise `FloatingPointError` after too many updates in a row that were refused."""
+    if refused_in_a_row >= _MOST_REFUSED_UPDATES:
+        raise FloatingPointError(
+            f"{_MOST_REFUSED_UPDATES} updates in a row had a gradient that is not finite: "
+            "lower optimiser.learning_rate or clip rewards (env.clip_rewards)"
+        )
 
 
 class Trainer:
@@ -396,11 +406,28 @@ class Trainer:
         _LOGGER.error("event=update_refused gradient_norm=%s", report.metrics["gradient_norm"])
         self.counters.refused_updates += 1
         self._refused_in_a_row += 1
-        if self._refused_in_a_row >= _MOST_REFUSED_UPDATES:
-            raise FloatingPointError(
-                f"{_MOST_REFUSED_UPDATES} updates in a row had a gradient that is not finite: "
-                "lower optimiser.learning_rate or clip rewards (env.clip_rewards)"
-            )
+        refuse_if_diverged(self._refused_in_a_row)
+
+    def take_made(self, made: Made, reports: Sequence[UpdateReport]) -> None:
+        """Count batches whose updates others have made of this trainer's weights, and publish.
+
+        Args:
+            reports: of the newest batch.
+        """
+        account, counters = self.account, self.counters
+        account.learned(made.learned)
+        account.dropped("nonfinite_gradient", made.refused)
+        account.dropped("shutdown", account.in_flight_steps)
+        counters.updates += made.updates
+        counters.refused_updates += made.refused_updates
+        counters.batches += made.batches
+        counters.ended_batches += made.ended_batches
+        if applied := [report for report in reports if report.applied]:
+            steps = float(sum(report.new_steps for report in applied))
+            new = {"lag_mean": 0.0, "lag_max": 0.0, "batch_steps": steps, "compressed_share": 0.0}
+            self._gauges = {**mean_gauges(applied), **new}
+        if made.versions:
+            self.raise_version(counters.policy_version + made.versions)
 
     def _look_at_bound(self) -> None:
         if self.finished:

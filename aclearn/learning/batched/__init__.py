@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from aclearn.learning.batched.members import MemberLearner, MemberLearners
+from aclearn.learning.batched.members import MemberLearners, MemberReports
 
-__all__ = ["MemberLearner", "MemberLearners"]
+__all__ = ["MemberLearners", "MemberReports"]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import grad, vmap
-from typing_extensions import override
 
 from aclearn.algorithms import Algorithm
 from aclearn.learning.batch import Batch
@@ -18,9 +19,8 @@ from aclearn.learning.batched.networks import NetworksOfMember
 from aclearn.learning.batched.optimiser import clip_rows, step_rows
 from aclearn.learning.batched.rows import StateRows
 from aclearn.learning.batched.scalars import scalars_of, with_scalars
-from aclearn.learning.batched.tensors import for_each_member
+from aclearn.learning.batched.tensors import ForEachMember, of_member
 from aclearn.learning.decisions import is_finite
-from aclearn.learning.gradient_worker import GradientWorker
 from aclearn.learning.learner_state import running_scale
 from aclearn.learning.moments import Moments
 from aclearn.learning.networks import Networks
@@ -33,29 +33,27 @@ from aclearn.telemetry import part
 _Weights = Mapping[str, Tensor]
 
 
-class MemberLearner(Learner):
-    """A learner whose updates `MemberLearners` makes.
+@dataclass(frozen=True, eq=False)
+class MemberReports:
+    """The figures of the updates of a batch, of all members.
 
     Attributes:
-        made: the reports of the newest batch, which `learn` hands on.
+        names: of the sums.
+        values: `[M, n]` of each update, as `Sums.values`.
+        own: `[M, 8]` of each update, as `Sums.own`.
     """
 
-    made: Sequence[UpdateReport] = ()
+    names: tuple[str, ...]
+    values: Sequence[NDArray[np.float64]]
+    own: Sequence[NDArray[np.float64]]
 
-    @override
-    def learn(
-        self,
-        batch: Batch,
-        worker: GradientWorker | None = None,
-        note: Callable[[UpdateReport], None] = lambda report: None,
-        *,
-        minibatches: int = 1,
-        epochs: int = 1,
-    ) -> list[UpdateReport]:
-        made, self.made = list(self.made), ()
-        for report in made:
-            note(report)
-        return made
+    def of(self, member: int) -> list[UpdateReport]:
+        """The reports of a member's updates, as of `Learner.learn`."""
+        made = [
+            UpdateReport.of(self.names, values[member].tolist(), own[member].tolist())
+            for values, own in zip(self.values, self.own, strict=True)
+        ]
+        return [report for report in made if report.steps > 0]
 
 
 class MemberLearners:
@@ -73,7 +71,7 @@ class MemberLearners:
         rows: their states.
     """
 
-    def __init__(self, learners: Sequence[MemberLearner]) -> None:
+    def __init__(self, learners: Sequence[Learner]) -> None:
         first = learners[0]
         objectives = [each.objective for each in learners]
         self._learners, self._device = learners, first.device
@@ -94,8 +92,14 @@ class MemberLearners:
         self._rng = first.state.generators["losses"]  # which no surrogate reads
         self._decay = first.state.decay
         self._names: tuple[str, ...] = ()
+        self._frozen = ForEachMember(self._freeze_of)
+        self._gradient = ForEachMember(self._gradient_of)
+        self._single_steps = ForEachMember(Batch.single_steps)
+        self._masked_moments = ForEachMember(Moments.masked)
 
-    def learn(self, batch: Batch, learns: Tensor, *, minibatches: int = 1, epochs: int = 1) -> None:
+    def learn(
+        self, batch: Batch, learns: Tensor, *, minibatches: int = 1, epochs: int = 1
+    ) -> MemberReports:
         """Make the updates of each member's batch, as `Learner.learn`; each gets its reports.
 
         Args:
@@ -104,9 +108,13 @@ class MemberLearners:
         """
         batch = self._prepared(batch)
         parts = MemberMinibatches(
-            batch, count=minibatches, passes=epochs, generators=self._generators
+            batch,
+            count=minibatches,
+            passes=epochs,
+            generators=self._generators,
+            single_steps=self._single_steps,
         )
-        made: list[tuple[list[list[float]], list[list[float]]]] = []
+        made: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
         observed: list[dict[str, Moments]] = []
         asked_to_end = torch.zeros_like(learns)
         for index, minibatch in parts:
@@ -127,20 +135,14 @@ class MemberLearners:
                     asked_to_end = asked_to_end | (applied & ends)
                 if index == 0:
                     observed.append(self._moments(minibatch, applied))
-                made.append((values.tolist(), own.tolist()))
-        for member, learner in enumerate(self._learners):
-            seen = [
-                {name: Moments(*(of[member] for of in vars(each).values()))}
-                for moments in observed
-                for name, each in moments.items()
-            ]
-            if seen:
+                made.append((values.cpu().numpy(), own.cpu().numpy()))
+        if any(observed):
+            for member, learner in enumerate(self._learners):
+                seen = [
+                    {name: of_member(each, member) for name, each in m.items()} for m in observed
+                ]
                 learner.state.normalisers.add_observations(seen, ALONE)
-            learner.made = [
-                report
-                for values, own in made
-                if (report := UpdateReport.of(self._names, values[member], own[member])).steps > 0
-            ]
+        return MemberReports(self._names, [sums for sums, _ in made], [own for _, own in made])
 
     def _prepared(self, batch: Batch) -> Batch:
         """As `Learner.prepare`, of each member."""
@@ -149,52 +151,52 @@ class MemberLearners:
         if not objective.freezes and not normalisers[0].of_targets:
             return batch
 
-        def frozen(whole: Batch, scalars: _Weights, weights: _Weights) -> Batch:
-            of_member = with_scalars(objective, scalars)
-            made: Batch = of_member.frozen(whole, [whole], self._networks(weights), ALONE)
-            return made
-
-        with part("forward"), torch.no_grad():
-            found = for_each_member(frozen, batch, self._scalars, self.rows.targets)
+        with part("forward"):
+            found = self._frozen(batch, self._scalars, self.rows.targets)
         assert found.frozen is not None
         if normalisers[0].of_targets:
             targets = found.frozen.correction.targets
-            for each, of_member, valid in zip(normalisers, targets, batch.valid, strict=True):
-                each.add_targets(each.moments_of_targets(of_member, valid))
+            for each, mine, valid in zip(normalisers, targets, batch.valid, strict=True):
+                each.add_targets(each.moments_of_targets(mine, valid))
             if objective.freezes and not objective.config.normalise_advantages:
                 scale = self._advantage_scales()
                 found = replace(found, frozen=found.frozen.scaled(scale))
         return found if objective.freezes else batch
 
+    def _freeze_of(self, batch: Batch, scalars: _Weights, weights: _Weights) -> Batch:
+        """The batch of one member with what all its updates share."""
+        objective = with_scalars(self._objective, scalars)
+        return objective.frozen(batch, [batch], self._networks(weights), ALONE)
+
+    def _gradient_of(
+        self,
+        learned: _Weights,
+        others: _Weights,
+        scalars: _Weights,
+        scale: Tensor,
+        steps: Tensor,
+        batch: Batch,
+    ) -> tuple[_Weights, Tensor]:
+        """The gradients of one member by name, and the sums of its losses `[n]` float64."""
+
+        def loss(learned: _Weights) -> tuple[Tensor, Tensor]:
+            networks: Networks = self._networks({**others, **learned}, scale)
+            objective = with_scalars(self._objective, scalars)
+            [sums] = objective.losses(batch, networks, networks, self._rng).values()
+            self._names = tuple(sums.metrics)
+            values = torch.stack([each.detach() for each in sums.metrics.values()])
+            return sums.total / steps.clamp(min=1), values.double()
+
+        made: tuple[_Weights, Tensor] = grad(loss, has_aux=True)(learned)
+        return made
+
     def _gradients(self, batch: Batch, steps: Tensor) -> tuple[Tensor, Tensor]:
         """`[M, P]` and the sums of the losses `[M, n]` float64."""
-        objective = self._objective
-
-        def of_member(
-            learned: _Weights,
-            others: _Weights,
-            scalars: _Weights,
-            scale: Tensor,
-            steps: Tensor,
-            batch: Batch,
-        ) -> tuple[_Weights, Tensor]:
-            def loss(learned: _Weights) -> tuple[Tensor, Tensor]:
-                networks: Networks = self._networks({**others, **learned}, scale)
-                made = with_scalars(objective, scalars)
-                [sums] = made.losses(batch, networks, networks, self._rng).values()
-                self._names = tuple(sums.metrics)
-                values = torch.stack([each.detach() for each in sums.metrics.values()])
-                return sums.total / steps.clamp(min=1), values.double()
-
-            return grad(loss, has_aux=True)(learned)  # type: ignore[no-any-return]
-
         learned = self.rows.learned.named
         others = {name: each for name, each in self.rows.weights.items() if name not in learned}
         scales = self._advantage_scales()
         with part("forward"):
-            found, values = for_each_member(
-                of_member, learned, others, self._scalars, scales, steps, batch
-            )
+            found, values = self._gradient(learned, others, self._scalars, scales, steps, batch)
         return torch.cat([found[name].flatten(1) for name in learned], 1), values
 
     def _ends(self, values: Tensor, steps: Tensor) -> Tensor | None:
@@ -258,6 +260,6 @@ class MemberLearners:
         valid = batch.valid & applied[:, None, None]
         length = valid.shape[1]
         return {
-            name: for_each_member(Moments.masked, batch.observations[leaf][:, :length], valid)
+            name: self._masked_moments(batch.observations[leaf][:, :length], valid)
             for name, leaf in self._learners[0].state.normalisers.leaves.items()
         }

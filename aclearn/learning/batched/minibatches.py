@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from aclearn.learning.batch import Batch, cut_columns
-from aclearn.learning.batched.tensors import for_each_member, mapped, of_member
+from aclearn.learning.batched.tensors import mapped, of_member
 from aclearn.learning.decisions import surely
 from aclearn.learning.minibatches import random_orders
 
@@ -24,14 +24,22 @@ class MemberMinibatches:
     Args:
         batch: prepared.
         generators: of the members' orders.
+        single_steps: `Batch.single_steps` of every member.
 
     Attributes:
         any_left: whether an end, which the first pass outlives, would leave any out now.
     """
 
     def __init__(
-        self, batch: Batch, *, count: int, passes: int, generators: Sequence[torch.Generator]
+        self,
+        batch: Batch,
+        *,
+        count: int,
+        passes: int,
+        generators: Sequence[torch.Generator],
+        single_steps: Callable[[Batch, Tensor], Batch],
     ) -> None:
+        self._single_steps = single_steps
         self._count, self._passes = count, passes
         self._shuffled = batch.frozen is not None
         self._batch = replace(batch, valid=batch.valid.clone()) if self._shuffled else batch
@@ -42,6 +50,8 @@ class MemberMinibatches:
                 random_orders(of_member(batch, member), generator)
                 for member, generator in enumerate(generators)
             ]
+        #: Steps of a minibatch, with those that fill it up: its shape is always the same.
+        self._length = -(-batch.valid[0].numel() // count)
         self._places: list[tuple[Tensor, Tensor]] = []
         self._newest = 0
         self.any_left = passes > 1
@@ -78,14 +88,14 @@ class MemberMinibatches:
         made = []
         for number in range(self._count):
             some = [each[number] if number < len(each) else each[0][:0] for each in parts]
-            longest = max(map(len, some))
-            numbers = torch.zeros(len(some), longest, dtype=torch.int64, device=some[0].device)
+            shape = len(some), self._length
+            numbers = torch.zeros(shape, dtype=torch.int64, device=some[0].device)
             real = torch.zeros_like(numbers, dtype=torch.bool)
             for row, part in enumerate(some):
                 numbers[row, : len(part)] = part
                 real[row, : len(part)] = True
             self._places.append((numbers, real))
-            taken = for_each_member(Batch.single_steps, self._batch, numbers)
+            taken = self._single_steps(self._batch, numbers)
             made.append(replace(taken, valid=taken.valid & real.unsqueeze(1)))
         return made
 

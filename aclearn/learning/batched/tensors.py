@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 from torch.func import vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 
 Value = TypeVar("Value")
+Result = TypeVar("Result")
+
+_NONE = torch.zeros(0)
 
 
 def mapped(value: Value, change: Callable[[Tensor], Tensor]) -> Value:
@@ -33,19 +37,41 @@ def of_member(value: Value, member: int) -> Value:
     return mapped(value, lambda tensor: tensor[member])
 
 
-def for_each_member(function: Callable[..., Value], *values: Any) -> Value:
-    """`function` of the values of each member, whose tensors have the members in front.
+class ForEachMember(Generic[Result]):
+    """A function of the values of each member, whose tensors have the members in front.
 
-    It is called once, with `torch.func.vmap`; so are the tensors of its result.
+    `torch.func.vmap` traces it once for tensors of some shapes; what its operations are in a batch
+    is computed from then on. So it must be a function of its arguments alone, and its result's
+    structure that of theirs.
     """
-    made: list[Value] = []
 
-    def of_one(tensors: list[Tensor]) -> list[Tensor]:
-        made.append(function(*_filled(values, tensors)))
-        return _tensors_in(made[0])
+    def __init__(self, function: Callable[..., Result]) -> None:
+        self._function = function
+        self._traced: dict[Any, tuple[Callable[..., Sequence[Tensor]], Result]] = {}
 
-    tensors = vmap(of_one)(_tensors_in(values))
-    return _filled(made[0], tensors)
+    @torch.no_grad()
+    def __call__(self, *values: Any) -> Result:
+        """The function's result; its tensors have the members in front too."""
+        tensors = _tensors_in(values)
+        shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+        if shapes not in self._traced:
+            self._traced[shapes] = self._trace(values, tensors)
+        compute, result = self._traced[shapes]
+        return _filled(result, compute(*tensors))
+
+    def _trace(
+        self, values: tuple[Any, ...], tensors: Sequence[Tensor]
+    ) -> tuple[Callable[..., Sequence[Tensor]], Result]:
+        made: list[Result] = []
+
+        def of_one(tensors: list[Tensor]) -> list[Tensor]:
+            made.append(self._function(*_filled(values, tensors)))
+            return _tensors_in(made[0])
+
+        graph = make_fx(lambda *given: vmap(of_one)(list(given)))(*tensors)
+        graph.graph.eliminate_dead_code()
+        graph.recompile()
+        return graph, mapped(made[0], lambda _: _NONE)
 
 
 def _tensors_in(value: Any) -> list[Tensor]:

@@ -106,7 +106,7 @@ class Make:
             "seed": 4,
             **options,
         }
-        learner = kind(architecture, **options)
+        learner = Learner(architecture, **options)
         with torch.no_grad():
             learner.network.policy.weight.mul_(60)
         return learner

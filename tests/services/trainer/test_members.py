@@ -92,6 +92,8 @@ def test_five_batches_later_they_are_what_runs_of_their_own_are(tmp_path: Path, 
         assert saved is not None
         _assert_alike(saved.tensors, expected.tensors)
         assert saved.state["counters"] == expected.state["counters"]
+        for account in (saved.state["account"], expected.state["account"]):
+            account["opened"][member.incarnation].pop("sequence")  # counted less often
         assert saved.state["account"] == expected.state["account"]
         mine, theirs = member.trainer.heartbeat_fields(), apart.heartbeat_fields()
         assert mine["counters"] == theirs["counters"]

@@ -14,7 +14,7 @@ from aclearn.algorithms.impact import IMPACTConfig
 from aclearn.algorithms.ppo import PPOConfig
 from aclearn.config import CorrectorConfig, LossConfig, OptimiserConfig
 from aclearn.learning import Batch, Learner, make_objective
-from aclearn.learning.batched import MemberLearner, MemberLearners
+from aclearn.learning.batched import MemberLearners
 from aclearn.learning.batched.tensors import stacked
 from tests.support.architectures import altered
 
@@ -52,7 +52,7 @@ CASES: dict[str, tuple[LossConfig, OptimiserConfig, dict[str, int]]] = {
 }
 
 
-def _learners(make: Any, architecture: Any, case: str, kind: type[Learner]) -> list[Any]:
+def _learners(make: Any, architecture: Any, case: str) -> list[Learner]:
     """Members with other weights and numbers."""
     loss, optimiser, _ = CASES[case]
     made = []
@@ -63,9 +63,7 @@ def _learners(make: Any, architecture: Any, case: str, kind: type[Learner]) -> l
             change["clip_range"] = 0.1 + 0.1 * member
         objective = make_objective(loss.model_copy(update=change), _correctors(0.7 + 0.1 * member))
         rate = optimiser.model_copy(update={"learning_rate": 0.002 * (1 + member)})
-        made.append(
-            make.learner(architecture, kind=kind, objective=objective, optimiser=rate, seed=member)
-        )
+        made.append(make.learner(architecture, objective=objective, optimiser=rate, seed=member))
     return made
 
 
@@ -78,16 +76,16 @@ def _batches(make: Any, architecture: Any, number: int) -> list[Batch]:
 def test_they_learn_what_they_would_learn_apart(make, case: str, normalised: bool) -> None:
     architecture = altered(make.flat, normalise_observations=normalised)
     _, _, keys = CASES[case]
-    apart = _learners(make, architecture, case, Learner)
-    together = _learners(make, architecture, case, MemberLearner)
+    apart = _learners(make, architecture, case)
+    together = _learners(make, architecture, case)
     members = MemberLearners(together)
     reports: list[list[Any]] = [[] for _ in range(M)]
     expected: list[list[Any]] = [[] for _ in range(M)]
     for number in range(UPDATES):
         batches = _batches(make, architecture, number)
-        members.learn(stacked(batches), torch.ones(M, dtype=torch.bool), **keys)
+        found = members.learn(stacked(batches), torch.ones(M, dtype=torch.bool), **keys)
         for member in range(M):
-            reports[member] += together[member].learn(batches[member])
+            reports[member] += found.of(member)
             expected[member] += apart[member].learn(batches[member], **keys)
     for member in range(M):
         assert len(reports[member]) == len(expected[member])
@@ -107,12 +105,12 @@ def test_they_learn_what_they_would_learn_apart(make, case: str, normalised: boo
 
 @pytest.mark.parametrize("case", ["actor_critic", "ppo"])
 def test_a_gradient_that_is_not_finite_is_refused_of_its_member_alone(make, case: str) -> None:
-    together = _learners(make, make.flat, case, MemberLearner)
+    together = _learners(make, make.flat, case)
     before = [each.tensors() for each in together]
     batches = _batches(make, make.flat, 0)
     batches[1].rewards.fill_(torch.inf)
-    MemberLearners(together).learn(stacked(batches), torch.ones(M, dtype=torch.bool))
-    applied = [each.learn(batch)[0].applied for each, batch in zip(together, batches, strict=True)]
+    made = MemberLearners(together).learn(stacked(batches), torch.ones(M, dtype=torch.bool))
+    applied = [made.of(member)[0].applied for member in range(M)]
     assert applied == [True, False, True]
     for each, old, moved in zip(together, before, applied, strict=True):
         assert (each.tensors()["value.weight"] != old["value.weight"]).any() == moved
@@ -120,10 +118,10 @@ def test_a_gradient_that_is_not_finite_is_refused_of_its_member_alone(make, case
 
 
 def test_a_member_that_does_not_learn_stays_as_it_is(make) -> None:
-    together = _learners(make, make.flat, "actor_critic", MemberLearner)
+    together = _learners(make, make.flat, "actor_critic")
     before = together[2].state_tensors()
     batches = _batches(make, make.flat, 0)
-    MemberLearners(together).learn(stacked(batches), torch.tensor([True, True, False]))
-    assert [len(each.learn(batches[0])) for each in together] == [1, 1, 0]
+    made = MemberLearners(together).learn(stacked(batches), torch.tensor([True, True, False]))
+    assert [len(made.of(member)) for member in range(M)] == [1, 1, 0]
     for name, array in together[2].state_tensors().items():
         np.testing.assert_array_equal(array, before[name], err_msg=name)
