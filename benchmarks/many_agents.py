@@ -33,6 +33,7 @@ from aclearn.resident import make
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.support.tag_continuous_numpy import TagContinuous
+from tests.support.tag_parallel import TagGridworld
 
 COLUMNS = (
     "what",
@@ -125,6 +126,22 @@ def numpy_rate(agents: int, near: int | None, envs: int, seconds: float) -> None
     say("numpy", "tag_continuous", agents, near, envs, 1, rate(work, seconds))
 
 
+def parallel_rate(agents: int, near: int | None, seconds: float) -> None:
+    """Print the rate of one gridworld in NumPy, on PettingZoo's API."""
+    game = TagGridworld(**rules("tag_gridworld", agents, near))
+    rng = np.random.default_rng(1)
+    game.reset()
+
+    def work() -> int:
+        actions = rng.integers(0, 5, agents)
+        _, _, terminated, truncated, _ = game.step(dict(zip(game.agents, actions, strict=True)))
+        if not game.agents or any(terminated.values()) or any(truncated.values()):
+            game.reset()
+        return 1
+
+    say("numpy", "tag_gridworld", agents, near, 1, 1, rate(work, seconds))
+
+
 def say(
     what: str,
     env: str,
@@ -171,6 +188,8 @@ def by_agents(args: argparse.Namespace) -> None:
 
 def in_numpy(args: argparse.Namespace) -> None:
     """One environment, as WarpDrive's CPU class steps it, and many at once."""
+    for agents in (5, 100):
+        parallel_rate(agents, None, args.seconds)
     for agents, envs in ((5, 1), (5, 1000), (100, 1), (1000, 1)):
         numpy_rate(agents, min(10, agents - 3), envs, args.seconds)
 

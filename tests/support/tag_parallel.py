@@ -11,7 +11,7 @@ from pettingzoo import ParallelEnv
 _MOVES = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])
 
 
-class TagGridworld(ParallelEnv[str, Any, Any]):
+class TagGridworld(ParallelEnv[str, Any, Any]):  # type: ignore[misc] # no types of PettingZoo
     """Taggers and one runner; the settings are those of the resident world."""
 
     metadata: ClassVar[dict[str, Any]] = {"name": "tag_gridworld"}
