@@ -164,7 +164,7 @@ class RunFolder:
         if is_population(path):
             raise RunFolderError(
                 f"{path} is a population, whose members are runs in it; expected one of them, or "
-                f"{path.name}/best"
+                f"{path.name}/best, or one policy of several of them (aclearn ensemble)"
             )
         if not (path / "config.yaml").is_file():
             raise RunFolderError(
