@@ -84,7 +84,7 @@ def run_sweep(file: Path, *, resume: bool, on: str, at_once: int | None, stop: S
             settings,
             Proposals(folder, settings),
             engine,
-            at_once=engine.at_once,
+            at_once=lambda: engine.at_once,
             stop=stop,
             note=lambda text: print(text, flush=True),
         )

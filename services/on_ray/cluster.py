@@ -56,15 +56,22 @@ def import_ray() -> Any:
 def open_cluster(stop: StopFlag) -> Iterator[RayCluster]:
     """The cluster of RAY_ADDRESS, else one that runs on this machine, else a new one of it alone.
 
-    Its end ends every process of this driver there, and a new cluster.
+    A program that has called `ray.init` keeps its cluster. Otherwise the end of this context ends
+    every process of this driver there, and a new cluster.
 
     Raises:
         ConfigError: Ray is missing, cannot be reached, or has other versions on a node.
     """
     ray = import_ray()
+    if ray.is_initialized():  # by the program that calls us; its end is its own
+        cluster = RayCluster(ray)
+        cluster.check_nodes(stop)
+        yield cluster
+        return
     address = os.environ.get(ADDRESS_VARIABLE) or None
     _check_address(address)
     before = signal.getsignal(signal.SIGTERM)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a new cluster tells nobody of itself
     _log_messages(importlib.import_module("ray._private.worker"))
     try:
         ray.init(
@@ -117,7 +124,8 @@ def _not_connected(address: str | None, error: Exception, ours: dict[str, str]) 
         )
     return ConfigError(
         f"--on ray: cannot connect to the Ray cluster at {where} ({said}); `ray status` there "
-        f"says whether it runs, `ray start --address=HEAD:6379` makes this machine a node of it. "
+        f"says whether it runs, `ray start --address=HEAD:6379` makes this machine a node of it, "
+        "and a cluster with a token takes RAY_AUTH_MODE=token and its ~/.ray/auth_token here. "
         f"Without {ADDRESS_VARIABLE} a cluster of this machine alone is started"
     )
 
@@ -247,7 +255,7 @@ class RayCluster:
             "label_selector": {NODE_ID: self._among(need), **need.labels},
         }
         if detached_as is not None:
-            options |= {"name": detached_as, "lifetime": "detached"}
+            options |= {"name": detached_as, "namespace": NAMESPACE, "lifetime": "detached"}
         return self._ray.remote(ProcessHost).options(**options).remote(order)
 
     def _among(self, need: Need) -> str:
@@ -255,7 +263,8 @@ class RayCluster:
 
     def named(self, prefix: str) -> list[str]:
         """Names of the detached actors that begin with `prefix`."""
-        names: list[str] = self._ray.util.list_named_actors()
+        found = self._ray.util.list_named_actors(all_namespaces=True)
+        names = (each["name"] for each in found if each["namespace"] == NAMESPACE)
         return sorted(name for name in names if name.startswith(prefix))
 
     def end_named(self, name: str) -> None:

@@ -34,7 +34,7 @@ class Sweep:
     """Runs a sweep, from wherever its folder is, to its end.
 
     Args:
-        at_once: runs at a time.
+        at_once: gives the number of runs at a time, which may follow a cluster's size.
         note: gets a line for each judgement.
     """
 
@@ -45,13 +45,15 @@ class Sweep:
         proposals: Proposals,
         engine: Engine,
         *,
-        at_once: int,
+        at_once: Callable[[], int],
         stop: StopFlag,
         note: Note,
     ) -> None:
         self._folder, self._settings, self._proposals = folder, settings, proposals
         self._engine, self._stop, self._note = engine, stop, note
-        self._side_by_side = max(1, at_once // settings.seeds)
+        self._at_once = at_once
+        #: Number of the trial whose configuration is in `BEST_CONFIG`.
+        self._written: int | None = None
 
     def run(self) -> Trial | None:
         """Try configurations until there are enough; returns the best one, None if there is none.
@@ -80,7 +82,7 @@ class Sweep:
                 f"configuration, or begin another sweep with smaller ranges (search):\n{reasons}"
             )
         running = [each for each in trials if each.state == "running"]
-        room = self._side_by_side - len(running)
+        room = max(1, self._at_once() // self._settings.seeds) - len(running)
         left = self._settings.trials - len(trials)
         return running + [self._proposals.propose() for _ in range(min(room, left))]
 
@@ -179,9 +181,10 @@ class Sweep:
         }
         try:
             write_atomically(self._folder / RESULTS, json.dumps(document, indent=1).encode())
-            if best is not None:
+            if best is not None and best.number != self._written:
                 text = _to_train_from(settings.config_of(best.values)).to_yaml()
                 write_atomically(self._folder / BEST_CONFIG, text.encode())
+                self._written = best.number
         except OSError as error:
             raise RunFolderError(
                 f"{self._folder} cannot be written ({error.strerror}); free space on its disk, "

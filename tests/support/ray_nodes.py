@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
+#: Of every process: this machine's token, if it has one, would be asked for.
+SETTINGS = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 _STORE_BYTES = 80 * 2**20  # Ray's least
 
 
@@ -41,9 +45,10 @@ class RayNodes:
 def open_ray_nodes(num_cpus: int, environment: Mapping[str, str]) -> Iterator[RayNodes]:
     """A cluster whose head has this many CPUs; none of its processes is left."""
     before = signal.getsignal(signal.SIGTERM)
-    nodes = RayNodes(num_cpus, environment)
-    try:
-        yield nodes
-    finally:
-        nodes.cluster.shutdown()
+    with patch.dict(os.environ, SETTINGS):
+        nodes = RayNodes(num_cpus, environment)
+        try:
+            yield nodes
+        finally:
+            nodes.cluster.shutdown()
         signal.signal(signal.SIGTERM, before)  # each node of this process puts its own there

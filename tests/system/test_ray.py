@@ -13,7 +13,7 @@ import pytest
 
 from aclearn.population.file import read_lineage
 from aclearn.runs import load_newest
-from tests.support.ray_nodes import RayNodes, open_ray_nodes
+from tests.support.ray_nodes import SETTINGS, RayNodes, open_ray_nodes
 from tests.support.system import CARTPOLE, MARK_VARIABLE, System
 from tests.support.waiting import wait_for
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.xdist_group("ray")
 def nodes(system: System) -> Iterator[RayNodes]:
     marked = {MARK_VARIABLE: system.environment[MARK_VARIABLE]}
     with open_ray_nodes(2, marked) as opened:
-        system.environment["RAY_ADDRESS"] = opened.address
+        system.environment |= {"RAY_ADDRESS": opened.address, **SETTINGS}
         yield opened
 
 

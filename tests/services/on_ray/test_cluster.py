@@ -53,6 +53,15 @@ def test_a_difference_names_the_node_both_versions_and_the_command() -> None:
     assert other is not None and "has aclearn missing where" in other
 
 
+def test_a_program_s_own_connection_is_used_and_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = Scripted()
+    ray.living, ray.has = ["a"], {"a": OURS}
+    monkeypatch.setattr(module, "import_ray", lambda: ray)
+    with open_cluster(StopFlag()) as cluster:
+        assert [node.id for node in cluster.nodes()] == ["a"]
+    assert not ray.ended
+
+
 class Lost(Exception):
     pass
 
@@ -65,6 +74,13 @@ class Scripted:
         self.has: dict[str, Any] = {}
         self.util = SimpleNamespace(get_node_ip_address=lambda: "10.0.0.1")
         self.exceptions = SimpleNamespace(RayError=Lost)
+        self.ended = False
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def shutdown(self) -> None:
+        self.ended = True
 
     def get_runtime_context(self) -> Any:
         return SimpleNamespace(get_node_id=lambda: "a")

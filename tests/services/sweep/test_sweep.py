@@ -73,7 +73,7 @@ def _sweep(
         settings,
         Proposals(folder, settings),
         engine,
-        at_once=at_once,
+        at_once=lambda: at_once,
         stop=StopFlag(),
         note=notes.append,
     ).run()
