@@ -109,7 +109,7 @@ class ProcessOnRay:
         self._killed_at = time.monotonic()
         if self.node_id is None:
             self._cluster.end(self._actor)
-            self._status = _LOST
+            self._status, self._words = _LOST, "it had no node yet"
         else:
             self._actor.kill.remote()
 

@@ -110,6 +110,7 @@ def test_a_signal_reaches_it_where_it_runs_and_one_without_a_node_never_starts(
 def test_one_that_waits_for_a_node_ends_at_once(cluster: Scripted, process: ProcessOnRay) -> None:
     process.terminate()
     assert process.exited() and cluster.ended
+    assert process.ending(process.reap()) == "it had no node yet"
 
 
 def test_a_node_that_does_not_answer_a_kill_is_not_waited_for(
