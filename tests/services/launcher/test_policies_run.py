@@ -82,6 +82,26 @@ def test_numbers_by_policy_and_their_sums_are_in_the_heartbeats(start) -> None:
     assert run.heartbeats["trainer-0"].gauges.keys() >= {"lag_mean", "lag_max"}
 
 
+def test_both_policies_learn_and_the_run_ends_when_each_has_reached_its_target(start) -> None:
+    # chance is 8/3 of 8 points for "long", and 4/4 of 4 for "short"
+    target = {"slow": 5.0, "fast": 2.0}
+    loss = {"kind": "actor_critic", "normalise_advantages": True}
+    policies = {"slow": {"agents": "long"}, "fast": {"agents": "short"}}
+    run = start(
+        run={"target_return": target, "max_updates": 1500, "metrics_every_s": 5.0},
+        env=_ENV,
+        policies=policies,
+        loss=loss,
+        optimiser={"learning_rate": 0.02},
+        actors={"processes": 1, "envs_per_group": 8, "unroll_length": 8},
+        monitor={"heartbeat_every_s": 1.0},
+    )
+    summary = run.run(most_rounds=8000)
+    assert summary["reason"] == "target_reached"
+    for name, least in target.items():
+        assert summary["policies"][name]["return_mean_100"] >= least
+
+
 def test_equal_networks_begin_with_weights_of_their_own(start) -> None:
     run = start(env={"id": "tests.support.agents_env:Pairs"}, policies=_POLICIES)
     slow, fast = (weights_of(run, policy) for policy in _POLICIES)
