@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from aclearn.config import Config
+from aclearn.errors import CheckpointError
 from aclearn.launch import StopFlag
 from aclearn.metrics import MetricsAggregator
 from aclearn.population import search_space
@@ -48,14 +49,7 @@ class BatchedEngine:
         size = self._at_once or len(tasks)
         for first in range(0, len(tasks), size):
             together = tasks[first : first + size]
-            faults = _trained(
-                [
-                    task
-                    for task in together
-                    if steps_in(task.folder) < (task.config.run.max_env_steps or 0)
-                ],
-                stop,
-            )
+            faults = _trained([task for task in together if _goes_on(task)], stop)
             for task in together:
                 go_on = partial(_raise, faults.get(task.member))
                 outcome = judged(task.folder, task.member, task.round, stop, go_on)
@@ -133,6 +127,14 @@ class _Lines:
         heartbeat = self._role.heartbeat(counters=counters, **trainer.take_episodes(), **fields)
         self._metrics.observe_heartbeat(TRAINER.name, self._member.incarnation, heartbeat, now)
         return self._metrics.line(now)
+
+
+def _goes_on(task: Task) -> bool:
+    """Whether the member has not come to the end of the round."""
+    try:
+        return steps_in(task.folder) < (task.config.run.max_env_steps or 0)
+    except CheckpointError:  # its trainer will say why it cannot go on
+        return True
 
 
 def _raise(error: Exception | None) -> None:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from aclearn.config import Config
-from aclearn.errors import ConfigError, EnvironmentFailure, words_of
+from aclearn.errors import CheckpointError, ConfigError, EnvironmentFailure, words_of
 from aclearn.learning import Learner, PublishedWeights
 from aclearn.learning.batched import MemberLearners, MemberReports
 from aclearn.policies import Architecture
@@ -67,7 +67,6 @@ class MemberTrainers:
 
     Raises:
         ConfigError: they cannot be batched; names the key.
-        CheckpointError: a run cannot be continued.
     """
 
     def __init__(self, runs: Sequence[tuple[Config, RunFolder]]) -> None:
@@ -140,8 +139,12 @@ class MemberTrainers:
             spread=config.evaluator.keep,
             start=lambda: warm_start_of(config, learner.architecture),
         )
-        checkpoints.restore_or_start()
-        return MemberTrainer(trainer, source, checkpoints, incarnation)
+        member = MemberTrainer(trainer, source, checkpoints, incarnation)
+        try:
+            checkpoints.restore_or_start()
+        except CheckpointError as error:  # the others go on
+            self._end(member, error)
+        return member
 
     def _go_on(self) -> None:
         """Continue the episodes of the checkpoints, at the step that most of them have."""
@@ -202,8 +205,11 @@ class MemberTrainers:
                 member.trainer.take_made(made, self._reports.of(number))
                 refuse_if_diverged(int(self._tally.refused_in_a_row[number]))
             except (EnvironmentFailure, FloatingPointError) as error:
-                member.fault = error
-                _LOGGER.warning("event=member_ended reason=%r", str(error))
+                self._end(member, error)
+
+    def _end(self, member: MemberTrainer, error: Exception) -> None:
+        member.fault = error
+        _LOGGER.warning("event=member_ended reason=%r", str(error))
 
     def save(self) -> None:
         """Write a checkpoint of each member that lives."""

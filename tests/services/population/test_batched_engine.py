@@ -94,6 +94,17 @@ def test_a_member_that_diverges_dies_alone(tmp_path: Path) -> None:
     assert [each.env_steps >= 15 * STEPS for each in outcomes] == [True, False, True]
 
 
+def test_a_member_whose_checkpoints_are_damaged_dies_alone(tmp_path: Path) -> None:
+    config = _config(tmp_path)
+    engine, rates = BatchedEngine(config, tmp_path), [1e-3] * 3
+    _round(engine, _tasks(config, tmp_path, 1, rates))
+    for path in (tmp_path / "member-0" / "checkpoints").glob("*.safetensors"):
+        path.write_bytes(b"damaged")
+    outcomes = _round(engine, _tasks(config, tmp_path, 2, rates))
+    assert [each.status for each in outcomes] == ["failed", "trained", "trained"]
+    assert "member-0" in outcomes[0].detail
+
+
 def test_a_stopped_round_saves_its_members_and_goes_on_later(tmp_path: Path) -> None:
     config = _config(tmp_path)
     engine, tasks = BatchedEngine(config, tmp_path, 2), _tasks(config, tmp_path, 1, [1e-3] * 3)
