@@ -24,7 +24,14 @@ from aclearn.config.learning import OptimiserConfig, ReplayConfig, TrainerConfig
 from aclearn.config.loss import AnyLoss, LossConfig, default_correctors
 from aclearn.config.monitor import MetricsConfig, MonitorConfig, TunerConfig
 from aclearn.config.network import NetworkConfig, SupervisorConfig
-from aclearn.config.policies import Policies, data_of_policy, doubts_of_policies, mistakes
+from aclearn.config.policies import (
+    WITH_USUAL,
+    Policies,
+    as_set,
+    data_of_policy,
+    doubts_of_policies,
+    mistakes,
+)
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.population import PopulationConfig
 from aclearn.config.predictor import PredictorConfig
@@ -341,9 +348,14 @@ class Config(Group):
     def to_yaml(self) -> str:
         """Every key with its value, as YAML that `config_from_yaml` reads back to an equal one.
 
-        It has `env.kwargs` in the clear.
+        It has `env.kwargs` in the clear. With several policies, whose losses may have other
+        defaults, the sections of these have the set keys only.
         """
         values: dict[str, Any] = self.model_dump(by_alias=True)
+        if self.policies:
+            given = as_set(self)
+            kept = (name for name in values if name in given or name not in WITH_USUAL)
+            values = {name: given.get(name, values[name]) for name in kept}
         values["env"]["kwargs"] = with_tuples(self.env.kwargs)
         values["evaluator"]["env"] = with_tuples(self.evaluator.env)
         return dump_yaml(values)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The sections of a run that a policy may have otherwise.
 OVERRIDDEN: Final = ("policy", "loss", "correctors", "optimiser")
+#: The sections in which each policy's loss may have defaults of its own.
+WITH_USUAL: Final = ("trainer", "replay", *OVERRIDDEN)
 #: Actors times policies that a heartbeat of 64 KiB has the steps of.
 _MOST_ACCOUNTS: Final = 800
 #: Its dots would be those of keys; it is a part of the names of files and metrics.
@@ -98,6 +100,15 @@ def schema_key(dotted: str) -> str:
     return ".".join([first, MAPPED, *rest[1:]])
 
 
+def as_set(config: Config) -> dict[str, Any]:
+    """The sections in which a policy's loss may have other defaults, with the keys that were set.
+
+    A default of the run is none of a policy with another loss, so it must not become a set key.
+    """
+    data = config.model_dump(by_alias=True, exclude_unset=True, include=set(WITH_USUAL))
+    return data | {"loss": {"kind": config.loss.kind} | data.get("loss", {})}
+
+
 def data_of_policy(config: Config, name: str) -> dict[str, Any]:
     """The keys of the plain configuration of one of the policies.
 
@@ -106,17 +117,16 @@ def data_of_policy(config: Config, name: str) -> dict[str, Any]:
     """
     own = config.policies[name]
     data = config.model_dump(by_alias=True)
-    for section in ("trainer", "replay", *OVERRIDDEN):
+    for section in WITH_USUAL:
         data.pop(section)
-    data |= config.model_dump(by_alias=True, exclude_unset=True, include={"trainer", "replay"})
-    given = config.model_dump(by_alias=True, exclude_unset=True, include=set(OVERRIDDEN))
+    given = as_set(config)
     if own.loss.get("kind", config.loss.kind) != config.loss.kind:
         for section in ("loss", "correctors"):
             given.pop(section, None)
     for section in ("policy", "loss", "optimiser"):
         given[section] = _merged(given.get(section) or {}, getattr(own, section))
     if LossConfig.model_for(given["loss"]).source != "replay":
-        data.pop("replay", None)  # that of the run's other policies
+        given.pop("replay", None)  # that of the run's other policies
     if own.correctors is not None:
         given["correctors"] = own.correctors
     target = config.run.target_return

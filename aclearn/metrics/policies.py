@@ -27,6 +27,11 @@ _OF_THE_RUN: Final = frozenset(
 )
 
 
+def updates_of_all(line: Mapping[str, Any]) -> int:
+    """The updates of a line, of all policies together, as in the name of a checkpoint."""
+    return sum(int(each["updates"]) for each in (line.get(POLICIES) or {"": line}).values())
+
+
 class PoliciesAggregator(MetricsAggregator):
     """The aggregator of a run with several policies, of which each has one of its own.
 

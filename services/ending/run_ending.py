@@ -8,7 +8,9 @@ from typing import Any
 
 from aclearn.errors import LearningLost, RunFolderError
 from aclearn.metrics import nothing_learned
+from aclearn.metrics.policies import updates_of_all as updates_of_line
 from aclearn.runs import MetricsTail, RunFolder, list_checkpoints, saved_labels
+from services.role.metrics import updates_of_all
 
 
 class RunEnding:
@@ -66,7 +68,7 @@ class RunEnding:
         last = max(lines, key=lambda line: float(line["time_s"]))
         return lost_learning(
             self._folder,
-            updates=last["updates"],
+            updates=updates_of_line(last),
             unsaved_steps=last["unsaved_steps"],
             error=last["checkpoint_error"],
         )
@@ -96,7 +98,7 @@ def refuse_lost_learning(folder: RunFolder, last: Mapping[str, Any]) -> None:
     counters = last["counters"]
     lost = lost_learning(
         folder,
-        updates=counters["updates"],
+        updates=updates_of_all(last),
         unsaved_steps=counters["unsaved_steps"],
         error=last["note"],
     )

@@ -13,6 +13,7 @@ from aclearn.control import EARLY_STOP, StopCondition
 from aclearn.errors import AclearnError, RunFolderError
 from aclearn.metrics import EPISODES_FOR_TARGET, dropped_words
 from aclearn.metrics.formatting import evaluated, returns_of_policies
+from aclearn.metrics.policies import updates_of_all
 from aclearn.runs import RunFolder, is_metrics_line
 from services.start.folder import check_same_run, checkpoint_at
 
@@ -160,7 +161,7 @@ def return_before(config: Config) -> float | None:
         known = None if judged is None else judged["return_mean"]
         if known is None:  # the newest one: as its run ended
             summary = RunFolder.open(checkpoint.path.parents[1]).read_summary()
-            if summary and summary["updates"] == checkpoint.label:
+            if summary and updates_of_all(summary) == checkpoint.label:
                 known = summary["return_mean_100"]
         return None if known is None else float(known)
     return None

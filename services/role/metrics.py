@@ -42,6 +42,12 @@ def joined_numbers(numbers: Mapping[str, PolicyNumbers]) -> dict[str, Any]:
     }
 
 
+def updates_of_all(fields: Mapping[str, Any]) -> int:
+    """The updates in a heartbeat's fields, of all policies together."""
+    each = [numbers.counters for numbers in fields.get("policies", {}).values()]
+    return sum(counters["updates"] for counters in each or [fields["counters"]])
+
+
 @dataclass
 class RoleMetrics:
     """Makes heartbeats of a role's own numbers and those of every role.

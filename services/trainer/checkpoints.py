@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from aclearn.config import Judge, RunConfig
@@ -13,6 +13,7 @@ from aclearn.control.directives import SaveBest
 from aclearn.errors import CheckpointError
 from aclearn.metrics.formatting import printable
 from aclearn.runs import Mark, RunFolder, load_best, load_newest, save_checkpoint, why_not_written
+from services.role.metrics import updates_of_all
 from services.trainer.snapshot import Snapshot
 from services.trainer.trainer import Trainer
 from services.trainer.trainers import Trainers
@@ -93,10 +94,11 @@ class TrainerCheckpoints:
             self._save(self._trainer.snapshot())
             return False
         try:
-            self._trainer.restore(Snapshot(checkpoint.tensors, checkpoint.state))
+            snapshot = Snapshot(checkpoint.tensors, checkpoint.state)
+            self._trainer.restore(snapshot)
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{checkpoint.path}: incomplete state: {error!r}") from error
-        self._note_saved(checkpoint.state)
+        self._note_saved(snapshot)
         self.best_return = self._saved_best()
         _LOGGER.info(
             "event=resumed checkpoint=%s generation=%d version=%d updates=%d",
@@ -191,7 +193,7 @@ class TrainerCheckpoints:
         counters = fields["counters"]
         counters |= {
             "checkpoint_failures": self._failures,
-            "unsaved_updates": max(0, counters["updates"] - self._saved_updates),
+            "unsaved_updates": max(0, updates_of_all(fields) - self._saved_updates),
             "unsaved_steps": max(0, self._trainer.learned_steps - self._saved_steps),
         }
         fields["gauges"]["checkpoint_age_s"] = self._clock() - self._saved_at
@@ -217,12 +219,12 @@ class TrainerCheckpoints:
         )
         self._error = ""
         if not mark:  # a run resumes from one without
-            self._note_saved(snapshot.state)
+            self._note_saved(snapshot)
 
-    def _note_saved(self, state: Mapping[str, Any]) -> None:
+    def _note_saved(self, snapshot: Snapshot) -> None:
         self._saved_at = self._clock()
-        self._saved_updates = state["counters"]["updates"]
-        self._saved_steps = state["account"]["learned_steps"]
+        self._saved_updates = snapshot.updates
+        self._saved_steps = snapshot.state["account"]["learned_steps"]
 
     def _saved_best(self) -> float | None:
         try:

@@ -36,8 +36,9 @@ class Snapshot:
 
     @property
     def updates(self) -> int:
-        """Updates of the weights."""
-        return int(self.state["counters"]["updates"])
+        """Updates of the weights, of all policies together: one may stand still for long."""
+        states = self.state.get("policies", {"": self.state}).values()
+        return sum(int(state["counters"]["updates"]) for state in states)
 
     @property
     def env_steps(self) -> int:

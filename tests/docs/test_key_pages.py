@@ -45,7 +45,8 @@ def test_each_key_is_described_with_its_type_its_bounds_and_its_default() -> Non
 
 def test_the_described_keys_are_those_of_a_written_configuration_and_of_the_pages_tables() -> None:
     config = Config.model_validate({"env": {"id": "a"}, "policies": {"NAME": {"agents": "*"}}})
-    written = parse_yaml(config.to_yaml()).value
+    written = parse_yaml(Config.model_validate({"env": {"id": "a"}}).to_yaml()).value
+    written["policies"] = parse_yaml(config.to_yaml()).value["policies"]
     described = [knob.key for knob in describe_config()]
 
     def dotted(section: dict[str, object], prefix: str = "") -> list[str]:

@@ -80,15 +80,20 @@ def test_killed_roles_and_a_resumed_run_go_on_with_both_policies(
 
 
 def test_the_seed_decides_both_policies(system: System) -> None:
-    """Two lock-step runs end with the same bits."""
+    """Two lock-step runs end with the same bits; their processes have each policy's defaults."""
     bounds = {"deterministic": True, "max_updates": 6}
+    own = {**TAG["policies"], "tagger": {"agents": "adv*", "loss": {"kind": "actor_critic"}}}
     found = []
     for name in ("a", "b"):
-        config = system.config(TAG, name=name, run={**bounds, "name": name})
+        groups = {"loss": {"kind": "ppo"}, "policies": own}
+        config = system.config(TAG, name=name, run={**bounds, "name": name}, **groups)
         run = system.train(config)
         assert run.wait(within_s=120.0) == 0, run.diagnosis()
         checkpoint = load_newest(run.folder / "checkpoints")
         assert checkpoint is not None
+        # one update of a batch, and epochs times minibatches of ppo
+        parts = checkpoint.state["policies"]
+        assert [parts[policy]["counters"]["batches"] for policy in TAG["policies"]] == [6, 1]
         found.append({k: each.tobytes() for k, each in checkpoint.tensors.items()})
     one, other = ({k: b for k, b in each.items() if "random/torch" not in k} for each in found)
     assert one == other and any(key.startswith("policy/runner/weights/") for key in one)

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from aclearn.algorithms.ppo import PPOConfig
 from aclearn.config import Config, config_from_yaml, config_of_keys, doubts, load_config
+from aclearn.config.loss import ALGORITHMS
 from aclearn.errors import ConfigError
 
 _TAG: dict[str, Any] = {
@@ -57,6 +59,39 @@ def test_another_loss_begins_with_its_own_defaults_and_the_actors_stay_those_of_
     assert judge.actors == config.actors and judge.actors != alone.actors
     with_epochs = Config(**{**_TAG, "trainer": {"epochs": 2}})
     assert with_epochs.of_policy("judge").trainer.epochs == 2
+
+
+@pytest.mark.parametrize("of_policy", ALGORITHMS.names)
+@pytest.mark.parametrize("of_run", ALGORITHMS.names)
+def test_each_policy_has_the_same_after_the_file_of_a_run(of_run, of_policy) -> None:
+    """Real processes read `config.yaml`: defaults of the run must not come back as set keys."""
+
+    def loss(kind: str) -> dict[str, str]:
+        return {"kind": kind} | ({"memory": "replay"} if kind == "ddpg" else {})
+
+    policies = {"a": {"agents": "a", "loss": loss(of_policy)}, "b": {"agents": "b"}}
+    env = {"id": "m:tag", "squash_actions": True}
+    config = Config(env=env, loss=loss(of_run), policies=policies)
+    again = config_from_yaml(config_from_yaml(config.to_yaml()).to_yaml())
+    assert again == config
+    for name in policies:
+        assert again.of_policy(name) == config.of_policy(name)
+    alone = Config(env=env, loss=loss(of_policy))
+    own = again.of_policy("a")
+    assert (own.loss, own.correctors) == (alone.loss, alone.correctors)
+    assert (own.trainer, own.replay, own.optimiser) == (
+        alone.trainer,
+        alone.replay,
+        alone.optimiser,
+    )
+
+
+def test_a_set_key_of_the_run_is_one_of_each_policy_also_after_the_file() -> None:
+    trainer = {"epochs": 10, "minibatches": 32}  # which are the defaults of this loss
+    policies = {"a": {"agents": "a", "loss": {"kind": "actor_critic"}}}
+    config = Config(env={"id": "m:tag"}, loss=PPOConfig(), trainer=trainer, policies=policies)
+    again = config_from_yaml(config.to_yaml())
+    assert again.loss.kind == "ppo" and again.of_policy("a").trainer.epochs == 10
 
 
 def test_a_run_with_one_policy_is_its_own_configuration() -> None:
@@ -130,6 +165,10 @@ def test_a_setting_without_effect_of_one_policy_is_doubted_with_its_name() -> No
                 "policies": {"a": {"agents": "*", "policy": {"memory": None}}},
             },
             r"^policies\.a: with its keys, trainer\.burn_in_steps: ",
+        ),
+        (
+            {"policies": {"a": {"agents": "*"}}, "trainer": {"processes": 2}},
+            r"^trainer\.processes: several policies learn in one trainer; set it to 1",
         ),
         ({"policies": {"a": {"agents": "*", "learns": False}}}, r"^policies: none of them learns"),
         (

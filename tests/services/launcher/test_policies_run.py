@@ -142,6 +142,18 @@ def test_a_trainer_that_is_killed_continues_all_policies_from_its_checkpoint(sta
         assert dropped.keys() & {"lost", "old_generation"}  # of what it had not saved
 
 
+def test_what_one_policy_learned_is_saved_while_the_memory_of_another_fills(start) -> None:
+    keys = {"max_env_steps": 600, "checkpoint_every_s": 0.25}
+    run = start(run=keys, loss={"kind": "dqn"}, replay={"start": 10_000}, **_BOTH)
+    saved = lambda: run.checkpoint().of_policy("fast").state["counters"]["updates"]  # noqa: E731
+    run.run_until(lambda: saved() > 0, "a checkpoint has what was learned")
+    summary = run.run()
+    parts = run.checkpoint().state["policies"]
+    made = {name: part["counters"]["updates"] for name, part in parts.items()}
+    assert made["slow"] == 0 == summary["updates"] == summary["unsaved_updates"]
+    assert made["fast"] == summary["policies"]["fast"]["updates"] == run.checkpoint().label > 0
+
+
 def test_a_fixed_opponent_plays_with_the_weights_of_another_run_and_sends_nothing(
     start, tmp_path
 ) -> None:
