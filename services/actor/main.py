@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -33,7 +34,7 @@ from services.roles import TRAINER
 def make_actions(
     config: Config,
     context: RoleContext,
-    rng: np.random.Generator,
+    make_rng: Callable[[], np.random.Generator],
     monitor: MonitorClient,
     unrolls: UnrollSpec,
     meter: WaitMeter,
@@ -42,6 +43,7 @@ def make_actions(
 
     Args:
         config: of the policy.
+        make_rng: makes the random numbers of actions, where they are sampled here.
         unrolls: what its unrolls have or would have.
     """
     actors, policy = config.actors, unrolls.policy
@@ -83,7 +85,7 @@ def make_actions(
     return LocalActions(
         make_client(),
         distribution,
-        rng,
+        make_rng(),
         lambda client: client.poll(monitor),
         meter,
         partial(make_client, uncompressed=True),
@@ -128,9 +130,10 @@ def make_actor(context: RoleContext) -> Role:
         players = {}
         for place, (policy, spec) in enumerate(specs.items()):
             own = config.of_policy(policy)
-            rng = seeds.generator(Use.ACTIONS, *((place,) if config.policies else ()))
+            which = (place,) if config.policies else ()
+            make_rng = partial(seeds.generator, Use.ACTIONS, *which)
             unrolls = unroll_spec_of(own, spec, policy)
-            actions = make_actions(own, context, rng, monitor, unrolls, meter)
+            actions = make_actions(own, context, make_rng, monitor, unrolls, meter)
             players[policy] = Player(actions, cohorts[policy])
         sender = UnrollSender(
             PeerLink(context, "unrolls", only=TRAINER.rank_for(context.index, config)),

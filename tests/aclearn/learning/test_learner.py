@@ -134,9 +134,9 @@ def test_squares_of_advantages_that_overflow_do_not_end_the_learning(make) -> No
     sums.values[sums.names.index(ADVANTAGE_SQUARES)] = math.inf
     _, applied = learner.apply(worker, sums, steps, steps)
     assert applied
-    assert learner._advantage_scale == 0.0  # as at the start, and not from now on
+    assert learner.advantage_scale == 0.0  # as at the start, and not from now on
     make.update(learner, batch)
-    assert 0.0 < learner._advantage_scale < math.inf
+    assert 0.0 < learner.advantage_scale < math.inf
 
 
 def test_the_learning_rate_follows_the_schedule(make) -> None:

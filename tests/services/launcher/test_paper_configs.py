@@ -40,7 +40,7 @@ _SMALL_COMPRESSOR = ("compressor.processes=1", "compressor.observations=8", "com
 
 def test_every_setting_of_the_papers_is_tested() -> None:
     in_folders = {name for name in shipped_configs() if name.startswith(("accerl/", "ga3c/"))}
-    assert in_folders == {*_ACTORS_DISTILLERS, "ga3c/pong"}
+    assert in_folders == {*_ACTORS_DISTILLERS, "ga3c/pong", "ga3c/pong_short_queue"}
 
 
 @pytest.mark.parametrize("name", _ACTORS_DISTILLERS)
@@ -73,6 +73,9 @@ def test_the_setting_of_ga3c() -> None:
     assert c.optimiser.epsilon * 5**2 == pytest.approx(0.1)
     assert c.optimiser.rmsprop_initial * 5**2 == pytest.approx(1.0)
     assert (c.tuner.enabled, c.tuner.objective, c.tuner.every_s) == (True, "tps", 20.0)
+    # GA3C's queue holds 100 updates; where data stay young, it holds two
+    assert c.trainer.queue_batches == 100
+    assert load_config("ga3c/pong_short_queue").trainer.queue_batches == 2
 
 
 def test_the_games_of_table_4_are_named_on_the_command_line() -> None:
@@ -84,7 +87,8 @@ def test_the_games_of_table_4_are_named_on_the_command_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["accerl/pruned", "accerl/distilled_int8", "accerl/mix", "ga3c/pong"]
+    "name",
+    ["accerl/pruned", "accerl/distilled_int8", "accerl/mix", "ga3c/pong"],
 )
 def test_it_starts_and_learns(name: str, tmp_path: Path) -> None:
     few = [*_SMALL, *(_SMALL_COMPRESSOR if load_config(name).compressor.chain else ())]
