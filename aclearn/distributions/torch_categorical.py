@@ -9,8 +9,10 @@ from aclearn.types import ActionSpec
 
 
 def epsilon_greedy(logits: Tensor, epsilon: Tensor) -> Tensor:
-    """Logits of the best of `logits` `[B, A]` with probability 1 − ε, and of any with ε `[B]`."""
-    probabilities = (epsilon / logits.shape[1]).unsqueeze(1).expand_as(logits)
+    """Masked logits `[B, A]` of the best action with 1 − ε, and of any allowed one with ε `[B]`."""
+    allowed = logits != MASKED
+    # an agent that is out of the game may have no allowed action
+    probabilities = allowed * (epsilon / allowed.sum(1).clamp(min=1)).unsqueeze(1)
     best = logits.argmax(1, keepdim=True)
     return probabilities.scatter_add(1, best, 1.0 - epsilon.unsqueeze(1)).log().clamp(min=MASKED)
 

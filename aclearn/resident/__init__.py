@@ -143,6 +143,7 @@ def make(
         threads: of the CPU; None: one for each core.
         squash: as `env.squash_actions`.
         time_limit: agent steps after which episodes are truncated; None: the environment's own.
+            Environments with a key for it, such as `episode_length`, take only that.
         observe: make observations. With several agents, False saves the work and the memory where
             nobody reads them; they are zeros then.
 
@@ -152,6 +153,11 @@ def make(
     """
     env = find_env(name, config) if isinstance(name, str) else name
     if time_limit is not None:
+        if env.length_key:
+            raise ConfigError(
+                f"resident environment {env.name}: time_limit: its rules depend on the length of "
+                f"an episode; set {env.length_key} instead"
+            )
         env = replace(env, time_limit=time_limit)
     return copies_of(
         env,

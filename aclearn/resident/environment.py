@@ -61,6 +61,8 @@ class ResidentEnv:
         make_params: `(device, **config) → params`, with arrays on `device`; None: of zeros.
         shared: what all environments see of the same; None: nothing. It saves work.
         draw: the fields of one state by name → picture `[H, W, 3]` uint8; None: there is none.
+        length_key: the keyword that sets `time_limit` where the rules depend on it; nothing else
+            may change it then. None: they do not.
 
     `rng` is a generator's state, of which `wp.randf(rng)` and the like draw. A function has its own
     copy: pass numbers, not `rng`, to functions of yours.
@@ -81,6 +83,7 @@ class ResidentEnv:
     make_params: Callable[..., Any] | None = None
     shared: SharedColumns | None = None
     draw: Draw | None = None
+    length_key: str | None = None
 
     def __post_init__(self) -> None:
         check_observations(self.name, self.observation_space)

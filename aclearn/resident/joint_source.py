@@ -215,7 +215,8 @@ class JointPlay:
             loss: Any = source.config.loss
             epsilon = None
             if loss.acting == "epsilon":
-                epsilon = torch.ones(count, device=device)
+                # a fixed opponent takes its best action in every step
+                epsilon = torch.full((count,), float(source.learns), device=device)
             self._acting[policy] = ActingPolicy(acting, rows, epsilon)
         self._final = {
             policy: torch.from_numpy(
@@ -226,7 +227,7 @@ class JointPlay:
                 )
             ).to(device)
             for policy, each in self._acting.items()
-            if each.epsilon is not None
+            if each.epsilon is not None and sources[policy].learns
         }
         self._rollout = JointRollout(self.envs, list(self._acting.values()), stream=self._stream)
         self.envs.reset()
@@ -243,7 +244,8 @@ class JointPlay:
             for policy, each in self._acting.items():
                 source = self._sources[policy]
                 each.acting.refresh(dict(source.learner.network.named_parameters()))
-                if each.epsilon is not None:  # falls from 1, rollout by rollout
+                if policy in self._final:  # ε falls from 1, rollout by rollout
+                    assert each.epsilon is not None
                     loss: Any = source.config.loss
                     left = max(0.0, 1.0 - self.envs.steps / max(1, loss.epsilon_steps))
                     final = self._final[policy]

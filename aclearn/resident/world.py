@@ -100,6 +100,8 @@ class ResidentWorld:
             each cell. Theirs is the row of this environment; they are not part of the state.
         draw: a state → picture `[H, W, 3]` uint8; None: there is none. A state has the fields of
             one world by name, those of its agents `[A]`, and `in_game` `[A]`.
+        length_key: the keyword that sets `time_limit` where the rules depend on it; nothing else
+            may change it then. None: they do not.
 
     Raises:
         EnvironmentFailure: there is no agent, a name is used twice, a space is not supported, or
@@ -119,6 +121,7 @@ class ResidentWorld:
     make_params: Callable[..., Any] | None = None
     prepare: Any = None
     draw: Draw | None = None
+    length_key: str | None = None
 
     def __post_init__(self) -> None:
         kinds, agents = [kind.name for kind in self.kinds], self.agents

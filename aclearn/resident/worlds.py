@@ -149,14 +149,15 @@ class ResidentWorlds(Resident):
         """One step; the next one overwrites its tensors.
 
         The step after an end ignores its actions and returns the first observations of the next
-        episode, with rewards 0. So are actions of agents that have left the game ignored.
+        episode, with rewards 0. So are actions of agents that have left the game ignored. Numbers
+        of a Box are clipped at its bounds.
 
         Args:
             actions: as sampled, `[N, A]` integers, or `[N, A, n]` int64 or float32, on the device;
                 by name of the kind where there are several.
 
         Raises:
-            ValueError: another shape.
+            ValueError: another shape, or a choice that there is not.
         """
         if self._steps_given is None:
             self._steps_given = self.rollout(list(map(given_chooser, self.kinds, self._given)))
@@ -168,6 +169,7 @@ class ResidentWorlds(Resident):
                     f"actions: expected shape {list(into.shape)}, got {list(taken.shape)}"
                 )
             into.copy_(taken)
+            self._check_choices(rows, into)
         self._steps_given.run(1)
         return WorldStep(
             self._of_kinds(lambda rows: rows.buffers.observations[1]),
@@ -184,7 +186,9 @@ class ResidentWorlds(Resident):
             if rows.buffers.masks is not None:
                 return rows.buffers.masks[-1]
             width = rows.spec.action.mask_width
-            return torch.ones(self.num_envs * rows.agents, width, dtype=torch.bool)
+            return torch.ones(
+                self.num_envs * rows.agents, width, dtype=torch.bool, device=self.device
+            )
 
         return self._of_kinds(allowed)
 
@@ -219,6 +223,25 @@ class ResidentWorlds(Resident):
                 number = rows.buffers.wrong_number(row - first)
                 return f"environment {environment}, agent {rows.spec.agent_names[agent]}{number}"
         raise ValueError(f"row: expected one of {self.num_envs * self.agents}, got {row}")
+
+    def _check_choices(self, rows: Rows, given: Tensor) -> None:
+        """Raise `ValueError` where a choice of `given` `[N, A, …]` is out of range.
+
+        Kernels index arrays with choices, so one out of range would read foreign memory.
+        """
+        counts = rows.spec.action.counts
+        by_number = given.view(*given.shape[:2], -1)[..., : len(counts)]
+        most = torch.tensor(counts, dtype=given.dtype, device=given.device)
+        wrong = ~((by_number >= 0) & (by_number < most))  # true for NaN
+        if not wrong.any():
+            return
+        environment, agent, number = wrong.nonzero()[0].tolist()
+        which = f", number {number}" if len(counts) > 1 else ""
+        raise ValueError(
+            f"actions: {self.name}, environment {environment}, agent "
+            f"{rows.spec.agent_names[agent]}{which}: expected a choice from 0 to "
+            f"{counts[number] - 1}, got {by_number[environment, agent, number].item()}"
+        )
 
     def _of_kinds(self, tensor: Any) -> ByKind:
         if len(self.kinds) == 1:

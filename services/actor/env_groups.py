@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from aclearn.config import Config
 from aclearn.envs import VectorEnv, make_policy_envs
 from aclearn.rollout import (
@@ -30,8 +32,8 @@ class Group:
     Attributes:
         builder: None for a policy that does not learn.
         seed: of the first reset.
-        noise: on the policy's actions, where it is deterministic.
-        exploration: gives ε, where its parameters are values of actions.
+        noise: on the policy's actions, where it is deterministic and learns.
+        exploration: gives ε, where its parameters are values of actions; 0 if it does not learn.
         is_last: whether it is the last one of these environments.
     """
 
@@ -111,12 +113,14 @@ def _seed_policy(
             first = seeds.index % actors.processes * here + g * rows
             final = final_epsilons(loss.epsilon, loss.epsilon_exponent, actors.processes * here)
             group.exploration = EpsilonGreedy(final[first : first + rows], loss.epsilon_steps)
+            if group.builder is None:  # a fixed opponent takes its best action in every step
+                group.exploration = EpsilonGreedy(np.zeros(rows, np.float32), 0)
         if config.mixes_policies:
             rng = seeds.generator(Use.POLICY_MIX, g, *which)
             group.mix = PolicyMix(
                 group.env.num_envs, actors.unroll_length, actors.original_share, rng
             )
-        if loss.acting == "noise":
+        if loss.acting == "noise" and group.builder is not None:
             group.noise = OrnsteinUhlenbeckNoise(
                 group.env.num_envs,
                 group.env.spec.action.numbers,

@@ -389,6 +389,7 @@ def covid(**config: Any) -> ResidentWorld:
         step_world,
         kinds=(states, planner),
         time_limit=rules.episode_length,
+        length_key="episode_length",
         params=Params,
         make_params=make_params,
     )

@@ -363,6 +363,7 @@ def tag_continuous(*, start: Mapping[str, Any] | None = None, **config: Any) -> 
         step_world,
         kinds=(kind,),
         time_limit=rules.episode_length,
+        length_key="episode_length",
         params=Params,
         make_params=make_params,
         prepare=prepare,

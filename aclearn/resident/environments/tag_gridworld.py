@@ -118,6 +118,7 @@ def tag_gridworld(
         **functions,
         kinds=(kind,),
         time_limit=episode_length,
+        length_key="episode_length",
         params=Params,
         make_params=make_params,
         draw=draw,

@@ -46,6 +46,7 @@ def trading_env(**arguments: Any) -> ResidentEnv:
         observation_space=spaces.Box(-np.inf, np.inf, (D,), np.float32),
         action_space=spaces.Box(-1.0, 1.0, (n,), np.float32),
         time_limit=batch.steps,
+        length_key="window",
         make_params=make_params,
         shared=SharedColumns("bar", lambda params: params.market),
     )

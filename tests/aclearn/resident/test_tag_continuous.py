@@ -14,6 +14,8 @@ import pytest
 import torch
 
 resident = pytest.importorskip("aclearn.resident")
+from aclearn.config import EnvConfig  # noqa: E402
+from aclearn.envs import make_vector_env  # noqa: E402
 from aclearn.errors import ArgumentError, ConfigError  # noqa: E402
 from tests.support.tag_continuous_numpy import TagContinuous  # noqa: E402
 
@@ -277,6 +279,31 @@ def test_the_program_of_the_page_catches_runners(
     runpy.run_path(str(program))
     caught, count = map(int, re.findall(r"\d+", capsys.readouterr().out))
     assert 0 <= caught < count == 800
+
+
+def test_an_action_that_there_is_not_is_named_and_no_memory_is_read() -> None:
+    env = _make(2, num_runners=2)
+    env.reset()
+    words = (
+        "tag_continuous, environment 1, agent runner_0, number 1: .* from 0 to 10, got 2147483647"
+    )
+    actions = torch.zeros(2, 3, 2, dtype=torch.int64)
+    actions[1, 1, 1] = 2**31 - 1
+    with pytest.raises(ValueError, match=words):
+        env.step(actions)
+    env.close()
+
+
+@pytest.mark.parametrize("name", ["tag_gridworld", "tag_continuous", "covid"])
+def test_the_time_limit_is_set_by_episode_length_alone(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: time_limit: .* set episode_length instead"):
+        resident.make(name, envs=1, device="cpu", time_limit=20)
+    env = EnvConfig(id=f"resident:{name}", kwargs={"time_limit": 20})
+    with pytest.raises(ConfigError, match="set episode_length instead"):
+        make_vector_env(env, num_envs=1, seed=1, step_timeout_s=60.0, max_faults=0)
+    made = resident.make(name, envs=1, device="cpu", episode_length=20)
+    assert made.env.time_limit == 20
+    made.close()
 
 
 @pytest.mark.parametrize(

@@ -157,8 +157,9 @@ def test_a_market_longer_than_a_rollout_is_read_step_by_step() -> None:
         ({"finrl_faults": True}, "finrl_faults is not there"),
         ({"windows": 3}, "'Trading' cannot be made .*windows.*its arguments are env.kwargs"),
         ({"window": 5000}, "window: expected 1 to"),
+        ({"time_limit": 9}, "Trading: time_limit: .*set window instead"),
     ],
 )
 def test_what_cannot_be_made_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(AclearnError, match=message):
-        resident.find_env("Trading", {**_ARGUMENTS, **changes})
+        resident.make("Trading", envs=1, device="cpu", **{**_ARGUMENTS, **changes})

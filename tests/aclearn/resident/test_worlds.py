@@ -240,5 +240,11 @@ def test_settings_and_actions_that_cannot_work() -> None:
     made.reset()
     with pytest.raises(ValueError, match=r"actions: expected shape \[2, 3\], got \[3, 2\]"):
         made.step({"sheep": torch.zeros(3, 2), "dog": torch.zeros(2, 1, 2)})
+    there = torch.zeros(2, SHEEP, dtype=torch.int64)
+    for choice in (-1, 3, 2**31 - 1):
+        there[1, 2] = choice
+        words = "actions: Herd, environment 1, agent sheep_2: expected a choice from 0 to 2, got "
+        with pytest.raises(ValueError, match=words):
+            made.step({"sheep": there, "dog": torch.zeros(2, 1, 2)})
     with pytest.raises(EnvironmentFailure, match="Herd: it has no pictures; give it a `draw`"):
         made.picture()

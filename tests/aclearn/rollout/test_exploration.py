@@ -7,8 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from aclearn.distributions import distribution_of, epsilon_greedy
+from aclearn.distributions.categorical import MASKED
+from aclearn.distributions.torch_categorical import epsilon_greedy as torch_epsilon_greedy
 from aclearn.rollout import (
     ActInput,
     EpsilonGreedy,
@@ -59,6 +62,16 @@ def test_actions_are_the_best_or_any_allowed_one_with_the_probability_recorded()
     mixed = np.exp(FIVE.log_prob(chosen.parameters[1::2], np.ones(rows // 2, np.int32)))
     np.testing.assert_allclose(mixed, 0.7, rtol=1e-5)
     assert np.isfinite(epsilon_greedy(values, epsilon)).all()
+    # torch's twin
+    masked, its = FIVE.mask(values, masks), torch.from_numpy(epsilon)
+    np.testing.assert_allclose(
+        torch_epsilon_greedy(torch.from_numpy(masked), its),
+        epsilon_greedy(masked, epsilon),
+        rtol=1e-6,
+    )
+    # an agent that is out of the game allows nothing, and its action is ignored
+    none = torch.full((2, 5), MASKED)
+    assert torch_epsilon_greedy(none, torch.tensor([0.0, 0.5])).isfinite().all()
 
 
 @pytest.mark.parametrize("damping", [DAMPING, 1.0])

@@ -10,6 +10,22 @@ from services.actor.env_groups import make_groups, seed_groups
 from services.role.seeds import Seeds
 
 
+def test_a_policy_that_does_not_learn_does_not_explore() -> None:
+    config = config_from_yaml(
+        "{env: {id: 'resident:tag_gridworld', kwargs: {num_taggers: 2}}, loss: {kind: dqn}, "
+        "policies: {tagger: {agents: 'tagger_*'}, runner: {agents: runner_0, learns: false}}, "
+        "actors: {groups: 1, envs_per_group: 3}}"
+    )
+    groups = make_groups(config)
+    try:
+        seed_groups(groups, config, Seeds(1, 0, index=0))
+        found = {group.policy: group.exploration.next().tolist() for group in groups}
+    finally:
+        for group in groups:
+            group.env.close()
+    assert found == {"tagger": [1.0] * 6, "runner": [0.0] * 3}
+
+
 @pytest.mark.parametrize(("index", "like"), [(0, 0), (1, 1), (2, 0), (7, 1)])
 def test_an_actor_beyond_the_configured_ones_begins_again_with_the_first(index, like) -> None:
     config = config_from_yaml(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from tests.support.whole_run import WholeRun
 
 pytest.importorskip("warp")
 from aclearn.resident.joint_source import JointPlay
+from aclearn.resident.policy_rows import PolicyRows
 
 _POLICIES: dict[str, Any] = {
     "flock": {"agents": "sheep_*", "policy": {"memory": {"kind": "lstm", "size": 4}}},
@@ -92,11 +94,63 @@ def test_a_replay_memory_and_a_stream_learn_in_the_same_rounds(tmp_path: Path) -
         "replay": {"size": 4096, "start": 200, "batch": 16, "ratio": 0.5},
     }
     run = WholeRun(tmp_path, **{**_HERD, **changes}, run={"max_updates": 12})
+    refused: list[int] = []
+    _after_each_rollout(
+        run, lambda play: refused.append(int(_is_allowed(play.rows["flock"]).logical_not().sum()))
+    )
     run.run()
+    assert len(refused) > 3 and not any(refused)
     parts = run.checkpoint().state["policies"]
     assert {part["counters"]["updates"] for part in parts.values()} == {12}
     # the memory waits for its first steps while the other policy learns
     assert parts["flock"]["account"]["env_steps"] > 200
+
+
+def _after_each_rollout(run: WholeRun, look: Callable[[JointPlay], None]) -> None:
+    play = run.roles["trainer-0"]._trainer.by_policy["dog"].source._play
+    played = play._rollout.run
+
+    def run_and_look(*given: Any) -> None:
+        played(*given)
+        look(play)
+
+    play._rollout.run = run_and_look
+
+
+def _is_allowed(rows: PolicyRows) -> torch.Tensor:
+    """Whether each action is one that its mask allows, of agents in the game."""
+    b = rows.kind.buffers
+    allowed = b.masks[:-1].gather(2, b.actions.unsqueeze(-1)).squeeze(-1)
+    return rows.of_steps(allowed | ~b.valid)
+
+
+def test_a_fixed_policy_of_action_values_takes_its_best_action_in_every_step(
+    tmp_path: Path,
+) -> None:
+    changes = {
+        "policies": {
+            "flock": {"agents": "sheep_0"},
+            "fixed": {"agents": ["sheep_1", "sheep_2"], "learns": False},
+            "dog": {"agents": "rex", "loss": {"kind": "ppo"}},
+        },
+        "loss": {"kind": "dqn"},
+        "replay": {"size": 4096, "start": 100, "batch": 16, "ratio": 0.5},
+    }
+    run = WholeRun(tmp_path, **{**_HERD, **changes}, run={"max_updates": 4})
+    shares: list[float] = []
+
+    def look(play: JointPlay) -> None:
+        rows = play.rows["fixed"]
+        b, network = rows.kind.buffers, play._acting["fixed"].acting.network
+        values = network.outputs(rows.of_steps(b.observations)[:-1].flatten(0, 1))["policy"]
+        allowed = rows.of_steps(b.masks)[:-1].flatten(0, 1)
+        best = values.masked_fill(~allowed, -torch.inf).argmax(1)
+        actions, valid = (rows.of_steps(each).flatten() for each in (b.actions, b.valid))
+        shares.append(float((best == actions)[valid].float().mean()))
+
+    _after_each_rollout(run, look)
+    run.run()
+    assert len(shares) > 3 and min(shares) == 1.0
 
 
 def test_what_cannot_play_in_worlds_is_refused_by_name(tmp_path: Path) -> None:
