@@ -163,13 +163,12 @@ class Round(_Plain):
                 "restarts": 0,
             }
             if parent.number != before.number:
-                assert parent.fitness is not None  # it lives
-                peak = Peak(fitness=parent.fitness, standard_error=parent.standard_error)
-                update |= {"status": "waiting", "detail": "", "fitness": None, "peak": peak}
+                update |= {"status": "waiting", "detail": "", "fitness": None, "peak": parent.peak}
             elif before.status == "trained" and (stop_after is None or below < stop_after):
                 update |= {"status": "waiting", "fitness": None}
-            elif not before.is_dead:
-                update |= {"status": "stopped"}
+            else:  # it is not trained, and so has the values that it was trained with
+                update |= {"values": before.values, "values_from": before.number}
+                update |= {} if before.is_dead else {"status": "stopped"}
             members.append(before.model_copy(update=update))
         return Round(number=self.number + 1, members=tuple(members))
 

@@ -13,13 +13,13 @@ from aclearn.errors import CheckpointError
 from aclearn.launch import StopFlag
 from aclearn.metrics import MetricsAggregator
 from aclearn.population import search_space
-from aclearn.runs import RunFolder, lock_all
+from aclearn.runs import RunFolder, is_locked, lock_all
 from services.monitor.files import MonitorFiles
 from services.population.engine import Outcome, Task
 from services.population.inheriting import steps_in, with_values
-from services.population.member import judged
+from services.population.member import judged, wait_until_free
 from services.role.metrics import RoleMetrics
-from services.roles import TRAINER
+from services.roles import TRAINER, WRITERS
 from services.trainer.batchable import check_batchable
 from services.trainer.members import MemberTrainer, MemberTrainers
 
@@ -49,6 +49,10 @@ class BatchedEngine:
         size = self._at_once or len(tasks)
         for first in range(0, len(tasks), size):
             together = tasks[first : first + size]
+            for task in together:
+                wait_until_free(task.folder, stop)
+            if stop and any(is_locked(task.folder) for task in together):
+                return
             faults = _trained([task for task in together if _goes_on(task)], stop)
             for task in together:
                 go_on = partial(_raise, faults.get(task.member))
@@ -68,7 +72,7 @@ def _trained(tasks: Sequence[Task], stop: StopFlag) -> dict[int, Exception]:
     with ExitStack() as closing:
         folders = []
         for task in tasks:
-            folder = RunFolder.open(task.folder, lock=lock_all)
+            folder = RunFolder.open(task.folder, lock=partial(lock_all, roles=WRITERS))
             closing.callback(folder.close)
             folders.append(folder)
         runs = [(task.config, folder) for task, folder in zip(tasks, folders, strict=True)]

@@ -34,6 +34,7 @@ from services.population.inheriting import (
     inherit,
     keep_best,
     member_config,
+    set_aside_damaged,
     steps_in,
     with_values,
     write_member,
@@ -144,6 +145,8 @@ class Evolution:
         now, steps = self._now, self._config.population.round_steps
         for member in now.waiting:
             folder = self._folder.member(member.number)
+            if member.weights_from != member.number:
+                set_aside_damaged(folder, now.number)
             until = steps_in(folder) + steps
             config = member_config(self._config, folder, member.number, member.values, until)
             write_member(folder, config)

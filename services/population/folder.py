@@ -17,8 +17,16 @@ CONFIG_FILE: Final = "population.yaml"
 _LOCK: Final = (".lock", "aclearn evolve", 0.5)
 #: Keys of the group `population` with which a population may be resumed.
 _MAY_CHANGE: Final = ("population.rounds", "population.stop_after")
-#: Groups whose other values mean other members.
-_OF_THE_POPULATION: Final = ("population", "env", "policy")
+#: Groups and keys whose other values mean other members, or another fitness.
+_OF_THE_POPULATION: Final = (
+    "population",
+    "env",
+    "policy",
+    "run.seed",
+    "evaluator.env",
+    "evaluator.greedy",
+    "evaluator.episodes",
+)
 
 
 class PopulationFolder:
@@ -136,11 +144,12 @@ def existing_folder(config: Config) -> Path:
 
 
 def refuse_other_population(folder: Path, there: Config, here: Config) -> None:
-    """Raise `ConfigError` if `here` has other members, ranges or the like than the population."""
+    """Raise `ConfigError` if `here` has other members, ranges, episodes or the like."""
     found = [
         f"{key} is {theirs!r} there, {ours!r} here"
         for key, theirs, ours in differences(there, here)
-        if key.partition(".")[0] in _OF_THE_POPULATION and key not in _MAY_CHANGE
+        if any(f"{key}.".startswith(f"{each}.") for each in _OF_THE_POPULATION)
+        and key not in _MAY_CHANGE
     ]
     if found:
         raise ConfigError(

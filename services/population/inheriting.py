@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from aclearn.config import Config, with_overrides
 from aclearn.config.population import Mutable, mutable
+from aclearn.errors import CheckpointError
 from aclearn.learning.account import StepAccount
 from aclearn.population import Values
 from aclearn.runs import (
@@ -20,6 +23,8 @@ from aclearn.runs import (
 )
 from services.trainer.gauges import TrainerCounters
 from services.trainer.warm_start import inherited
+
+_LOGGER = logging.getLogger(__name__)
 
 _LARGEST_SEED: Final = 2**31
 #: Keys that end a run, which a round ends instead.
@@ -73,6 +78,20 @@ def steps_in(folder: Path) -> int:
     """Agent steps of a member's newest checkpoint; 0 without one."""
     checkpoint = load_newest(folder / "checkpoints") if folder.is_dir() else None
     return 0 if checkpoint is None else int(checkpoint.state["account"]["env_steps"])
+
+
+def set_aside_damaged(folder: Path, round_: int) -> None:
+    """Move a member's checkpoints to `damaged-<round>/` if none of them can be read.
+
+    It then begins as one that has never had a checkpoint: neither its trainer nor `load_newest`
+    accepts a folder that has damaged ones only.
+    """
+    try:
+        load_newest(folder / "checkpoints")
+    except CheckpointError as error:
+        aside = folder / f"damaged-{round_}"
+        os.replace(folder / "checkpoints", aside)
+        _LOGGER.warning("event=checkpoints_set_aside to=%s reason=%r", aside, str(error))
 
 
 def inherit(child: Path, parent: Path, checkpoint: str, *, round_: int, keep: int) -> None:

@@ -54,7 +54,7 @@ def train_round(folder: Path, member: int, round_: int, stop: StopFlag) -> Outco
     config = load_config(folder / "config.yaml")
 
     def go_on() -> None:
-        _wait_until_free(folder, stop)
+        wait_until_free(folder, stop)
         if steps_in(folder) < (config.run.max_env_steps or 0) and not stop:
             ending = train(config, resume=True, stop=stop)
             if ending is not None and not stop:
@@ -127,7 +127,7 @@ def read_outcome(folder: Path, round_: int) -> Outcome | None:
         return None
 
 
-def _wait_until_free(folder: Path, stop: StopFlag) -> None:
+def wait_until_free(folder: Path, stop: StopFlag) -> None:
     """Wait for the roles of a killed predecessor, which end by themselves."""
     deadline = time.monotonic() + _FREE_WITHIN_S
     while is_locked(folder) and time.monotonic() < deadline and not stop:

@@ -44,6 +44,10 @@ def test_a_copied_member_goes_on_with_the_peak_of_its_new_weights() -> None:
     child = following(first, origins).members[0]
     assert (child.weights_from, child.values, child.peak.fitness) == (1, {"a": 7.0}, 8.0)
     assert following(first, origins).copies == 1
+    # a parent that falls gives its line's best, and the rounds below it
+    second = played(following(first, stay(first)), [5.0, 6.0])
+    peak = following(second, origins).members[0].peak
+    assert (peak.fitness, peak.rounds_below) == (8.0, 1)
 
 
 def test_a_member_whose_fitness_has_collapsed_is_stopped_and_one_within_the_noise_is_not() -> None:
@@ -54,6 +58,9 @@ def test_a_member_whose_fitness_has_collapsed_is_stopped_and_one_within_the_nois
         statuses.append([each.status for each in round_.members])
     assert statuses == [["trained"] * 2, ["trained"] * 2, ["stopped", "trained"]]
     assert round_.members[0].fitness == 5.0 and round_.waiting == []
+    # a selector's values are not those that it was trained with
+    after = following(round_, [Origin(n, 1, {"a": 7.0}) for n in range(2)], stop_after=2).members
+    assert [(each.values["a"], each.values_from) for each in after] == [(0.0, 0), (7.0, 1)]
 
 
 def test_a_stopped_member_is_trained_again_with_other_weights() -> None:

@@ -13,12 +13,13 @@ from aclearn.config import Config
 from aclearn.errors import ConfigError
 from aclearn.launch import StopFlag
 from aclearn.population import DEAD
-from aclearn.runs import is_metrics_line, load_newest, read_metrics, save_checkpoint
+from aclearn.runs import is_metrics_line, load_newest, lock_role, read_metrics, save_checkpoint
 from tests.support.populations import RATE
 
 pytest.importorskip("warp")
 
 from services.evaluator.saved_policy import load_policy
+from services.population import member
 from services.population.batched_engine import BatchedEngine
 from services.population.engine import Outcome, Task
 from services.population.inheriting import member_config, write_member
@@ -103,6 +104,22 @@ def test_a_member_whose_checkpoints_are_damaged_dies_alone(tmp_path: Path) -> No
     outcomes = _round(engine, _tasks(config, tmp_path, 2, rates))
     assert [each.status for each in outcomes] == ["failed", "trained", "trained"]
     assert "member-0" in outcomes[0].detail
+
+
+def test_a_batch_waits_for_the_trainer_of_a_killed_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = _config(tmp_path)
+    tasks, orphans = _tasks(config, tmp_path, 1, [1e-3] * 3), []
+    orphans.append(lock_role(tasks[1].folder, "trainer", by_hand=False))
+
+    def ends(seconds: float) -> None:
+        while orphans:
+            orphans.pop().close()
+
+    monkeypatch.setattr(member.time, "sleep", ends)
+    outcomes = _round(BatchedEngine(config, tmp_path), tasks)
+    assert [each.status for each in outcomes] == ["trained"] * 3 and orphans == []
 
 
 def test_a_stopped_round_saves_its_members_and_goes_on_later(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from aclearn.config import with_overrides
 from aclearn.errors import ConfigError, RoleFailure, RunFolderError
 from aclearn.launch import StopFlag
 from aclearn.population import DEAD, Origin, Selector
@@ -19,6 +20,7 @@ from aclearn.runs import load_newest, read_metrics, runs_in
 from services.population.evolution import begin
 from services.population.folder import PopulationFolder, existing_folder, refuse_other_population
 from services.population.inheriting import with_values
+from services.population.member import dead
 from tests.support.populations import RATE, StandInEngine, evolve, population_config, weight
 
 
@@ -186,8 +188,6 @@ def test_a_member_that_never_had_a_checkpoint_begins_with_its_parents_policy(
 ) -> None:
     class Engine(StandInEngine):
         def _train(self, task: Any) -> Any:
-            from services.population.member import dead
-
             if (task.member, task.round) == (2, 1):
                 return dead(task.folder, 2, "failed", "no environment")
             return super()._train(task)
@@ -200,6 +200,25 @@ def test_a_member_that_never_had_a_checkpoint_begins_with_its_parents_policy(
     assert child.tensors["weights/w"] == pytest.approx(given.values[RATE])
     assert child.state["account"]["env_steps"] == 0 and child.state["counters"]["updates"] == 0
     assert folder.lineage.now.members[2].until == 100
+
+
+def test_a_member_whose_checkpoints_are_all_damaged_begins_with_its_parents_policy(
+    tmp_path: Path,
+) -> None:
+    class Engine(StandInEngine):
+        def _train(self, task: Any) -> Any:
+            outcome = super()._train(task)
+            if (task.member, task.round) == (2, 1):
+                for file in (task.folder / "checkpoints").iterdir():
+                    file.write_bytes(b"damaged")
+                return dead(task.folder, 2, "failed", "damaged")
+            return outcome
+
+    folder, reason, _ = evolve(population_config(tmp_path, rounds=2), Engine(by_rate))
+    member = folder.lineage.now.members[2]
+    assert (reason, member.status, member.env_steps) == ("rounds", "trained", 103)
+    assert member.weights_from != 2
+    assert len(list((folder.member(2) / "damaged-2").iterdir())) == 2
 
 
 def test_a_population_whose_members_are_all_dead_ends_and_says_why(tmp_path: Path) -> None:
@@ -312,14 +331,19 @@ def test_an_argument_of_a_corrector_is_a_hyper_parameter(tmp_path: Path) -> None
         ({"mutate": {RATE: [1e-4, 1.0]}}, "population.mutate.optimiser.learning_rate is"),
         ({"selector": "pbt"}, "population.selector"),
         ({"round_steps": 7}, "population.round_steps is 100 there, 7 here"),
+        ({"run.seed": 77}, "run.seed is"),
+        ({"evaluator.env": {"kwargs": {"max_episode_steps": 9}}}, "evaluator.env"),
+        ({"evaluator.greedy": True}, "evaluator.greedy is False there, True here"),
+        ({"evaluator.episodes": 3}, "evaluator.episodes is"),
     ],
 )
-def test_a_population_is_not_resumed_with_other_members_or_ranges(
+def test_a_population_is_not_resumed_with_other_members_ranges_or_episodes(
     tmp_path: Path, change: dict[str, Any], words: str
 ) -> None:
     there = population_config(tmp_path)
+    keys = {key if "." in key else f"population.{key}": each for key, each in change.items()}
     with pytest.raises(ConfigError) as refused:
-        refuse_other_population(tmp_path, there, population_config(tmp_path, **change))
+        refuse_other_population(tmp_path, there, with_overrides(there, keys))
     assert words in str(refused.value)
     refuse_other_population(tmp_path, there, population_config(tmp_path, rounds=9, stop_after=2))
 
