@@ -12,14 +12,16 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from aclearn.launch import RoleCommand, StopFlag
 from aclearn.launch.role_process import RoleProcess
+from aclearn.runs.atomic_file import sync_folder, temporary_of, write_aside
+from aclearn.runs.checkpoint import remove_checkpoint
 from services.role.agreement import code_digest
 from services.start.temporary_directory import RAY, temporary_directory
 
@@ -190,21 +192,63 @@ def pack(folder: Path, *, without: str = "") -> bytes:
 def unpack(content: bytes, folder: Path, *, last: str = "", mirrored: str = "") -> None:
     """Write the files of `pack` to a folder, which is made if missing.
 
+    All are written beside their places, then renamed: JSON files after the others, since one
+    commits the weights beside it. Then others are removed. A kill at any moment leaves each
+    checkpoint old, new, or a rest that `save_checkpoint` knows.
+
     Args:
-        last: file that is written after all others.
-        mirrored: folder in it that keeps no other file.
+        last: file that is renamed after all others.
+        mirrored: folder of checkpoints in it that keeps no other file.
 
     Raises:
         tarfile.TarError: they are damaged, or would be written elsewhere.
+        OSError: the disk is full, …; the folder's files are as they were.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-        members = sorted(tar.getmembers(), key=lambda member: _plain_name(member) == last)
-        tar.extractall(folder, members, filter="data")
-    names = {_plain_name(member) for member in members}
-    for path in (folder / mirrored).iterdir() if mirrored else ():
-        if path.is_file() and f"{mirrored}/{path.name}" not in names:
-            path.unlink()
+        members = [tarfile.data_filter(member, str(folder)) for member in tar]
+        for member in members:
+            if member.isdir():
+                (folder / member.name).mkdir(parents=True, exist_ok=True)
+        files = {_plain_name(member): member for member in members if member.isreg()}
+        asides = {str(temporary_of(Path(name))) for name in files}
+        changed = _write_asides(
+            (folder / name, tar.extractfile(files[name]))
+            for name in sorted(files.keys() - asides, key=lambda name: not _commits(name))
+        )
+    for path in sorted(changed, key=lambda path: (path == folder / last, _commits(path.name))):
+        os.replace(temporary_of(path), path)
+        sync_folder(path.parent)
+    gone = [
+        path
+        for path in ((folder / mirrored).iterdir() if mirrored else ())
+        if path.is_file() and f"{mirrored}/{path.name}" not in files
+    ]
+    for path in sorted(gone, key=lambda path: not _commits(path.name)):
+        if _commits(path.name):
+            remove_checkpoint(path)
+        path.unlink(missing_ok=True)
+
+
+def _write_asides(files: Iterable[tuple[Path, IO[bytes] | None]]) -> list[Path]:
+    """Write beside their places those that have changed, which are returned."""
+    changed: list[Path] = []
+    try:
+        for path, file in files:
+            data = b"" if file is None else file.read()
+            if not path.is_file() or path.read_bytes() != data:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_aside(path, data)
+                changed.append(path)
+    except OSError:
+        for path in changed:
+            temporary_of(path).unlink(missing_ok=True)
+        raise
+    return changed
+
+
+def _commits(name: str) -> bool:
+    return name.endswith(".json")
 
 
 def _plain_name(member: tarfile.TarInfo) -> str:

@@ -92,8 +92,13 @@ class RayEngine:
                 room = self.at_once - len(self._running)
                 for begun in [each for each in waiting if each.is_due][: max(0, room)]:
                     waiting.remove(begun)
+                    try:
+                        begun.start(self._cluster, self._need)
+                    except OSError as error:  # its folder cannot be read, or the disk is full
+                        task, detail = begun.task, f"cannot be started: {error}"
+                        yield dead(task.folder, task.member, "failed", detail, begun.restarts)
+                        continue
                     self._running[begun.task.member] = begun
-                    begun.start(self._cluster, self._need)
                 for running in list(self._running.values()):
                     if not running.process.exited():
                         continue
@@ -145,14 +150,16 @@ class RayEngine:
             running.process.terminate(number)
         deadline = time.monotonic() + self._end_within_s
         left = list(self._running.values())
-        while left and time.monotonic() < deadline and not stop.forced:
-            for running in [each for each in left if each.process.exited()]:
-                left.remove(running)
-                running.fetch()
-            time.sleep(_LOOK_EVERY_S)
-        for running in self._running.values():
-            running.process.reap()
-        self._running = {}
+        try:
+            while left and time.monotonic() < deadline and not stop.forced:
+                for running in [each for each in left if each.process.exited()]:
+                    left.remove(running)
+                    running.fetch()
+                time.sleep(_LOOK_EVERY_S)
+        finally:  # a full disk, say: detached actors would go on
+            for running in self._running.values():
+                running.process.reap()
+            self._running = {}
 
     def close(self) -> None:
         """Leave the cluster; `run` has ended all members."""

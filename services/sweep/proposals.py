@@ -23,12 +23,6 @@ _SAMPLERS: Final = {
     "nsgaii": "NSGAIISampler",
     "qmc": "QMCSampler",
 }
-_PRUNERS: Final = {
-    "none": "NopPruner",
-    "median": "MedianPruner",
-    "halving": "SuccessiveHalvingPruner",
-    "hyperband": "HyperbandPruner",
-}
 _REASON: Final = "reason"
 State = Literal["running", "complete", "pruned", "fail", "waiting"]
 
@@ -83,7 +77,8 @@ class Proposals:
         self._sql_error = importlib.import_module("sqlalchemy.exc").SQLAlchemyError
         self._settings, self._path = settings, folder / DATABASE
         self._spaces = {
-            key: _distribution(self._optuna, each) for key, each in settings.search.items()
+            key: _distribution(self._optuna, each, whole=settings.is_whole(key))
+            for key, each in settings.search.items()
         }
         with self._disk():
             storage = self._optuna.storages.RDBStorage(f"sqlite:///{self._path}")
@@ -92,7 +87,7 @@ class Proposals:
                 storage=storage,
                 direction="maximize",
                 load_if_exists=True,
-                pruner=getattr(self._optuna.pruners, _PRUNERS[settings.pruner])(),
+                pruner=_pruner(self._optuna.pruners, settings),
             )
             # a resumed sampler must not begin with the same numbers again
             seed = (settings.seed + 7919 * len(self._study.trials)) % 2**31
@@ -141,12 +136,24 @@ class Proposals:
             number = int(self._study.ask(self._spaces).number)
         return self.trials()[number]
 
+    def with_all_values(self, number: int) -> Trial:
+        """A running trial; one that a kill has left with some values gets the others."""
+        with self._disk():
+            trial = self._running(number)
+            for key, space in self._spaces.items():
+                trial._suggest(key, space)  # as it is, if it has one
+        return self.trials()[number]
+
     def judge(self, number: int, steps: int, fitness: float) -> bool:
         """Report a judgement; returns whether the trial is to end early."""
         with self._disk():
-            trial = self._running(number)
-            trial.report(fitness, steps)
-            return bool(trial.should_prune())
+            self._running(number).report(fitness, steps)
+        return self.is_poor(number)
+
+    def is_poor(self, number: int) -> bool:
+        """Whether a trial is to end early, by its newest judgement."""
+        with self._disk():
+            return bool(self._running(number).should_prune())
 
     def complete(self, number: int, fitness: float) -> None:
         """End a trial with its last judgement."""
@@ -177,13 +184,27 @@ class Proposals:
         return Trial(found.number, values, found.state.name.lower(), judged, reason)
 
 
-def _distribution(optuna: Any, search: Search) -> Any:
+def _pruner(pruners: Any, settings: SweepSettings) -> Any:
+    """Halving compares at resources of agent steps: its first is that of the first judgement."""
+    first = settings.until(1)
+    match settings.pruner:
+        case "none":
+            return pruners.NopPruner()
+        case "median":
+            return pruners.MedianPruner()
+        case "halving":
+            return pruners.SuccessiveHalvingPruner(min_resource=first)
+        case "hyperband":
+            return pruners.HyperbandPruner(min_resource=first, max_resource=settings.steps)
+
+
+def _distribution(optuna: Any, search: Search, *, whole: bool) -> Any:
     made = optuna.distributions
     if search.choices is not None:
         return made.CategoricalDistribution([_encoded(each) for each in search.choices])
     low, high = search.ends
     log = search.log is not None
-    if search.is_whole:
+    if whole:
         return made.IntDistribution(int(low), int(high), log=log)
     return made.FloatDistribution(low, high, log=log)
 

@@ -33,7 +33,8 @@ class Search(Group):
     """The values of one key: exactly one of these."""
 
     range: Ends | None = Field(
-        default=None, description="least and largest value; whole if both are"
+        default=None,
+        description="least and largest value; whole if the key's numbers are",
     )
     log: Ends | None = Field(
         default=None, description="the same on a logarithmic scale, for instance [1e-5, 1e-2]"
@@ -68,17 +69,6 @@ class Search(Group):
         ends = self.range or self.log
         assert ends is not None
         return ends
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the values of a range are whole numbers."""
-        return all(float(end).is_integer() for end in self.ends)
-
-    def examples(self) -> tuple[Any, ...]:
-        """Values that a configuration must accept."""
-        if self.choices is not None:
-            return self.choices
-        return tuple(int(end) if self.is_whole else end for end in self.ends)
 
 
 class SweepSettings(Group):
@@ -134,6 +124,33 @@ class SweepSettings(Group):
         """
         return with_overrides(self.base, values) if values else self.base
 
+    def is_whole(self, key: str) -> bool:
+        """Whether the values of a key's range are whole numbers, as its type is.
+
+        A key of any type, as an environment's own, has the type of its present value.
+        """
+        search = self.search[key]
+        if search.choices is not None or not all(end.is_integer() for end in search.ends):
+            return False
+        try:
+            self.config_of({key: search.ends[0] + 0.5})
+        except ConfigError:  # it takes no fraction
+            return True
+        present: Any = self.base.model_dump(by_alias=True)
+        for name in key.split("."):
+            if not isinstance(present, Mapping) or name not in present:
+                return True
+            present = present[name]
+        return isinstance(present, int)
+
+    def examples(self, key: str) -> tuple[Any, ...]:
+        """Values of a key that the configuration must accept."""
+        search = self.search[key]
+        if search.choices is not None:
+            return search.choices
+        whole = self.is_whole(key)
+        return tuple(int(end) if whole else end for end in search.ends)
+
     def until(self, judgement: int) -> int:
         """Agent steps of a run at a judgement, from 1."""
         return -(-self.steps * judgement // self.judgements)
@@ -166,11 +183,11 @@ def load_sweep(path: Path) -> SweepSettings:
 
 def _mistakes(settings: SweepSettings) -> Iterator[str]:
     settings.config_of({})
-    for key, search in settings.search.items():
+    for key in settings.search:
         if key.partition(".")[0] in _OURS:
             yield f"{key}: it does not change what is learned; search other keys"
             continue
-        for value in search.examples():
+        for value in settings.examples(key):
             try:
                 settings.config_of({key: value})
             except ConfigError as error:

@@ -62,6 +62,7 @@ class Sweep:
             RoleFailure: no trial can be trained.
             AclearnError: the disk cannot be used.
         """
+        self._settle()
         while not self._stop:
             running = self._running()
             if not running:
@@ -69,19 +70,36 @@ class Sweep:
             self._train(running)
             self._write_results()
         self._write_results()
+        if not self._stop:
+            self._check_hope(least=1)
         return best_of(self._proposals.trials())
 
-    def _running(self) -> list[Trial]:
-        """The trials of the next round: those that run, and new ones in place of the others."""
-        trials = self._proposals.trials()
-        ended = [each for each in trials if each.state != "running"]
-        if len(ended) >= _HOPELESS and all(each.state == "fail" for each in ended):
+    def _settle(self) -> None:
+        """Do what a killed command has left undone between two writes of the study."""
+        for number in [each.number for each in self._proposals.trials() if _runs(each)]:
+            trial = self._proposals.with_all_values(number)
+            if trial.newest is None:
+                continue
+            if len(trial.judged) >= self._settings.judgements:
+                self._proposals.complete(number, trial.newest)
+            elif self._proposals.is_poor(number):
+                self._proposals.prune(number)
+
+    def _check_hope(self, least: int) -> None:
+        """Raise `RoleFailure` if so many trials have ended, and all without a fitness."""
+        ended = [each for each in self._proposals.trials() if not _runs(each)]
+        if len(ended) >= least and all(each.state == "fail" for each in ended):
             reasons = "\n".join(f"  trial {each.number}: {each.reason}" for each in ended[:5])
             raise RoleFailure(
                 f"none of {len(ended)} trials of {self._folder} could be trained; mend the "
                 f"configuration, or begin another sweep with smaller ranges (search):\n{reasons}"
             )
-        running = [each for each in trials if each.state == "running"]
+
+    def _running(self) -> list[Trial]:
+        """The trials of the next round: those that run, and new ones in place of the others."""
+        trials = self._proposals.trials()
+        self._check_hope(least=_HOPELESS)
+        running = [each for each in trials if _runs(each)]
         room = max(1, self._at_once() // self._settings.seeds) - len(running)
         left = self._settings.trials - len(trials)
         return running + [self._proposals.propose() for _ in range(min(room, left))]
@@ -196,6 +214,10 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
     """The complete trial with the largest fitness."""
     complete = [each for each in trials if each.state == "complete" and each.newest is not None]
     return max(complete, key=lambda each: each.newest or 0.0, default=None)
+
+
+def _runs(trial: Trial) -> bool:
+    return trial.state == "running"
 
 
 def words_of(values: Mapping[str, Any]) -> str:

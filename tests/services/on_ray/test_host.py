@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from aclearn.runs import load_newest, save_checkpoint
+from aclearn.runs.atomic_file import write_aside
 from services.on_ray import host as module
 from services.on_ray.host import FILES, NODE_IP, Look, Order, ProcessHost, pack, unpack
 from tests.support.waiting import wait_for
@@ -95,6 +101,89 @@ def test_a_folder_travels_both_ways_without_locks_and_links(open_host, tmp_path:
     unpack(host.folder(), back, last="new", mirrored="checkpoints")
     assert not (back / "checkpoints" / "0.json").exists()
     assert (back / "checkpoints" / "1.json").exists() and (back / "notes").exists()
+
+
+class Killed(BaseException):
+    """A kill at a write."""
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_kill_at_any_write_leaves_the_old_checkpoint_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: bool
+) -> None:
+    there = tmp_path / "there"
+    _save(there, 1)
+    before = pack(there)
+    _save(there, 2)
+    (there / "outcome.json").write_text("{}")
+    after, calls, limit = pack(there), [0], [0]
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*given: Any, **more: Any) -> Any:
+            calls[0] += 1
+            if calls[0] > limit[0]:
+                raise Killed
+            return call(*given, **more)
+
+        return counting
+
+    for number in range(100):
+        here = tmp_path / f"here-{number}"
+        (here / "checkpoints").mkdir(parents=True)
+        if old:
+            unpack(before, here)
+        calls[0], limit[0] = 0, number
+        with monkeypatch.context() as patched:
+            for place, name in ((os, "replace"), (os, "open"), (os, "write"), (Path, "unlink")):
+                patched.setattr(place, name, counted(getattr(place, name)))
+            with suppress(Killed):
+                unpack(after, here, last="outcome.json", mirrored="checkpoints")
+        found = load_newest(here / "checkpoints")
+        label = 0 if found is None else found.label
+        assert label in ({1, 2} if old else {0, 2})
+        assert label == 2 or not (here / "outcome.json").exists()
+        unpack(after, here, last="outcome.json", mirrored="checkpoints")
+        assert _files(here) == _files(there)
+        if calls[0] <= number:
+            assert number > 10
+            return
+    raise AssertionError("it does not end")
+
+
+def test_a_full_disk_leaves_a_folder_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    _save(there, 1)
+    unpack(pack(there), here)
+    before = _files(here)
+    _save(there, 2)
+
+    def full(path: Path, data: bytes) -> Path:
+        if path.suffix == ".safetensors":
+            raise OSError(28, "No space left on device")
+        return write_aside(path, data)
+
+    monkeypatch.setattr(module, "write_aside", full)
+    with pytest.raises(OSError, match="No space left"):
+        unpack(pack(there), here, mirrored="checkpoints")
+    assert _files(here) == before
+
+
+def _save(folder: Path, label: int) -> None:
+    tensors = {"weights/a": np.full(1000, label, np.float32)}
+    save_checkpoint(
+        folder / "checkpoints",
+        tensors=tensors,
+        state={"architecture": "x", "judged": None},
+        label=label,
+        keep=1,
+    )
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def test_a_host_without_a_driver_ends_itself_some_time_after_its_process(

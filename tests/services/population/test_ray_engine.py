@@ -196,6 +196,38 @@ def test_a_stop_ends_members_by_its_signal_and_brings_their_checkpoints_back(
     assert (tmp_path / "p" / "member-0" / "checkpoints" / "0.json").read_text() == "member-0"
 
 
+def test_a_member_that_cannot_be_started_dies_alone(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Process.script = lambda member, start: (0, 1.0)
+
+    def start(cluster: Any, command: Any, *given: Any, **more: Any) -> Process:
+        if command.name == "member-1":
+            raise OSError("No space left on device")
+        return Process(cluster, command, *given, **more)
+
+    monkeypatch.setattr(module, "ProcessOnRay", start)
+    engine = RayEngine(_config(), tmp_path)
+    found = {each.member: each for each in engine.run(_tasks(tmp_path, 3), StopFlag())}
+    assert [found[n].status for n in range(3)] == ["trained", "failed", "trained"]
+    assert found[1].detail == "cannot be started: No space left on device"
+
+
+def test_a_folder_that_cannot_be_brought_back_leaves_no_member_running(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any, **more: Any) -> None:
+        raise OSError("No space left on device")
+
+    ends = {"member-0": 0, "member-1": None, "member-2": None}
+    Process.script = lambda member, start: (ends[member], 1.0)
+    monkeypatch.setattr(module, "unpack", full)
+    with pytest.raises(OSError, match="No space left"):
+        list(RayEngine(_config(), tmp_path).run(_tasks(tmp_path, 3), StopFlag()))
+    # the first one's process has ended, and its actor waits for a driver that resumes
+    assert [each.member for each in Process.living] == ["member-0"]
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [

@@ -29,13 +29,22 @@ def test_a_sweep_has_ranges_logs_and_choices_of_any_key(tmp_path: Path) -> None:
         "optimiser.learning_rate": {"log": [1e-5, 1e-2]},
         "actors.unroll_length": {"range": [5, 20]},
         "policy.hidden": {"choices": [[32], [64, 64]]},
-        "loss.entropy_cost": {"range": [0, 0.5]},
+        "loss.entropy_cost": {"range": [0.0, 1.0]},  # whole ends of a key that is not
+        "loss.discount": {"range": [0, 0.5]},
+        "env.kwargs.level": {"range": [1, 3]},  # of any type: that of its present value
+        "env.kwargs.slope": {"range": [1, 3]},
     }
     settings = _load(
-        tmp_path, search=search, set={"optimiser.max_grad_norm": 0.25, "evaluator.episodes": 3}
+        tmp_path,
+        search=search,
+        set={
+            "optimiser.max_grad_norm": 0.25,
+            "evaluator.episodes": 3,
+            "env.kwargs": {"level": 1, "slope": 1.0},
+        },
     )
-    whole = {key for key, each in settings.search.items() if not each.choices and each.is_whole}
-    assert whole == {"actors.unroll_length"}
+    whole = {key for key in settings.search if settings.is_whole(key)}
+    assert whole == {"actors.unroll_length", "env.kwargs.level"}
     config = settings.config_of({"policy.hidden": [64, 64], "actors.unroll_length": 7})
     assert (tuple(config.policy.hidden), config.actors.unroll_length) == ((64, 64), 7)
     assert (config.optimiser.max_grad_norm, config.evaluator.episodes) == (0.25, 3)

@@ -140,6 +140,66 @@ def test_a_sweep_continues_where_it_was_stopped_and_trains_no_run_twice(tmp_path
     assert best is not None
 
 
+class Killed(BaseException):
+    """A kill at a call."""
+
+
+@pytest.mark.parametrize(
+    ("method", "state", "trained"), [("complete", "complete", 2), ("prune", "pruned", 1)]
+)
+def test_a_kill_after_a_judgement_neither_trains_on_nor_forgets_to_prune(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, state: str, trained: int
+) -> None:
+    settings = _settings(trials=1, judgements=2)
+    if method == "prune":
+        monkeypatch.setattr("optuna.pruners.NopPruner.prune", lambda *given: True)
+
+    def killed(*args: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(Proposals, method, killed)
+        _sweep(tmp_path / "s", settings, StandIn(_rate))
+    engine = StandIn(_rate)
+    _sweep(tmp_path / "s", settings, engine)
+    [trial] = _results(tmp_path / "s")["trials"]
+    assert engine.trained == []
+    assert (trial["state"], len(trial["judged"])) == (state, trained)
+
+
+def test_a_trial_that_a_kill_left_with_some_values_gets_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = {RATE: {"log": [1e-5, 1e-1]}, "loss.entropy_cost": {"range": [0.2, 0.4]}}
+    settings = _settings(search=search, trials=1, judgements=1)
+    suggest = import_optuna().trial.Trial._suggest
+
+    def killed(trial: Any, key: str, space: Any) -> Any:
+        if key != RATE:
+            raise Killed
+        return suggest(trial, key, space)
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr("optuna.trial.Trial._suggest", killed)
+        _sweep(tmp_path / "s", settings, StandIn(_rate))
+    best, _ = _sweep(tmp_path / "s", settings, StandIn(_rate))
+    assert best.values.keys() == search.keys()
+    assert 0.2 <= best.values["loss.entropy_cost"] <= 0.4
+
+
+@pytest.mark.parametrize("pruner", ["halving", "hyperband"])
+def test_halving_compares_trials_at_judgements(tmp_path: Path, pruner: str) -> None:
+    # one of several rungs at the first judgement would end most trials there
+    trials = 40
+    engine = StandIn(lambda task: float(task.member * 17 % trials))
+    settings = _settings(trials=trials, judgements=9, steps=9000, pruner=pruner)
+    _sweep(tmp_path / "s", settings, engine, at_once=1)
+    most = max(each["fitness"] for each in _results(tmp_path / "s")["trials"])
+    judged = [len(each["judged"]) for each in _results(tmp_path / "s")["trials"]]
+    assert most == trials - 1
+    assert len(set(judged)) >= 3, judged
+
+
 def test_a_trial_that_diverges_is_counted_as_failed_and_the_sweep_goes_on(tmp_path: Path) -> None:
     engine = StandIn(lambda task: "weights are not finite" if task.member % 2 else 1.0)
     best, _ = _sweep(tmp_path / "s", _settings(judgements=1), engine)
@@ -148,6 +208,8 @@ def test_a_trial_that_diverges_is_counted_as_failed_and_the_sweep_goes_on(tmp_pa
     assert len(failed) == 3 and failed[0]["reason"] == "diverged: weights are not finite"
     with pytest.raises(RoleFailure, match=r"none of 6 trials .*(?s:.)*trial 0: diverged: no"):
         _sweep(tmp_path / "t", _settings(), StandIn(lambda task: "no"))
+    with pytest.raises(RoleFailure, match=r"none of 1 trials .*(?s:.)*trial 0: diverged: no"):
+        _sweep(tmp_path / "u", _settings(trials=1), StandIn(lambda task: "no"))
 
 
 def test_values_that_are_possible_alone_but_not_together_fail_their_trial(tmp_path: Path) -> None:
