@@ -95,6 +95,7 @@ class ResidentWorld:
             terminated.
         params: a Warp struct of all that stays the same; it may have arrays.
         make_params: `(device, envs, **config) → params`, with arrays on `device`; None: of zeros.
+        params_bytes: of the arrays' rows of one environment, for the estimate of the memory.
         prepare: `(world, agents, in_game, params)`, once a step between `move` and `interact`, and
             once after a reset: fills arrays of `params` that the others read, such as the agents in
             each cell. Theirs is the row of this environment; they are not part of the state.
@@ -118,6 +119,7 @@ class ResidentWorld:
     kinds: tuple[AgentKind, ...]
     time_limit: int
     params: Any = NoParams
+    params_bytes: int = 0
     make_params: Callable[..., Any] | None = None
     prepare: Any = None
     draw: Draw | None = None

@@ -30,7 +30,8 @@ class WorldReferenceStep(NamedTuple):
         observations: kind → `[M, A, D]` of its A agents. Only those of agents that took part in the
             step are compared.
         rewards: `[M, A]` of all agents.
-        terminated: `[M, A]`, of an agent that left or whose world's episode ended.
+        terminated: `[M, A]`, of an agent that left or whose world's episode ended. As the rewards,
+            it is compared for agents that took part in the step.
         truncated: `[M, A]`, by the time limit; None: not compared.
         masks: kind → `[M, A, W]`, compared where the agent can act next; None: not compared.
     """
@@ -233,7 +234,7 @@ class _WorldCheck:
             return f"{of_agent}environment {int(live[row])} after step {at}"
 
         terminated = found.terminated[live]
-        ends = np.asarray(expected.terminated, bool)
+        ends = np.asarray(expected.terminated, bool) & before["in_game"]
         same = (ends == terminated).all(1)
         for row in np.flatnonzero(~same).tolist():
             of_row = slice(row, row + 1)
@@ -287,9 +288,11 @@ class _WorldCheck:
     def _at_threshold(
         self, environment: Arrays, state: Fields, actions: Fields, answer: Arrays
     ) -> bool:
+        took_part = state["in_game"][0]
         return any(
-            bool((self._reference.step(environment, moved, actions).terminated[0] == answer).all())
+            bool((reached.terminated[0] == answer)[took_part].all())
             for moved in moved_states(state, self._differences)
+            for reached in (self._reference.step(environment, moved, actions),)
         )
 
 

@@ -379,6 +379,11 @@ def _bytes(env: ResidentWorld, widths: Sequence[int], steps: int) -> dict[str, i
         masks = 0 if kind.mask is None else (steps + 1) * action.mask_width
         for name, size in record.items():
             terms[name] = terms.get(name, 0) + A * (size + masks)
+        given = (4 if action.numbers else 8) * max(1, *action.shape, 1)
+        terms["actions given"] = terms.get("actions given", 0) + A * given
     structs = wp.types.type_size_in_bytes(env.world)
     structs += len(env.agents) * (BYTES + wp.types.type_size_in_bytes(env.agent))
-    return {"states": structs, **terms}
+    flags = sum(
+        dtype.itemsize * (len(env.agents) if axes == 2 else 1) for _, axes, dtype in _flag_fields()
+    )
+    return {"states": structs + flags, "parameters": env.params_bytes, **terms}

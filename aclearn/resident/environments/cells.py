@@ -40,12 +40,22 @@ def make_cells(device: Any, envs: int, agents: int, side: float, neighbours: int
         neighbours: how many agents a search looks for.
     """
     made = Cells()
-    count = max(1, int(math.sqrt(agents / max(neighbours / 2, _FEWEST))))
+    count = _columns(agents, neighbours)
     made.first = wp.zeros((envs, count * count + 2), dtype=wp.int32, device=device)
     made.agents = wp.zeros((envs, agents), dtype=wp.int32, device=device)
     made.places = wp.zeros((envs, agents), dtype=wp.vec2, device=device)
     made.count, made.width = count, side / count
     return made
+
+
+def cells_bytes(agents: int, neighbours: int) -> int:
+    """Bytes of the arrays of one square."""
+    return 4 * (_columns(agents, neighbours) ** 2 + 2) + (4 + 8) * agents
+
+
+def _columns(agents: int, neighbours: int) -> int:
+    """Number of cells along a side."""
+    return max(1, int(math.sqrt(agents / max(neighbours / 2, _FEWEST))))
 
 
 @wp.func

@@ -20,6 +20,7 @@ from aclearn.resident.environments.cells import (
     ROUNDING,
     Cells,
     along,
+    cells_bytes,
     clear_cells,
     count_agent,
     end_count,
@@ -365,6 +366,7 @@ def tag_continuous(*, start: Mapping[str, Any] | None = None, **config: Any) -> 
         time_limit=rules.episode_length,
         length_key="episode_length",
         params=Params,
+        params_bytes=4 * rules.agents + cells_bytes(rules.agents, _looked_for(rules)),
         make_params=make_params,
         prepare=prepare,
         draw=lambda state: _picture(state, tagger, rules.grid_length),
@@ -395,6 +397,11 @@ def _names(tagger: NDArray[np.bool_]) -> tuple[str, ...]:
     )
 
 
+def _looked_for(rules: TagRules) -> int:
+    """How many neighbours a search in the cells looks for."""
+    return 0 if rules.use_full_observation else rules.num_other_agents_observed
+
+
 def _params(
     rules: TagRules, tagger: NDArray[np.bool_], start: Start | None, device: Any, envs: int
 ) -> Any:
@@ -412,8 +419,7 @@ def _params(
         p.start_x, p.start_y = floats(start.x), floats(start.y)
         p.start_direction = floats(start.direction)
     p.tagged_by = wp.zeros((envs, rules.agents), dtype=wp.int32, device=device)
-    looked_for = 0 if rules.use_full_observation else rules.num_other_agents_observed
-    p.cells = make_cells(device, envs, rules.agents, rules.grid_length, looked_for)
+    p.cells = make_cells(device, envs, rules.agents, rules.grid_length, _looked_for(rules))
     p.agents, p.side = rules.agents, rules.grid_length
     p.diagonal = math.sqrt(2.0) * rules.grid_length
     p.reach = rules.tagging_distance * rules.grid_length

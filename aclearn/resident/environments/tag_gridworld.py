@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
+from pydantic import Field
 
+from aclearn.config import Group, Whole
 from aclearn.errors import ArgumentError
 from aclearn.resident.pictures import BLUE, PINK, dots
 from aclearn.resident.warp_setup import wp
@@ -45,67 +47,70 @@ class Params:
     caught: wp.float32
 
 
+class GridworldRules(Group):
+    """WarpDrive's keys of Tag on a grid, with the defaults of its class."""
+
+    num_taggers: Whole = Field(10, ge=1, description="agents that hunt the runner")
+    # squared distances must fit into 32 bits
+    grid_length: Whole = Field(10, ge=1, le=10_000, description="L; an axis has the cells 0 to L")
+    episode_length: Whole = Field(100, ge=1, description="steps of an episode")
+    wall_hit_penalty: float = Field(
+        0.1, description="taken from an agent that would leave the grid, and stays in its cell"
+    )
+    tag_reward_for_tagger: float = Field(10.0, description="to every tagger, for a tag")
+    tag_penalty_for_runner: float = Field(2.0, description="taken from the runner, for a tag")
+    step_cost_for_tagger: float = Field(
+        0.01, description="taken from a tagger and given to the runner in a step without a tag"
+    )
+    use_full_observation: bool = Field(True, description="an agent observes all others")
+
+
 def tag_gridworld(
-    *,
-    num_taggers: int = 10,
-    grid_length: int = 10,
-    episode_length: int = 100,
-    wall_hit_penalty: float = 0.1,
-    tag_reward_for_tagger: float = 10.0,
-    tag_penalty_for_runner: float = 2.0,
-    step_cost_for_tagger: float = 0.01,
-    use_full_observation: bool = True,
-    start: Mapping[str, Sequence[int]] | None = None,
+    *, start: Mapping[str, Sequence[int]] | None = None, **config: Any
 ) -> ResidentWorld:
-    """The world of these rules; names and defaults are WarpDrive's.
+    """Tag on a grid by WarpDrive's keys (`GridworldRules`).
 
     Taggers have the agents' numbers below `num_taggers` and type 0, the runner has the last number
     and type 1. It is tagged when a tagger stands in its cell after all have moved; two that swap
     their cells pass each other. That ends the episode.
 
     Args:
-        grid_length: L; the cells of an axis are 0 to L.
-        wall_hit_penalty: taken from an agent that would leave the grid, and stays in its cell.
-        step_cost_for_tagger: taken from a tagger and given to the runner in a step without a tag.
-        use_full_observation: an agent sees places and types of all, which one it is, and the time
-            (4n + 1 numbers); else its own place, that of the runner or, for the runner, of the
-            nearest tagger, its type and the time.
         start: `start_x` and `start_y` `[n]`, the cells at every reset; None: the taggers begin in
             the middle and the runner in a corner.
 
-    Raises:
-        ArgumentError: a value is out of range.
-    """
-    for key, value in {
-        "num_taggers": num_taggers,
-        "grid_length": grid_length,
-        "episode_length": episode_length,
-    }.items():
-        if not isinstance(value, int) or value < 1:
-            raise ArgumentError(f"tag_gridworld: {key}: expected at least 1, got {value!r}")
-    n, runner, L = num_taggers + 1, num_taggers, grid_length
-    start_x, start_y = _start(start, n, L)
-    size = 4 * n + 1 if use_full_observation else 6
-    functions = dict(_functions(n, L, episode_length, use_full_observation))
+    With full observations an agent sees places and types of all, which one it is, and the time
+    (4n + 1 numbers); else its own place, that of the runner or, for the runner, of the nearest
+    tagger, its type and the time.
 
-    def make_params(device: Any, envs: int, **_arguments: Any) -> Any:
-        # the arguments have made the world already
+    Raises:
+        ConfigError: a key or a value does not fit; one line for each.
+        ArgumentError: `start` does not fit.
+    """
+    rules = GridworldRules(**config)
+    runner, L, full = rules.num_taggers, rules.grid_length, rules.use_full_observation
+    n = runner + 1
+    start_x, start_y = _start(start, n, L)
+    size = 4 * n + 1 if full else 6
+    functions = dict(_functions(n, L, rules.episode_length, full))
+
+    def make_params(device: Any, envs: int, **_config: Any) -> Any:
+        # the keys have made the world already
         made = Params()
         made.start_x = wp.array(start_x, dtype=wp.int32, device=device)
         made.start_y = wp.array(start_y, dtype=wp.int32, device=device)
-        made.wall, made.step = wall_hit_penalty, step_cost_for_tagger
-        made.tagged, made.caught = tag_reward_for_tagger, tag_penalty_for_runner
+        made.wall, made.step = rules.wall_hit_penalty, rules.step_cost_for_tagger
+        made.tagged, made.caught = rules.tag_reward_for_tagger, rules.tag_penalty_for_runner
         return made
 
     def draw(state: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
-        colours = np.array([PINK] * num_taggers + [BLUE])
+        colours = np.array([PINK] * runner + [BLUE])
         order = np.r_[runner, :runner]  # the taggers last: a tag is seen
         x, y = state["loc_x"][order], state["loc_y"][order]
         return dots(x, y, colours[order], low=-0.5, high=L + 0.5, radius=0.4)
 
     kind = AgentKind(
         "player",
-        (*(f"tagger_{i}" for i in range(num_taggers)), "runner_0"),
+        (*(f"tagger_{i}" for i in range(runner)), "runner_0"),
         functions.pop("move"),
         functions.pop("observe"),
         observation_space=spaces.Box(0.0, np.inf, (size,), np.float32),
@@ -117,7 +122,7 @@ def tag_gridworld(
         Agent,
         **functions,
         kinds=(kind,),
-        time_limit=episode_length,
+        time_limit=rules.episode_length,
         length_key="episode_length",
         params=Params,
         make_params=make_params,
@@ -130,9 +135,10 @@ def _start(start: Mapping[str, Sequence[int]] | None, n: int, L: int) -> tuple[A
     if start is None:
         middle = [L // 2] * (n - 1)
         return [*middle, 0], [*middle, 0]
-    if start.keys() != {"start_x", "start_y"}:
+    if not isinstance(start, Mapping) or start.keys() != {"start_x", "start_y"}:
+        given_keys = ", ".join(start) if isinstance(start, Mapping) else repr(start)
         raise ArgumentError(
-            f"tag_gridworld: start: expected start_x and start_y, got {', '.join(start) or 'none'}"
+            f"tag_gridworld: start: expected start_x and start_y, got {given_keys or 'none'}"
         )
     for key, cells in start.items():
         given = np.asarray(cells)

@@ -67,12 +67,27 @@ def test_random_policies_do_what_the_dense_filters_do_over_an_episode() -> None:
             found = env.data[name][:, :STATES]
             np.testing.assert_allclose(found, getattr(dense, name), rtol=1e-9, err_msg=name)
         np.testing.assert_allclose(
-            step.rewards["state"], expected.state_rewards, rtol=1e-5, atol=1e-6
+            step.rewards["state"], expected.state_rewards, rtol=1e-6, atol=1e-6
         )
         np.testing.assert_allclose(
-            step.rewards["planner"][:, 0], expected.planner_rewards, rtol=1e-5, atol=1e-6
+            step.rewards["planner"][:, 0], expected.planner_rewards, rtol=1e-6, atol=1e-6
         )
     env.close()
+
+
+def test_the_number_of_threads_changes_no_bit() -> None:
+    one, many = _make(60, threads=1, episode_length=9), _make(60, threads=3, episode_length=9)
+    assert [len(env.slices.all) for env in (one, many)] == [1, 3]
+    one.reset(), many.reset()
+    rng = np.random.default_rng(4)
+    for _ in range(12):
+        actions = _actions(rng.integers(0, 11, (60, STATES)), rng.integers(0, 21, (60, 1)))
+        found, other = one.step(actions), many.step(actions)
+        for kind in ("state", "planner"):
+            assert torch.equal(found.observations[kind], other.observations[kind])
+            assert torch.equal(found.rewards[kind], other.rewards[kind])
+    one.close()
+    many.close()
 
 
 def test_states_share_one_space_and_the_planner_has_its_own() -> None:

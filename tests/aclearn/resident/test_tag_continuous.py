@@ -59,7 +59,7 @@ class _Numpy:
         types = tuple(int(name.startswith("tagger")) for name in world.agents)
         own = {k: v for k, v in config.items() if k not in ("num_taggers", "num_runners")}
         self.rules = TagContinuous(types, **own)
-        self.time_limit, self.tags = world.time_limit, 0
+        self.time_limit, self.tags, self.emptied = world.time_limit, 0, 0
 
     def step(self, environments: Any, state: Any, actions: Any) -> Any:
         before = {name: state[field] for name, field in FIELDS.items()}
@@ -71,6 +71,7 @@ class _Numpy:
         after = reached.state
         self.tags += int((reached.rewards > 5).sum())
         left = (before["in_game"] == 1) & (after["in_game"] == 0)
+        self.emptied += int((reached.terminated & (before["in_game"] == 0).any(1)).sum())
         kept = ("direction", "speed", "acceleration")  # by agents that left before
         for name in kept:
             after[name] = np.where(before["in_game"] == 1, after[name], before[name])
@@ -112,8 +113,16 @@ def test_it_takes_the_steps_of_the_original(name: str) -> None:
         (3, 4, 50, {"runner_exits_game_after_tagged": False}),
         (40, 0, 10, {}),
         (300, 10, 2, {}),
+        (4, 2, 50, {"grid_length": 4.0, "tagging_distance": 0.25}),
     ],
-    ids=("1000 environments", "numbers as actions", "few neighbours", "full", "many agents"),
+    ids=(
+        "1000 environments",
+        "numbers as actions",
+        "few neighbours",
+        "full",
+        "many agents",
+        "all are caught one after another",
+    ),
 )
 def test_each_step_is_that_of_numpy(
     agents: int, near: int, envs: int, more: dict[str, Any]
@@ -141,6 +150,7 @@ def test_each_step_is_that_of_numpy(
         world, reference, envs=envs, tolerance=1e-5, periods={"direction": 2 * math.pi}
     )
     assert reference.tags > 0
+    assert reference.emptied >= 10 or "tagging_distance" not in more
     assert report.episodes >= envs * agents
     assert report.excluded < report.steps / 1000
 
@@ -207,15 +217,45 @@ def test_a_wall_stops_an_agent_and_costs_a_reward_for_each_step_against_it() -> 
 
 def test_threads_and_the_number_of_environments_change_no_bit() -> None:
     shared = {"num_taggers": 2, "num_runners": 3, "use_full_observation": False, "seed": 5}
-    few, many = _make(3, threads=1, **shared), _make(300, threads=3, **shared)
-    few.reset(), many.reset()
-    actions = torch.from_numpy(np.random.default_rng(2).integers(0, 11, (110, 300, 5, 2)))
+    shared |= {"episode_length": 20, "tagging_distance": 0.1}
+    few, one, many = (
+        _make(envs, threads=threads, **shared) for envs, threads in ((3, 1), (2100, 1), (2100, 3))
+    )
+    assert [len(env.slices.all) for env in (few, one, many)] == [1, 1, 3]
+    for env in (few, one, many):
+        env.reset()
+    actions = torch.from_numpy(np.random.default_rng(2).integers(0, 11, (45, 2100, 5, 2)))
     for step in actions:
-        one, other = few.step(step[:3]), many.step(step)
-        assert torch.equal(one.observations, other.observations[:3])
-        assert torch.equal(one.rewards, other.rewards[:3])
-    few.close()
-    many.close()
+        first, found, other = few.step(step[:3]), one.step(step), many.step(step)
+        for a, b in zip(found, other, strict=True):
+            assert torch.equal(a, b)
+        assert torch.equal(first.observations, other.observations[:3])
+        assert torch.equal(first.rewards, other.rewards[:3])
+    sums = [env.take_sums() for env in (one, many)]
+    assert sums[0].episodes == sums[1].episodes > 2 * 2100 * 5
+    for env in (few, one, many):
+        env.close()
+
+
+def test_numbers_as_actions_lie_between_the_bounds_as_minus_1_and_1_do() -> None:
+    rules = {"min_acceleration": -0.2, "max_acceleration": 0.6, "max_speed": 5.0, "min_turn": 0.0}
+    start = _start([1, 0], [5.0, 1.0], [5.0, 1.0])
+    env = _make(start=start, num_runners=1, continuous_actions=True, **rules)
+    env.reset()
+    env.step(torch.tensor([[[0.5, 0.5], [7.0, -1.0]]]))  # beyond the bounds they are clipped
+    # 0.5 is three quarters of the way
+    np.testing.assert_allclose(env.data["acceleration"], [[0.4, 0.6]], atol=1e-6)
+    np.testing.assert_allclose(env.data["direction"], [[3 / 8 * math.pi, 0.0]], atol=1e-6)
+    env.close()
+
+
+@pytest.mark.parametrize("near", [0, 3])
+def test_the_estimate_of_the_memory_counts_the_rows_of_each_environment(near: int) -> None:
+    config = {"num_runners": 40, "use_full_observation": near == 0}
+    world = resident.find_env("tag_continuous", config)
+    p = world.configured("cpu", 7, config)
+    arrays = (p.tagged_by, p.cells.first, p.cells.agents, p.cells.places)
+    assert sum(array.capacity for array in arrays) == 7 * world.params_bytes
 
 
 def test_observations_longer_than_kernels_hold_are_made_only_where_they_are_read() -> None:

@@ -12,7 +12,7 @@ import torch
 from aclearn.config import EnvConfig
 from aclearn.envs import make_vector_env
 from aclearn.envs.single_env import drawn
-from aclearn.errors import ArgumentError, EnvironmentFailure
+from aclearn.errors import ArgumentError, ConfigError
 
 resident = pytest.importorskip("aclearn.resident")
 from aclearn.resident.pictures import BLUE, PINK  # noqa: E402
@@ -111,19 +111,23 @@ def test_a_key_that_is_absent_has_the_original_constructors_default() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"num_taggers": 0}, "num_taggers: expected at least 1, got 0"),
-        ({"grid_length": 2.5}, "grid_length: expected at least 1, got 2.5"),
+        ({"num_taggers": 0}, "num_taggers: expected whole number ≥ 1, got 0"),
+        ({"num_taggers": True}, "num_taggers: expected whole number ≥ 1, got"),
+        ({"grid_length": 2.5}, "grid_length: expected whole number .* got 2.5"),
+        ({"grid_length": 23_171}, "grid_length: expected whole number ≥ 1 and ≤ 10000, got 23171"),
+        ({"wall_hit_penalty": float("nan")}, "wall_hit_penalty: expected .*got nan"),
+        ({"use_full_observation": "no"}, "use_full_observation: expected true or false"),
+        ({"start": 5}, "start: expected start_x and start_y, got 5"),
         ({"start": {"start_x": [1, 2]}}, "start: expected start_x and start_y, got start_x"),
         (
             {"num_taggers": 1, "start": {"start_x": [1, 11], "start_y": [1, 1]}},
             r"start: start_x: expected 2 integers from 0 to 10, .* got \[1, 11\]",
         ),
-        ({"num_tagger": 3}, "num_tagger"),
+        ({"num_tagger": 3}, "num_tagger is not a known key; did you mean num_taggers"),
     ],
-    ids=("no tagger", "half a cell", "half a start", "outside", "an unknown key"),
 )
 def test_a_configuration_that_cannot_work(config: dict, words: str) -> None:
-    with pytest.raises((ArgumentError, EnvironmentFailure), match=words):
+    with pytest.raises((ArgumentError, ConfigError), match=words):
         resident.make("tag_gridworld", envs=1, device="cpu", **config)
 
 

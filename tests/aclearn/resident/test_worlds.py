@@ -12,6 +12,7 @@ import torch
 from aclearn.errors import ConfigError, EnvironmentFailure
 
 resident = pytest.importorskip("aclearn.resident")
+from aclearn.resident import worlds  # noqa: E402
 from aclearn.resident.world_kernels import WorldKernels  # noqa: E402
 from tests.support.herd import HERD, SHEEP, NumpyHerd  # noqa: E402
 
@@ -224,6 +225,17 @@ _SHEEP, _REX = HERD.kinds
 def test_a_definition_that_cannot_work(changes: dict, words: str) -> None:
     with pytest.raises(EnvironmentFailure, match=re.escape(words)):
         dataclasses.replace(HERD, **changes)
+
+
+def test_the_estimate_of_the_memory_counts_every_tensor(monkeypatch) -> None:
+    estimates = []
+    monkeypatch.setattr(worlds, "check_memory", lambda terms, **_: estimates.append(terms))
+    made = _made(6, steps=4)
+    held = [made._worlds.bytes, made._agents.bytes, *made._flags.values(), *made._given]
+    for rows in made.kinds:
+        held += [tensor for tensor in vars(rows.buffers).values() if tensor is not None]
+    per_env = sum(tensor.nbytes for tensor in held) / 6 + (SHEEP + 1) * worlds.BYTES
+    assert sum(estimates[0].values()) == per_env
 
 
 def test_settings_and_actions_that_cannot_work() -> None:
