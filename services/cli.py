@@ -17,6 +17,7 @@ from services.commands.check_env import check_env
 from services.commands.compare import compare, plot
 from services.commands.evolve import evolve
 from services.commands.files import configs, keys
+from services.commands.manifests import manifests, slurm
 from services.commands.new import new
 from services.commands.on_run_folders import compress, ensemble, evaluate, export, record, top
 from services.commands.output import forget_zero_size, make_output_lossy
@@ -47,6 +48,8 @@ for command in (
     new,
     check_env,
     keys,
+    manifests,
+    slurm,
 ):
     # a misspelt option of `train` is answered with the key that may be meant
     app.command(context_settings={"ignore_unknown_options": command is train})(command)

@@ -36,6 +36,7 @@ from aclearn.wire import (
     new_incarnation,
     parse_endpoint,
 )
+from services.container.command import KEYS, PORTS
 from services.container.health import read_reports, reports_folder
 from services.ending.words import why_over
 from services.role.health import FAILED, HealthReport
@@ -58,12 +59,9 @@ _RUN_OVER = "the run is over, and the monitor has ended before this role"
 ANNOUNCE_VARIABLE = "ACLEARN_ANNOUNCE_HOST"
 #: Settings of every container; docker-compose.machines.yml publishes these ports.
 _NETWORK = (
-    "network.keys_dir=/keys",
+    f"network.keys_dir={KEYS}",
     "network.bind_host=0.0.0.0",
-    "network.ports.unrolls=5556",
-    "network.ports.weights=5557",
-    "network.ports.predictions=5558",
-    "network.ports.artifacts=5559",
+    *(f"network.ports.{name}={port}" for name, port in PORTS.items() if name != "monitor"),
 )
 
 

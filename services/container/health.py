@@ -34,20 +34,24 @@ def read_reports(directory: Path) -> list[HealthReport]:
     return reports
 
 
-def _judge(report: HealthReport, now: float) -> tuple[bool, str]:
+def _judge(report: HealthReport, now: float, alive: bool) -> tuple[bool, str]:
     silence_s = now - report.at
     if not psutil.pid_exists(report.pid):
         return False, f"{report.name} has died (process {report.pid})"
     if silence_s > report.silent_after_s:
         return False, f"{report.name} hangs: no report for {silence_s:.0f} s"
     if report.waits_for:
-        return False, f"{report.name} waits for {report.waits_for}"
+        return alive, f"{report.name} waits for {report.waits_for}"
     return True, f"{report.name} works"
 
 
-def health_of(directory: Path, now: float) -> tuple[bool, str]:
-    """Whether every role that reports to `directory` works, and the reason in one line."""
-    judged = [_judge(report, now) for report in read_reports(directory)]
+def health_of(directory: Path, now: float, *, alive: bool = False) -> tuple[bool, str]:
+    """Whether every role that reports to `directory` works, and the reason in one line.
+
+    Args:
+        alive: ask only whether it runs: one that waits for another role is good too.
+    """
+    judged = [_judge(report, now, alive) for report in read_reports(directory)]
     if not judged:
         return False, f"no role runs here: no report in {directory}"
     return all(good for good, _ in judged), "; ".join(why for _, why in judged)

@@ -68,7 +68,7 @@ class RayEngine:
         self._open = ExitStack()
         self._cluster: RayCluster = self._open.enter_context(open_cluster(StopFlag()))
         try:
-            self._need = _need_of(config)
+            self._need = need_of_member(config)
             if self._room() == 0:
                 raise ConfigError(
                     "--on ray: no node has room for a member, which takes "
@@ -239,7 +239,7 @@ class _Running:
         return said.rpartition("\n")[2] or "its log is empty"
 
 
-def _need_of(config: Config) -> Need:
+def need_of_member(config: Config) -> Need:
     """What the whole run of a member takes of one node."""
     devices = (config.trainer.device, config.resident.device)
     on_gpu = any(device.startswith("cuda") for device in devices)

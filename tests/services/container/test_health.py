@@ -31,6 +31,8 @@ def test_a_role_works_waits_hangs_or_has_died(tmp_path, tools, monkeypatch) -> N
     file = a_file(directory, clock)
     file.say(lambda: "a trainer")
     assert health_of(directory, clock.now) == (False, "actor-3 waits for a trainer")
+    # a restart would not mend this
+    assert health_of(directory, clock.now, alive=True) == (True, "actor-3 waits for a trainer")
     file.say(lambda: "")  # within the same second: nothing is written
     assert health_of(directory, clock.now) == (False, "actor-3 waits for a trainer")
     clock.now += 1.0
@@ -40,6 +42,7 @@ def test_a_role_works_waits_hangs_or_has_died(tmp_path, tools, monkeypatch) -> N
         False,
         "actor-3 hangs: no report for 61 s",
     )
+    assert not health_of(directory, clock.now + 61.0, alive=True)[0]
     [report] = read_reports(directory)
     assert (report.pid, report.restarts) == (os.getpid(), 2) and report.rss_bytes > 1e6
     (directory / "torn.json").write_text('{"name": "act')

@@ -1,0 +1,1 @@
+"""Files that give a run or a population to Kubernetes or Slurm."""
