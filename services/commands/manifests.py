@@ -36,7 +36,7 @@ def manifests(
     Example: aclearn manifests cartpole --out k8s --image registry.example/aclearn
     """
     from aclearn.wire import KEY_FILE, load_keys
-    from services.schedulers.checks import check_name
+    from services.schedulers.checks import check_files, check_name
     from services.schedulers.folder import write_folder
     from services.schedulers.pods import metadata
     from services.schedulers.population import RAY_TOKEN, population_objects
@@ -45,6 +45,7 @@ def manifests(
     loaded = load_config(config, overrides or []).named_by_seed()
     name = str(loaded.run.name)
     check_name(name)
+    check_files(loaded)
     if not _QUANTITY.fullmatch(storage):
         raise ConfigError(f"--storage: expected a size such as 10Gi or 500Mi, got {storage!r:.50}")
     population = loaded.population.enabled

@@ -25,6 +25,15 @@ def check_name(name: str) -> None:
     )
 
 
+def check_files(config: Config) -> None:
+    """Raise `ConfigError` if a run begins with weights of this machine."""
+    for key, path in [("run.init_from", config.run.init_from)] + [
+        (f"policies.{name}.init_from", own.init_from) for name, own in config.policies.items()
+    ]:
+        if path is not None:
+            raise ConfigError(f"{key}: pods do not have {path}; set it to null")
+
+
 def check_run(config: Config) -> None:
     """Raise `ConfigError` unless pods can run this configuration as one run."""
     if config.run.deterministic:

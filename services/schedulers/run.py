@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aclearn.config import Config
-from services.container.command import MOST_RESTARTS, PORTS
+from services.container.command import MOST_RESTARTS, PORTS, RUNS, WORK
 from services.container.container import MONITOR_HOST
 from services.roles import ACTOR, MONITOR, ROLES, TRAINER
 from services.schedulers.checks import check_run
@@ -77,7 +77,8 @@ def common_objects(config: Config, storage: str) -> dict[str, Object]:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": metadata(config, "config"),
-            "data": {CONFIG_FILE: config.with_run(dir="runs").to_yaml()},
+            # the paths of this machine are not those of a pod
+            "data": {CONFIG_FILE: config.with_run(dir=RUNS, pythonpath=(WORK,)).to_yaml()},
         },
     }
 

@@ -95,8 +95,9 @@ def test_pods_run_what_docker_compose_runs(made) -> None:
     assert objects["learner"]["spec"]["backoffLimit"] == MOST_RESTARTS
     [alias] = objects["learner"]["spec"]["template"]["spec"]["hostAliases"]
     assert alias == {"ip": "127.0.0.1", "hostnames": [MONITOR_HOST]}
-    there = objects["config"]["data"]["run.yaml"]
-    assert config_from_yaml(there) == load_config(_CONFIG, ["run.name=c", "run.dir=runs"])
+    there = config_from_yaml(objects["config"]["data"]["run.yaml"])
+    paths = {"dir": "/work/runs", "pythonpath": ("/work",)}  # those of a pod
+    assert there == load_config(_CONFIG, ["run.name=c"]).with_run(**paths)
 
 
 def test_every_pod_has_few_rights_probes_and_time_to_save(made) -> None:
@@ -233,16 +234,18 @@ def test_a_population_is_a_job_that_selects_and_an_indexed_job_of_nodes(made) ->
         ("run.name=a_b", "run.name: .* run.name=a-b"),
         ("trainer.device=cuda:1", "trainer.device: cuda:1 cannot be expressed.* set it to cuda"),
         (
-            "predictor.device=cuda:3 actors.inference=predictor predictor.runtime=torch",
+            "predictor.device=cuda:3 ; actors.inference=predictor ; predictor.runtime=torch",
             "predictor.device: cuda:3 cannot be expressed",
         ),
         ("trainer.processes=2", "trainer.processes: 2 trainers .* set it to 1"),
         ("run.deterministic=true", "run.deterministic: "),
+        ("run.init_from=runs/other", "run.init_from: pods do not have .*runs/other"),
+        ("population.members=4 ; ray.labels={member: {pool: a}}", "ray.labels: "),
     ],
 )
 def test_what_pods_cannot_express_is_refused_by_name(overrides: str, said: str, made) -> None:
     with pytest.raises(AclearnError, match=said):
-        made(*overrides.split(), config="cartpole")
+        made(*overrides.split(" ; "), config="cartpole")
 
 
 def test_a_folder_of_others_and_bad_options_are_refused(made, tmp_path) -> None:
