@@ -29,8 +29,9 @@ def ensemble_of(members: Sequence[Architecture], by: Joining) -> Architecture:
       the mean of the probabilities, which is a thousandth of the result.
     * means: of numbers the mean of the means and of the logarithms of the standard deviations.
 
-    Masks act on the result: what is not allowed has no probability, and the rest keeps its
-    proportions. The value is the mean of the members' values, where each has one.
+    It is of policies without action masks: a forbidden choice's logit is not trained, and would
+    change the shares of the others. The value is the mean of the members' values, where each has
+    one.
 
     Raises:
         ArgumentError: members have other spaces, or their actions cannot be joined so.

@@ -57,6 +57,11 @@ def member_folder(population: Path, number: int) -> Path:
     return population / f"member-{number}"
 
 
+def judged_folder(population: Path, number: int) -> Path:
+    """Where a member's checkpoint of the last judgement stays, whatever its run removes."""
+    return population / "judged" / f"member-{number}"
+
+
 def write_lineage(folder: Path, lineage: Lineage) -> None:
     """Replace the lineage on disk.
 

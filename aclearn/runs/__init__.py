@@ -10,6 +10,7 @@ from aclearn.runs.checkpoint import (
     load_best,
     load_checkpoint,
     load_newest,
+    remove_checkpoint,
     save_checkpoint,
     saved_labels,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "read_metrics",
     "read_metrics_or_none",
     "read_summary",
+    "remove_checkpoint",
     "runs_in",
     "save_checkpoint",
     "saved_labels",

@@ -6,6 +6,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -115,6 +116,7 @@ def evolve_and_tell(
         )
         folders.refuse_other_population(path, there, config)
         tell_not_taken(source, config, given)
+    first = begin(config) if path is None else None
     engine = make_extension(
         on,
         {"config": config, "folder": Path(config.run.dir), "at_once": at_once},
@@ -122,18 +124,16 @@ def evolve_and_tell(
         expected=Engine,  # type: ignore[type-abstract]
         ours=ENGINES,
     )
-    folder = (
-        folders.PopulationFolder.create(config, begin(config))
-        if path is None
-        else folders.PopulationFolder.open(path, config)
-    )
     console = PopulationConsole(config.population.rounds)
-    try:
+    with ExitStack() as unlock, closing(engine):  # the lock is released last
+        if path is None:
+            assert first is not None
+            folder = folders.PopulationFolder.create(config, first)
+        else:
+            folder = folders.PopulationFolder.open(path, config)
+        unlock.callback(folder.close)
         console.note(f"population {folder.path}")
         reason = Evolution(folder, engine, console, stop, on_round=on_round).run()
-    finally:
-        engine.close()
-        folder.close()
     console.note(f"population {folder.path.name} ended: {reason or stop.reason}; {folder.path}")
     if reason is None:
         console.note("--resume continues it")

@@ -9,7 +9,7 @@ from typing import Final
 
 from aclearn.errors import ArgumentError, RunFolderTaken, did_you_mean
 from aclearn.policies.ensemble import JOININGS, Joining, ensemble_of, ensemble_tensors
-from aclearn.population.file import member_folder, read_lineage
+from aclearn.population.file import judged_folder, member_folder, read_lineage
 from aclearn.runs import (
     NEWEST,
     RunFolder,
@@ -47,7 +47,7 @@ def members_of(
             )
         folders = [RunFolder.open(member_folder(population, each.number)) for each in ranked]
         return [
-            _judged(folder, each.checkpoint)
+            _judged(folder, judged_folder(population, each.number) / f"{each.checkpoint}.json")
             for each, folder in zip(ranked[:wanted], folders[:wanted], strict=True)
         ]
     if best is not None:
@@ -62,22 +62,27 @@ def members_of(
     return [load_policy(path, at=at) for path in paths]
 
 
-def _judged(folder: RunFolder, checkpoint: str) -> SavedPolicy:
-    found = load_checkpoint(folder.checkpoints_dir / f"{checkpoint}.json")
-    return run_of(folder, found).policy(None)
+def _judged(folder: RunFolder, checkpoint: Path) -> SavedPolicy:
+    return run_of(folder, load_checkpoint(checkpoint)).policy(None)
 
 
 def ensemble(members: Sequence[SavedPolicy], by: str = "mean") -> SavedPolicy:
     """One policy of several, with the configuration and the counters of the first.
 
     Raises:
-        ArgumentError: they have unlike spaces, or cannot be joined so.
+        ArgumentError: they have unlike spaces or action masks, or cannot be joined so.
     """
     if by not in JOININGS:
         near = did_you_mean(by, JOININGS)
         raise ArgumentError(f"ensemble: by {by!r:.40}: expected one of {', '.join(JOININGS)}{near}")
     joining: Joining = by  # type: ignore[assignment]
     first = members[0]
+    if first.spec.masked:
+        raise ArgumentError(
+            f"ensemble: {first.config.env.id} has action masks, under which each member's "
+            "probabilities would have to be taken before they are joined, and the joined network "
+            "does not see the mask; evaluate the members one by one"
+        )
     for other in members[1:]:
         if other.spec != first.spec:
             raise ArgumentError(

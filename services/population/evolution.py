@@ -26,6 +26,7 @@ from aclearn.population import (
     load_selector,
     search_space,
 )
+from aclearn.population.file import judged_folder
 from aclearn.runs import MetricsWriter
 from aclearn.views.population_console import PopulationConsole
 from services.population.engine import Engine, Outcome, Task
@@ -33,6 +34,8 @@ from services.population.folder import PopulationFolder
 from services.population.inheriting import (
     inherit,
     keep_best,
+    keep_judged,
+    keep_only,
     member_config,
     set_aside_damaged,
     steps_in,
@@ -121,7 +124,7 @@ class Evolution:
                 if not self._now.begun:
                     self._begin_round()
                 self._train()
-                self._save(self._now)
+                self._save_trained()
                 if self._stop:
                     return None
                 self._end_round(metrics, board)
@@ -139,6 +142,16 @@ class Evolution:
         self._looked_at = self._clock()
         lineage = self._folder.lineage.with_now(now)
         self._folder.save(lineage.model_copy(update={"time_s": time_s}))
+
+    def _save_trained(self) -> None:
+        """Save; once all are judged, their checkpoints stay until the next round is."""
+        judged = [] if self._now.waiting else self._now.ranked
+        for member in judged:
+            kept = judged_folder(self._folder.path, member.number)
+            keep_judged(kept, self._folder.member(member.number), member.checkpoint)
+        self._save(self._now)
+        for member in judged:
+            keep_only(judged_folder(self._folder.path, member.number), member.checkpoint)
 
     def _begin_round(self) -> None:
         """Give every member that is to be trained its weights and its configuration."""

@@ -10,14 +10,16 @@ from typing import Any, Final
 
 from aclearn.config import Config, with_overrides
 from aclearn.config.population import Mutable, mutable
-from aclearn.errors import CheckpointError
+from aclearn.errors import CheckpointError, RunFolderError
 from aclearn.learning.account import StepAccount
 from aclearn.population import Values
 from aclearn.runs import (
     Checkpoint,
     RunFolder,
+    list_checkpoints,
     load_checkpoint,
     load_newest,
+    remove_checkpoint,
     save_checkpoint,
     write_atomically,
 )
@@ -131,6 +133,32 @@ def _begun(parent: Checkpoint) -> tuple[Mapping[str, Any], dict[str, Any]]:
     }
     state = {name: part for name, part in parent.state.items() if name != "ledgers"}
     return tensors, state | counts
+
+
+def keep_judged(kept: Path, member: Path, checkpoint: str) -> None:
+    """Copy a member's judged checkpoint, which later saves of its run remove, to `kept`.
+
+    Raises:
+        RunFolderError: the disk fails.
+    """
+    if (kept / f"{checkpoint}.json").exists():
+        return
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+        for name in (f"{checkpoint}.safetensors", f"{checkpoint}.json"):
+            write_atomically(kept / name, (member / "checkpoints" / name).read_bytes())
+    except OSError as error:
+        raise RunFolderError(
+            f"the judged checkpoint {checkpoint} of {member} cannot be kept in {kept} "
+            f"({error.strerror})"
+        ) from error
+
+
+def keep_only(kept: Path, checkpoint: str) -> None:
+    """Remove the checkpoints of earlier judgements."""
+    for path in list_checkpoints(kept):
+        if path.stem != checkpoint:
+            remove_checkpoint(path)
 
 
 def keep_best(best: Path, member: Path, checkpoint: str, fitness: float) -> None:

@@ -189,7 +189,9 @@ class MemberTrainers:
         played = batch.valid.sum((1, 2)).cpu().numpy()
         self._tally.add(np.where(learns, played, 0), self._reports)
         self._batches += 1
-        if self._batches >= self._counted_every or (self._tally.refused_in_a_row > 0).any():
+        lives = np.array([member.fault is None for member in self.members])
+        refused = (lives & (self._tally.refused_in_a_row > 0)).any()
+        if self._batches >= self._counted_every or refused:
             self.count()
 
     def count(self) -> None:

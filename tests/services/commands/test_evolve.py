@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -21,6 +21,12 @@ class Quick(StandInEngine):
     def __init__(self, config: Any, folder: Path, at_once: int | None) -> None:
         super().__init__(lambda task, weight: weight)
         self.at_once = at_once
+        self.open.append(self)
+
+    open: ClassVar[list[Quick]] = []
+
+    def close(self) -> None:
+        self.open.remove(self)
 
 
 @pytest.fixture
@@ -70,6 +76,8 @@ def test_what_cannot_be_evolved_or_resumed_is_refused(config: Path, tmp_path: Pa
         command("evolve", "cartpole")
     with pytest.raises(ConfigError, match="--on: expected one of local, got 'loca'"):
         command("evolve", config, "--on", "loca")
+    with pytest.raises(ConfigError, match=r"population\.mutate: at"):
+        command("evolve", config, f"population.mutate={{{RATE}: [1e-4, 11.0]}}")
     with pytest.raises(RunFolderError, match="there is no population of pole"):
         command("evolve", config, "--resume")
     command("evolve", config, "run.name=p")
@@ -85,3 +93,4 @@ def test_what_cannot_be_evolved_or_resumed_is_refused(config: Path, tmp_path: Pa
         command("evolve", config, "--resume", "run.name=r")
     with pytest.raises(RunFolderError, match="r is a run, and no population"):
         aclearn.Population(run)
+    assert Quick.open == []  # no engine stays open

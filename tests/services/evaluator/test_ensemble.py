@@ -13,10 +13,10 @@ import pytest
 import aclearn
 from aclearn.errors import AclearnError
 from aclearn.population import Lineage
-from aclearn.population.file import write_lineage
+from aclearn.population.file import judged_folder, write_lineage
 from services.evaluator.saved_policy import load_policy
 from tests.support.saved_runs import save_run
-from tests.support.space_envs import Gates, Locks, Match, Reach
+from tests.support.space_envs import Match, Reach
 
 _EXAMPLE = Path(__file__).parents[3] / "examples" / "play_onnx.py"
 _ENVS = "tests.support.space_envs"
@@ -25,8 +25,6 @@ _KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "MultiDiscrete": (Match, {"id": f"{_ENVS}:Match"}),
     "Box": (lambda: gymnasium.make("Pendulum-v1"), {"id": "Pendulum-v1", "squash_actions": True}),
     "Dict of actions": (Reach, {"id": f"{_ENVS}:Reach"}),
-    "masks": (Gates, {"id": f"{_ENVS}:Gates", "action_mask": "info"}),
-    "masks, choice by choice": (Locks, {"id": f"{_ENVS}:Locks", "action_mask": "info"}),
 }
 _NUMBERS = ("Box", "Dict of actions")
 
@@ -81,21 +79,12 @@ def test_it_gives_what_its_members_give_together(kind: str, by: str, tmp_path: P
         return
     together = aclearn.load(aclearn.ensemble(runs, tmp_path / "all", by=by))
     members = [aclearn.load(run) for run in runs]
-    observation, info = make().reset(seed=1)
-    # masks act on the result
+    observation, _ = make().reset(seed=1)
     expected = _joined(by, [member.parameters(observation) for member in members])
     found = together.parameters(observation)
     for name, parts in expected.items():
         for mine, theirs in zip(_parts(found, name), parts, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-5, err_msg=name)
-    if (mask := info.get("action_mask")) is not None:
-        allowed = together.parameters(observation, mask=mask)
-        masks = mask if isinstance(mask, tuple) else (mask,)
-        for mine, whole, may in zip(
-            _parts(allowed, "probabilities"), expected["probabilities"], masks, strict=True
-        ):
-            kept = whole * np.asarray(may)
-            np.testing.assert_allclose(mine, kept / kept.sum(), rtol=1e-3, atol=1e-5)
     value = np.mean([member.value(observation) for member in members])
     assert together.value(observation) == pytest.approx(value, rel=1e-4)
 
@@ -116,12 +105,11 @@ def test_its_model_is_one_file_that_plays_alone(
     policy, env = aclearn.load(folder), make()
     alone = runpy.run_path(str(_EXAMPLE))["OnnxPolicy"](str(model))
     alone.begin()
-    observation, info = env.reset(seed=1)
+    observation, _ = env.reset(seed=1)
     for _ in range(4):
-        mask = info.get("action_mask")
-        action = alone.act(observation, mask)
-        _assert_same(action, policy.act(observation, greedy=True, mask=mask))
-        observation, *_, info = env.step(action)
+        action = alone.act(observation)
+        _assert_same(action, policy.act(observation, greedy=True))
+        observation, *_ = env.step(action)
 
 
 def _assert_same(found: Any, expected: Any) -> None:
@@ -145,7 +133,10 @@ def test_the_best_members_of_a_population_are_taken_as_they_were_judged(tmp_path
     now = lineage.now
     for number, run in enumerate(_runs(tmp_path, {"id": "CartPole-v1"}, count=4)):
         run.rename(population / f"member-{number}")
-        checkpoint = load_policy(population / f"member-{number}").checkpoint.path.stem
+        newest = load_policy(population / f"member-{number}").checkpoint.path
+        checkpoint, judged = newest.stem, judged_folder(population, number)
+        judged.parent.mkdir(exist_ok=True)
+        newest.parent.rename(judged)  # its run has removed it
         member = now.members[number]
         if number == 3:
             now = now.with_member(member.died("diverged", "not finite", 100, 0))
@@ -154,7 +145,7 @@ def test_the_best_members_of_a_population_are_taken_as_they_were_judged(tmp_path
     write_lineage(population, lineage.with_now(now))
     folder = aclearn.ensemble(population, tmp_path / "all", best=2)
     members = load_policy(folder).checkpoint.state["members"]
-    assert [Path(each).parts[-3] for each in members] == ["member-2", "member-1"]
+    assert [Path(each).parts[-2] for each in members] == ["member-2", "member-1"]
     with pytest.raises(AclearnError, match="has 3 living members that were judged"):
         aclearn.ensemble(population, tmp_path / "more", best=4)
 
@@ -170,6 +161,9 @@ def test_members_that_cannot_join_are_refused_by_name(tmp_path: Path) -> None:
         aclearn.ensemble(runs[:1], tmp_path / "all")
     with pytest.raises(AclearnError, match="--best is of a population"):
         aclearn.ensemble(runs, tmp_path / "all", best=2)
+    masked = _runs(tmp_path / "masked", {"id": f"{_ENVS}:Gates", "action_mask": "info"})
+    with pytest.raises(AclearnError, match="Gates has action masks"):
+        aclearn.ensemble(masked, tmp_path / "all")
     own = save_run(
         tmp_path / "own",
         {"id": "CartPole-v1"},

@@ -15,8 +15,15 @@ from aclearn.config import with_overrides
 from aclearn.errors import ConfigError, RoleFailure, RunFolderError
 from aclearn.launch import StopFlag
 from aclearn.population import DEAD, Origin, Selector
-from aclearn.population.file import read_lineage
-from aclearn.runs import load_newest, read_metrics, runs_in
+from aclearn.population.file import judged_folder, read_lineage
+from aclearn.runs import (
+    list_checkpoints,
+    load_checkpoint,
+    load_newest,
+    read_metrics,
+    runs_in,
+    save_checkpoint,
+)
 from services.population.evolution import begin
 from services.population.folder import PopulationFolder, existing_folder, refuse_other_population
 from services.population.inheriting import with_values
@@ -249,6 +256,32 @@ def test_the_best_agent_is_kept_though_its_member_gets_worse(tmp_path: Path) -> 
     for path in (folder.path, tmp_path):
         assert [each.name for each in runs_in(path)] == [f"member-{n}" for n in range(4)]
     assert runs_in(folder.best) == [folder.best]
+
+
+def test_judged_checkpoints_stay_until_the_next_judgement(tmp_path: Path) -> None:
+    class Stopped(StandInEngine):
+        def run(self, tasks: Any, stop: StopFlag) -> Any:
+            yield from super().run(tasks[: 4 if tasks[0].round < 3 else 1], stop)
+            if tasks[0].round == 3:
+                for _ in range(5):  # its run saves on, and removes the judged one
+                    newest = load_newest(tasks[1].folder / "checkpoints")
+                    save_checkpoint(
+                        newest.path.parent,
+                        tensors=newest.tensors,
+                        state=newest.state,
+                        label=newest.label,
+                        keep=1,
+                    )
+                stop.set("SIGINT")
+
+    folder, reason, _ = evolve(population_config(tmp_path), Stopped(by_rate))
+    judged = folder.lineage.judged
+    assert reason is None and judged.number == 2
+    for member in judged.ranked:
+        [kept] = list_checkpoints(judged_folder(folder.path, member.number))
+        saved = load_checkpoint(kept)
+        assert kept.stem == member.checkpoint
+        assert by_rate(None, float(saved.tensors["weights/w"])) == member.fitness
 
 
 def test_a_collapsed_member_is_stopped_and_a_population_of_such_ends(tmp_path: Path) -> None:

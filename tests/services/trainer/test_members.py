@@ -166,6 +166,48 @@ def test_what_cannot_be_batched_is_refused_by_name(change: dict[str, Any], named
         check_batchable([config, config])
 
 
+def test_a_dead_member_does_not_make_the_others_count_each_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members, counted = MemberTrainers(_runs(tmp_path, "actor_critic")), []
+    members.members[1].fault = FloatingPointError("20 updates refused")
+    members._tally.refused_in_a_row[1] = 20
+    monkeypatch.setattr(members, "count", lambda: counted.append(True))
+    members.step()
+    assert counted == []
+    members.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"env": {"id": "resident:tag_continuous"}}, "has several agents"),
+        (
+            {"resident": {"envs": 4, "device": "cpu", "chain": ["int8"]}, "correctors": "auto"},
+            r"resident\.chain",
+        ),
+        (
+            {"policy": {"architecture": "tests.support.own_networks:Latch", "hidden": None}},
+            "a network of your own",
+        ),
+        ({"correctors": "auto"}, "correctors"),
+        ({"correctors": ["second_moment"]}, "correctors: one of them looks at all steps"),
+        ({"correctors": [{"adaptive": {}}]}, "correctors: one of them looks at all steps"),
+    ],
+)
+def test_what_a_batch_cannot_compute_is_refused_by_name(
+    tmp_path: Path, change: dict[str, Any], named: str
+) -> None:
+    given = {
+        "env": {"id": "CartPole-v1"},
+        "resident": {"envs": 4, "device": "cpu"},
+        "trainer": {"amp": "off", "device": "cpu"},
+    }
+    config = Config(**{**given, **change})
+    with pytest.raises(ConfigError, match=named):
+        MemberTrainers([(config, RunFolder.create(tmp_path, "m", config.to_yaml()))])
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
