@@ -192,10 +192,10 @@ def test_halving_compares_trials_at_judgements(tmp_path: Path, pruner: str) -> N
     # one of several rungs at the first judgement would end most trials there
     settings = _settings(judgements=9, steps=9000, pruner=pruner)
     proposals, ends = Proposals(tmp_path, settings), set()
-    for number in range(15):
+    for number, fitness in enumerate([14.0, *map(float, range(14))]):
         proposals.propose()
         judgement = 1
-        while not proposals.judge(number, settings.until(judgement), float(number * 7 % 15)):
+        while not proposals.judge(number, settings.until(judgement), fitness):
             if judgement == 9:
                 break
             judgement += 1
