@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -103,7 +105,11 @@ def _folder(settings: Any, config: Config, *, resume: bool) -> Path:
     from aclearn.runs import make_next, numbered_runs, write_atomically
 
     dir, experiment = Path(config.run.dir), f"{config.experiment}-sweep"
-    text = settings.model_dump_json(exclude={"trials", "name"})
+    given = {
+        "sweep": settings.model_dump(exclude={"trials", "name", "config", "set"}),
+        "config": settings.base.model_dump(by_alias=True),  # its file may be edited later
+    }
+    text = json.dumps(given, default=str)
     if not resume:
         try:
             if settings.name is None:
@@ -127,9 +133,22 @@ def _folder(settings: Any, config: Config, *, resume: bool) -> Path:
     if not found:
         raise RunFolderError(f"there is no sweep of {settings.config} in {dir} to continue")
     path = found[0]
-    if (path / _SETTINGS).read_text() != text:
+    try:
+        before = json.loads((path / _SETTINGS).read_text())
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path / _SETTINGS} cannot be read ({error})") from error
+    if differing := ", ".join(_differing(before, json.loads(text))):
         raise ConfigError(
-            f"the sweep in {path} searches otherwise; only trials may change. Give the same file, "
-            "or start a new sweep without --resume"
+            f"the sweep in {path} searches otherwise; only trials may change. Give it the same "
+            f"{differing}, or start a new sweep without --resume"
         )
     return path
+
+
+def _differing(one: Any, other: Any, key: str = "") -> Iterator[str]:
+    """Dotted keys whose values differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in sorted(one.keys() | other.keys()):
+            yield from _differing(one.get(name), other.get(name), f"{key}.{name}" if key else name)
+    elif one != other:
+        yield key

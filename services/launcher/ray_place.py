@@ -22,7 +22,7 @@ from services.launcher.place import Note
 from services.launcher.seed_runs import busy_threads
 from services.on_ray.cluster import RayCluster, open_cluster, unplaced_words
 from services.on_ray.host import FILES, NODE_IP, Order
-from services.on_ray.process import ProcessOnRay
+from services.on_ray.process import LongWaits, ProcessOnRay
 from services.on_ray.room import Need, Node, room_for
 from services.roles import ACTOR, MONITOR, ROLES, TRAINER, RoleSpec
 from services.start.temporary_directory import RAY, temporary_directory
@@ -32,8 +32,6 @@ _CONFIG_FILE: Final = "config.yaml"
 #: are known to be dead.
 _SHRINK_AFTER_S: Final = 10.0
 _COUNT_EVERY_S: Final = 1.0
-#: Seconds without a node after which the console mentions a role.
-_WAITS_S: Final = 30.0
 
 
 @contextmanager
@@ -110,7 +108,7 @@ class OnRay:
         self._processes: dict[str, ProcessOnRay] = {}
         self._files: dict[str, bytes] = {}
         self._counts: deque[tuple[float, int]] = deque(maxlen=64)
-        self._mentioned: set[ProcessOnRay] = set()
+        self._waits = LongWaits()
         with socket.socket() as probe:
             probe.bind((cluster.address, 0))
             port = probe.getsockname()[1]
@@ -187,7 +185,8 @@ class OnRay:
             note(self._cluster.notes.pop(0))
         if self._counts and now - self._counts[-1][0] < _COUNT_EVERY_S:
             return self._most()
-        self._mention_waiting(now, nodes, note)
+        for sentence in self._waits.news(self._processes, nodes, now):
+            note(sentence)
         others = [
             (need, self._processes[name].node_id if name in self._processes else None)
             for name, need in self._needs.items()
@@ -203,10 +202,3 @@ class OnRay:
         if ACTOR.processes(self._given) == 0:
             return None
         return max(count for _, count in self._counts)
-
-    def _mention_waiting(self, now: float, nodes: list[Node], note: Note) -> None:
-        for name, process in self._processes.items():
-            waits = process.node_id is None and not process.exited()
-            if waits and now - process.asked_at > _WAITS_S and process not in self._mentioned:
-                self._mentioned.add(process)
-                note(f"{name} waits for a node with {unplaced_words([process.need], nodes)}")

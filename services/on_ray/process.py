@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from aclearn.files import open_to_write
 from aclearn.launch import RoleCommand, describe_exit
-from services.on_ray.cluster import RayCluster
+from services.on_ray.cluster import RayCluster, unplaced_words
 from services.on_ray.host import Look, Order
-from services.on_ray.room import Need
+from services.on_ray.room import Need, Node
 
 #: Seconds that a call waits on the node for the process's exit.
 _LOOK_S: Final = 1.0
 #: Seconds for a node to say that a killed process has ended; then the actor is killed.
 _KILL_WITHIN_S: Final = 3.0
+#: Seconds without a node after which a process is named.
+_WAITS_S: Final = 30.0
 #: Seconds for the files of a folder.
 _FOLDER_WITHIN_S: Final = 120.0
 #: Status of a process whose node or actor is gone.
@@ -138,3 +141,21 @@ class ProcessOnRay:
         with os.fdopen(open_to_write(self._log_path, os.O_APPEND), "ab") as log:
             log.write(output)
             return log.tell()
+
+
+class LongWaits:
+    """Names each process that has waited for a node for 30 seconds, once."""
+
+    def __init__(self) -> None:
+        self._named: set[ProcessOnRay] = set()
+
+    def news(
+        self, processes: Mapping[str, ProcessOnRay], nodes: Sequence[Node], now: float
+    ) -> Iterator[str]:
+        """Sentences for the console."""
+        self._named &= set(processes.values())
+        for name, process in processes.items():
+            waits = process.node_id is None and not process.exited()
+            if waits and now - process.asked_at > _WAITS_S and process not in self._named:
+                self._named.add(process)
+                yield f"{name} waits for a node with {unplaced_words([process.need], nodes)}"

@@ -22,7 +22,7 @@ from services.launcher.ray_place import check_keys
 from services.launcher.seed_runs import cores_of
 from services.on_ray.cluster import RayCluster, open_cluster, unplaced_words
 from services.on_ray.host import FILES, Order, pack, unpack
-from services.on_ray.process import ProcessOnRay
+from services.on_ray.process import LongWaits, ProcessOnRay
 from services.on_ray.room import Need, room_for
 from services.population.engine import Outcome, Task
 from services.population.member import ROUND_FILE, dead, read_outcome
@@ -65,6 +65,7 @@ class RayEngine:
         self._at_once, self._supervisor = at_once, config.supervisor
         self._end_within_s = config.supervisor.stop_timeout_s + _END_S
         self._running: dict[int, _Running] = {}
+        self._waits = LongWaits()
         self._open = ExitStack()
         self._cluster: RayCluster = self._open.enter_context(open_cluster(StopFlag()))
         try:
@@ -131,6 +132,9 @@ class RayEngine:
     def _say_news(self) -> None:
         while self._cluster.notes:
             _LOGGER.warning(self._cluster.notes.pop(0))
+        processes = {each.task.folder.name: each.process for each in self._running.values()}
+        for sentence in self._waits.news(processes, self._cluster.nodes(), time.monotonic()):
+            _LOGGER.warning(sentence)
 
     def _judge(self, running: _Running) -> Outcome | None:
         """The outcome of a member whose process has ended; None: it is started again."""

@@ -51,6 +51,7 @@ class Process:
         self.member, self.order, self.need, self.name = command.name, order, need, detached_as
         self.status, self.fitness = Process.script(command.name, order.restarts)
         self.log_start, self.signals = 0, []
+        self.node_id, self.asked_at = None, module.time.monotonic()
         unpack(order.folder, Process.there / f"sent-{detached_as}")
         sent = {path.name for path in (Process.there / f"sent-{detached_as}").iterdir()}
         assert sent == {"checkpoints", "logs"}  # so it is a run folder wherever it is
@@ -194,6 +195,25 @@ def test_a_stop_ends_members_by_its_signal_and_brings_their_checkpoints_back(
     assert list(engine.run(tasks, stop)) == []
     assert Process.living == []
     assert (tmp_path / "p" / "member-0" / "checkpoints" / "0.json").read_text() == "member-0"
+
+
+def test_a_member_that_no_node_has_room_for_is_named_once(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Process.script = lambda member, start: (None, None)
+    stop = StopFlag()
+    engine = RayEngine(_config(), tmp_path)
+    cluster.list = [Node("c", "10.0.0.3", 0.5)]  # the nodes that had room have died
+
+    def nodes() -> list[Node]:
+        if module.time.monotonic() > 60.0:
+            stop.set("SIGINT")
+        return cluster.list
+
+    cluster.nodes = nodes
+    assert list(engine.run(_tasks(tmp_path, 1), stop)) == []
+    words = "member-0 waits for a node with 1 CPUs; the nodes have 10.0.0.3: 0.5 CPUs"
+    assert [each.message for each in caplog.records] == [words]
 
 
 def test_a_member_that_cannot_be_started_dies_alone(
