@@ -90,7 +90,7 @@ class Trainers:
         first = next(iter(self._learning.values()))
         self.generation, self.rounds = first.generation, first.rounds
         self._first = first
-        self._workers: list[Workers] = []
+        self._unfinished: set[Workers] = set()  # which have batches of a round
         self._fields_at_begin: dict[str, Any] | None = None
 
     @property
@@ -159,20 +159,22 @@ class Trainers:
 
     def make_worker(self) -> Workers:
         """The workers for one thread that steps it."""
-        workers = Workers({name: each.make_worker() for name, each in self._learning.items()})
-        self._workers.append(workers)
-        return workers
+        return Workers({name: each.make_worker() for name, each in self._learning.items()})
 
     def step(self, timeout_s: float, workers: Workers) -> bool:
         """Learn a round and publish; False if some policy has no batch yet.
 
-        Errors as of `Trainer.step`.
+        Errors as of `Trainer.step`; the other batches of the round are dropped then, since a worker
+        that failed is not stepped again.
         """
         if self.plays:
             self._fields_at_begin = self.heartbeat_fields()
         try:
             with self._first.in_stream():
                 return self._round(timeout_s, workers)
+        except BaseException:
+            self._drop(workers, "worker_failed")
+            raise
         finally:
             self._fields_at_begin = None
 
@@ -188,6 +190,7 @@ class Trainers:
                 reports = trainer.update(batch, workers.by_policy[name])
                 trainer.source.learned(batch, reports[-1].errors if reports else None)
                 changed |= any(report.applied for report in reports)
+        self._unfinished.discard(workers)
         if changed:
             self._raise_version()
         return True
@@ -200,6 +203,7 @@ class Trainers:
                 if batches is None:
                     return False
                 workers.batches[name] = batches
+                self._unfinished.add(workers)
         return True
 
     def _raise_version(self) -> None:
@@ -216,12 +220,17 @@ class Trainers:
 
     def drop_waiting(self) -> None:
         """Drop the batches of unfinished rounds; for the end, once no worker keeps one."""
-        for workers in self._workers:
-            for name, batches in workers.batches.items():
-                account = self._learning[name].account
-                for batch in batches:
-                    account.dropped(account.reached or "shutdown", int(batch.new_steps))
-            workers.batches = {}
+        for workers in list(self._unfinished):
+            self._drop(workers, self.accounts.reached or "shutdown")
+
+    def _drop(self, workers: Workers, reason: str) -> None:
+        """Drop the batches of an unfinished round; what a memory would draw stays in it."""
+        self._unfinished.discard(workers)
+        while workers.batches:
+            name, batches = workers.batches.popitem()
+            trainer = self._learning[name]
+            for batch in () if trainer.source.draws else batches:
+                trainer.account.dropped(reason, int(batch.new_steps))
 
     def leave(self) -> None:
         """Nothing: there are no other ranks."""

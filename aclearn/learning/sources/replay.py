@@ -46,6 +46,7 @@ class Replay(SourceAround):
         self, inner: BatchSource, memory: ReplayMemory, account: StepAccount, config: ReplayConfig
     ) -> None:
         super().__init__(inner)
+        self.draws = True
         self._memory, self._account, self._config = memory, account, config
         self._lock = threading.Lock()  # of the memory; held by none that waits for new steps
         self._taking = threading.Lock()  # of the inner source's turn

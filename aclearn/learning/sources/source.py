@@ -22,11 +22,13 @@ class BatchSource(Protocol):
 
     Attributes:
         plays: whether `next` steps environments: one thread calls it, for a whole batch at a time.
+        draws: whether batches are drawn from a memory, whose steps stay there until then.
         threads: CPU threads of a worker of its batches.
         stream: in which its batches are made and must be learned, all of one shape; None: any.
     """
 
     plays: bool = False
+    draws: bool = False
     threads: int = 1
     stream: CudaStream | None = None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
@@ -152,6 +154,27 @@ def test_what_one_policy_learned_is_saved_while_the_memory_of_another_fills(star
     made = {name: part["counters"]["updates"] for name, part in parts.items()}
     assert made["slow"] == 0 == summary["updates"] == summary["unsaved_updates"]
     assert made["fast"] == summary["policies"]["fast"]["updates"] == run.checkpoint().label > 0
+
+
+def test_a_worker_that_fails_drops_the_other_policies_batches_of_its_round(
+    start, monkeypatch
+) -> None:
+    run = start(run={"max_updates": 6}, **_BOTH)
+    run.run_until(lambda: "trainer-0" in run.heartbeats, "there is a trainer")
+    trainers = run.roles["trainer-0"]._trainer
+    failing = Mock(side_effect=[RuntimeError("the device has no memory left")])
+    with monkeypatch.context() as patch:
+        patch.setattr(trainers.by_policy["fast"].learner, "learn", failing)  # the first of a round
+        run.run_until(lambda: failing.called, "a worker has failed")
+    dropped = {
+        n: each.dropped_steps["worker_failed"] for n, each in trainers.accounts.by_policy.items()
+    }
+    assert all(0 < steps <= 2 * 2 * 4 for steps in dropped.values())  # of one batch
+    run.run()
+    for policy, part in run.checkpoint().state["policies"].items():
+        account = part["account"]
+        assert part["counters"]["updates"] == 6 and account["in_flight_steps"] == 0
+        assert account["dropped_steps"]["worker_failed"] == dropped[policy]
 
 
 def test_a_fixed_opponent_plays_with_the_weights_of_another_run_and_sends_nothing(
