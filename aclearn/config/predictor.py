@@ -25,7 +25,10 @@ class PredictorConfig(Group):
         "single core",
     )
     max_batch: Whole = Field(
-        default=128, ge=1, le=65_536, description="largest batch of a prediction, in observations"
+        default=128,
+        ge=1,
+        le=65_536,
+        description="largest batch of a prediction, in observations of one policy",
     )
     min_batch: Whole = Field(
         default=1,

@@ -7,7 +7,7 @@ from aclearn.learning.accounts import Accounts
 from aclearn.learning.acting_policies import ActingPolicies
 from aclearn.learning.batch import Batch, assemble_batch
 from aclearn.learning.gradient_worker import GradientWorker
-from aclearn.learning.joint_unrolls import JointUnrolls
+from aclearn.learning.joint_unrolls import JointUnrolls, OfOneNumber
 from aclearn.learning.objective import make_objective
 from aclearn.learning.observation_buffer import RecentObservations
 from aclearn.learning.published import PublishedWeights
@@ -32,6 +32,7 @@ __all__ = [
     "GradientWorker",
     "JointUnrolls",
     "Learner",
+    "OfOneNumber",
     "PublishedWeights",
     "QueueSource",
     "RecentObservations",

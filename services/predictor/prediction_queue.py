@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -46,7 +46,7 @@ class PredictionQueue:
 
     Args:
         max_batch: most observations of a batch; a larger request is a batch alone.
-        min_batch: observations that a batch waits for; at most `max_batch`.
+        min_batch: observations of its policy that a batch waits for; at most `max_batch`.
         batch_timeout_s: longest wait for `min_batch` from the arrival of the oldest request; at
             most half of the time to that request's deadline.
 
@@ -68,7 +68,7 @@ class PredictionQueue:
         self._enough, self._batch_timeout_s = min(min_batch, max_batch), batch_timeout_s
         self._clock = clock
         self._waiting: OrderedDict[tuple[bytes, int], Pending] = OrderedDict()
-        self._observations = 0
+        self._observations = Counter[str]()  # that wait, by policy
         self._closed = False
         self._changed = threading.Condition()
         self.expired = self.failed = 0
@@ -115,7 +115,7 @@ class PredictionQueue:
             self._closed = True
             left = list(self._waiting.values())
             self._waiting.clear()
-            self._observations = 0
+            self._observations.clear()
             self._changed.notify_all()
             return left
 
@@ -132,14 +132,15 @@ class PredictionQueue:
         if known is not None:
             # in its place: at the end, each repetition would delay it
             self._waiting[pending.key] = replace(pending, came_at=known.came_at)
-            self._observations += pending.size - known.size
+            self._count(known, -1)
+            self._count(pending, 1)
             return True
         if len(self._waiting) >= self._max_requests:
             self._drop_expired(self._clock())
         if self._closed or len(self._waiting) >= self._max_requests:
             return False
         self._waiting[pending.key] = pending
-        self._observations += pending.size
+        self._count(pending, 1)
         return True
 
     def _due_at(self, now: float) -> float:
@@ -147,19 +148,29 @@ class PredictionQueue:
         self._drop_expired(now)
         if not self._waiting:
             return float("inf")
-        if self._observations >= self._enough:
+        if max(self._observations.values()) >= self._enough:
             return now
-        oldest = next(iter(self._waiting.values()))
+        return self._waits_until(next(iter(self._waiting.values())))
+
+    def _waits_until(self, oldest: Pending) -> float:
         patience_s = min(self._batch_timeout_s, 0.5 * (oldest.deadline - oldest.came_at))
         return oldest.came_at + patience_s
 
+    def _due(self, now: float) -> str:
+        """The policy of the very oldest request, or while that one waits, one with enough."""
+        oldest = next(iter(self._waiting.values()))
+        if self._waits_until(oldest) <= now:
+            return oldest.request.policy
+        asked = (pending.request.policy for pending in self._waiting.values())
+        return next(policy for policy in asked if self._observations[policy] >= self._enough)
+
     def _cut(self, now: float) -> list[Pending]:
-        """The oldest requests that fit, of the policy that the very oldest asks for."""
-        self._drop_expired(now)
+        """The oldest requests that fit, of the policy that is due."""
+        policy = self._due(now)
         batch: list[Pending] = []
         size = 0
         for pending in list(self._waiting.values()):
-            if batch and pending.request.policy != batch[0].request.policy:
+            if pending.request.policy != policy:
                 continue
             if batch and size + pending.size > self._max_batch:
                 break
@@ -183,8 +194,11 @@ class PredictionQueue:
     def _remove(self, key: tuple[bytes, int]) -> bool:
         removed = self._waiting.pop(key, None)
         if removed is not None:
-            self._observations -= removed.size
+            self._count(removed, -1)
         return removed is not None
+
+    def _count(self, pending: Pending, sign: int) -> None:
+        self._observations[pending.request.policy] += sign * pending.size
 
     def _wake_another(self) -> None:
         if self._waiting:

@@ -12,6 +12,7 @@ from aclearn.control.directives import Obeyed, SaveBest, SetWorkers
 from aclearn.errors import WireError
 from aclearn.learning import (
     JointUnrolls,
+    OfOneNumber,
     RecentObservations,
     TrainingQueue,
     check_unroll,
@@ -36,6 +37,8 @@ from services.trainer.weights_server import WeightsServer
 #: Longest wait of the thread; while the training queue is full, the delay until it sees free room.
 _LOOK_EVERY_S = 0.05
 _LOOK_EVERY_WHILE_FULL_S = 0.005
+#: Why an unroll is refused that does not fit the run.
+_UNFIT = ("unknown_policy", "bad_unroll")
 #: Seconds for the workers' last updates, and for the last heartbeat.
 _LAST_UPDATE_WITHIN_S, _CLOSE_WITHIN_S = 5.0, 3.0
 
@@ -73,12 +76,17 @@ class QueueLoop:
         self._fields = (checkpoints or trainer).heartbeat_fields
         self._trainer, self._accounts = trainer, trainer.accounts
         specs = env_spec.by_policy(config.patterns)
+        own = {policy: config.of_policy(policy) for policy in queues}
         self._specs = {
-            policy: unroll_spec_of(config.of_policy(policy), specs[policy], policy)
-            for policy in queues
+            policy: unroll_spec_of(each, specs[policy], policy) for policy, each in own.items()
         }
-        self._joint = JointUnrolls(queues)
-        self._max_lag = config.trainer.max_lag_versions
+        self._most_lag = {policy: each.trainer.max_lag_versions for policy, each in own.items()}
+        self._joint = JointUnrolls(
+            queues,
+            most_bytes=config.trainer.queue_bytes,
+            clock=context.clocks.decisions,
+            on_forgotten=self._answer_lost,
+        )
         seed = context.seeds(trainer.generation).number(Use.OBSERVATIONS)
         self._recent = {
             policy: RecentObservations(spec.observation, seed=seed)
@@ -213,24 +221,33 @@ class QueueLoop:
         unroll = envelope.message
         assert isinstance(unroll, Unroll)  # the server accepts no other
         policy = unroll.policy if unroll.policy in self._queues else next(iter(self._queues))
-        unrolls = self._joint.add(envelope.incarnation, envelope.sequence, policy, unroll)
-        if unrolls is not None:
-            self._take_unrolls(routing_id, envelope, unrolls)
-
-    def _take_unrolls(
-        self, routing_id: bytes, envelope: Envelope, unrolls: Mapping[str, Unroll]
-    ) -> None:
-        """Take those of one number of an actor, one of each learning policy."""
-        unfit = reason = None
         try:
-            for policy, unroll in unrolls.items():
-                check_unroll(unroll, self._specs[policy])
-                reason = reason or too_old(unroll, self._trainer.at, max_lag_versions=self._max_lag)
+            check_unroll(unroll, self._specs[policy])
+            most = self._most_lag[policy]
+            reason = too_old(unroll, self._trainer.at, max_lag_versions=most)
         except WireError as error:
             self._unrolls.refuse(routing_id, error)
-            reason = unfit = error.reason
-        refusal = self._accounts.admit(envelope.incarnation, envelope.sequence, unrolls, reason)
-        reason = unfit or refusal  # also where its counters do not fit either
+            reason = error.reason
+        whole = self._joint.add(
+            envelope.incarnation,
+            envelope.sequence,
+            policy,
+            unroll,
+            sender=routing_id,
+            reason=reason,
+        )
+        if whole is not None:
+            self._take_unrolls(routing_id, envelope, whole)
+
+    def _take_unrolls(self, routing_id: bytes, envelope: Envelope, whole: OfOneNumber) -> None:
+        """Take those of one number of an actor, one of each learning policy."""
+        unrolls = whole.unrolls
+        refusal = self._accounts.admit(
+            envelope.incarnation, envelope.sequence, unrolls, whole.reason
+        )
+        # of an unfit one also where its counters do not fit either
+        unfit = (each for each in whole.reasons.values() if each in _UNFIT)
+        reason = next(unfit, refusal)
         if reason is None and (left := self._not_queued(unrolls)):
             reason = "shutdown"
             self._accounts.dropped(reason, left)
@@ -242,6 +259,11 @@ class QueueLoop:
             last = self._accounts.last
             reply = UnrollReply(envelope.sequence, reason is None, reason or "", last)
             self._unrolls.send(routing_id, reply)
+
+    def _answer_lost(self, forgotten: OfOneNumber) -> None:
+        """Tell an actor that its unrolls will not be learned, so that it goes on."""
+        reply = UnrollReply(forgotten.number, False, "lost", self._accounts.last)
+        self._unrolls.send(forgotten.sender, reply)
 
     def _not_queued(self, unrolls: Mapping[str, Unroll]) -> dict[str, Unroll]:
         """Put each unroll into the queue of its policy; those of which it is closed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -11,24 +13,62 @@ from tests.support.unrolls import quiet_unroll
 STEPS = 6  # valid steps of the unroll
 
 
+class Joint(JointUnrolls):
+    """Of red and blue; the clock is `now`, and those forgotten are listed."""
+
+    def __init__(self, **options):
+        self.now, self.forgotten = 0.0, []
+        told = lambda own: self.forgotten.append((own.sender, own.number))  # noqa: E731
+        options = {"most_bytes": 1000, "clock": lambda: self.now, "on_forgotten": told, **options}
+        super().__init__({"red", "blue"}, **options)
+
+    def put(self, actor, number, policy, nbytes=1, reason=None):
+        unroll = SimpleNamespace(nbytes=nbytes, of=(actor, number))
+        own = self.add(actor, number, policy, unroll, sender=actor.encode(), reason=reason)
+        return own and {name: each.of for name, each in own.unrolls.items()}
+
+
 def test_unrolls_of_one_number_come_out_together():
-    joint = JointUnrolls({"red", "blue"})
-    assert joint.add("a", 1, "red", 1) is None
-    assert joint.add("b", 1, "blue", 2) is None
-    assert joint.add("a", 1, "blue", 3) == {"red": 1, "blue": 3}
+    joint = Joint()
+    assert joint.put("a", 1, "red") is None
+    assert joint.put("b", 1, "blue") is None
+    assert joint.put("a", 1, "blue") == {"red": ("a", 1), "blue": ("a", 1)}
     # the other half of b's was lost: the next number takes its place
-    assert joint.add("b", 2, "red", 4) is None
-    assert joint.add("b", 2, "red", 5) is None  # sent again, since the other one did not leave
-    assert joint.add("b", 2, "blue", 6) == {"red": 5, "blue": 6}
-    assert joint.add("b", 2, "blue", 6) is None
+    assert joint.put("b", 2, "red") is None
+    assert joint.put("b", 2, "red") is None  # sent again, since the other one did not leave
+    assert joint.put("b", 2, "blue") == {"red": ("b", 2), "blue": ("b", 2)}
+    assert joint.put("b", 2, "blue") is None
+    assert joint.forgotten == []
 
 
-def test_halves_of_dead_actors_are_forgotten_beyond_a_bound():
-    joint = JointUnrolls({"red", "blue"}, most=2)
+def test_one_that_may_not_be_learned_decides_about_those_of_its_number():
+    joint = Joint()
+    joint.add("a", 1, "red", SimpleNamespace(nbytes=1), sender=b"a", reason="lag")
+    whole = joint.add("a", 1, "blue", SimpleNamespace(nbytes=1), sender=b"a")
+    assert (whole.reason, whole.reasons) == ("lag", {"red": "lag", "blue": None})
+
+
+@pytest.mark.parametrize("bound", [{"most": 2}, {"most_bytes": 20}])
+def test_halves_are_forgotten_beyond_a_bound_and_their_actors_told(bound):
+    joint = Joint(**bound)
     for actor in "abc":
-        joint.add(actor, 1, "red", actor)
-    assert joint.add("a", 1, "blue", 0) is None
-    assert joint.add("c", 1, "blue", 0) == {"red": "c", "blue": 0}
+        joint.put(actor, 1, "red", nbytes=10)
+    assert joint.forgotten == [(b"a", 1)]
+    assert joint.put("a", 1, "blue", nbytes=0) is None
+    assert joint.put("c", 1, "blue") is not None
+    joint.put("d", 1, "red", nbytes=100)  # one half always has room
+    assert joint.put("d", 1, "blue") is not None
+
+
+def test_halves_of_actors_that_left_are_forgotten_after_a_minute():
+    joint = Joint()
+    joint.put("a", 1, "red")
+    joint.now = 60.0
+    joint.put("b", 1, "red")
+    assert joint.forgotten == []
+    joint.now = 61.0
+    joint.put("c", 1, "red")
+    assert joint.forgotten == [(b"a", 1)] and joint.put("b", 1, "blue") is not None
 
 
 def accounts(**options):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest.mock import Mock
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 
 from aclearn.config import config_from_yaml
 from aclearn.errors import CheckpointError, ConfigError
+from aclearn.learning import too_old
 from aclearn.runs import load_newest
 from services.launcher.local_run import open_run_folder
 from services.policy.factory import architecture_of
 from services.roles import TRAINER
+from services.trainer import server
 from services.trainer.warm_start import warm_start
 from tests.support.metrics_lines import check_line, check_lines
 from tests.support.whole_run import WholeRun
@@ -175,6 +178,34 @@ def test_a_worker_that_fails_drops_the_other_policies_batches_of_its_round(
         account = part["account"]
         assert part["counters"]["updates"] == 6 and account["in_flight_steps"] == 0
         assert account["dropped_steps"]["worker_failed"] == dropped[policy]
+
+
+def test_each_half_is_checked_as_it_comes_by_the_bounds_of_its_own_policy(
+    start, monkeypatch
+) -> None:
+    bounds = {}
+
+    def asked(unroll, newest, *, max_lag_versions):
+        bounds[unroll.policy] = max_lag_versions
+        return too_old(unroll, newest, max_lag_versions=max_lag_versions)
+
+    monkeypatch.setattr(server, "too_old", asked)
+    policies = {**_POLICIES, "fast": {"agents": "sh*", "loss": {"kind": "dqn"}}}
+    run = start(run={"max_updates": 2}, env=_ENV, policies=policies)
+    loop, halves = run.roles["trainer-0"]._loop, []
+    take = loop._take_unroll
+    loop._take_unroll = lambda *each: (halves.append(each), take(*each))
+    run.run_until(lambda: halves, "an unroll has come")
+    assert bounds.items() <= {"slow": 100, "fast": 1_000_000}.items()
+    (routing_id, envelope), *_ = halves
+    nan = np.full_like(envelope.message.rewards, np.nan)
+    bad = replace(envelope.message, rewards=nan)
+    take(routing_id, replace(envelope, incarnation="another", message=bad))  # and no other half
+    run.run_until(
+        lambda: run.heartbeats["trainer-0"].counters.get("refused.bad_unroll") == 1, "it is refused"
+    )
+    run.run()
+    assert bounds == {"slow": 100, "fast": 1_000_000}
 
 
 def test_a_fixed_opponent_plays_with_the_weights_of_another_run_and_sends_nothing(

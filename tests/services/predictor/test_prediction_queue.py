@@ -70,6 +70,21 @@ def test_a_batch_has_requests_for_one_policy_and_the_others_keep_their_places() 
     assert batches == [[0, 1, 3], [2, 4, 6], [5, 8], [7]]
 
 
+def test_a_policy_waits_for_the_least_batch_of_its_own_requests(tools) -> None:
+    clock = tools.Clock(0.0)
+    queue = _queue(min_batch=2, batch_timeout_s=1.0, clock=clock)
+    for number, policy in enumerate("ab"):
+        assert _let_in(queue, _pending(number, policy=policy))
+    assert queue.take(timeout_s=0) == []  # one observation of each
+    assert _let_in(queue, _pending(2, policy="b"))
+    assert _numbers(queue.take(timeout_s=0)) == [1, 2]  # the oldest one waits on
+    assert queue.take(timeout_s=0) == []
+    assert queue.offer([_pending(3, policy="b"), _pending(4, policy="b")]) == []
+    clock.now = 1.0
+    assert _numbers(queue.take(timeout_s=0)) == [0]  # has waited long enough, and comes first
+    assert _numbers(queue.take(timeout_s=0)) == [3, 4]
+
+
 def test_a_full_queue_refuses_and_has_room_again_after_a_batch() -> None:
     queue = _queue(max_requests=4, max_batch=1)
     _offer(queue, [1, 1])
