@@ -63,6 +63,10 @@ def slurm_script(
         )
     if not _TIME.fullmatch(time):
         raise ConfigError(f"--time: expected a time of Slurm such as 2:00:00, got {time!r:.50}")
+    if 0 < ACTOR.processes(config) < nodes:
+        raise ConfigError(
+            f"--nodes: {nodes} nodes need as many actors; set actors.processes to that or more"
+        )
     load_keys(keys)
     here = [spec for spec in ROLES.values() if spec is not ACTOR and spec.processes(config)]
     actors = ACTOR.processes(config)
@@ -79,7 +83,7 @@ def slurm_script(
         f"#SBATCH --time={time}",
         "#SBATCH --requeue",
         f"#SBATCH --signal=TERM@{_SAVE_S}",
-        f"#SBATCH --nodes=1 --ntasks=1 --cpus-per-task={cpus}",
+        f"#SBATCH --nodes=1 --ntasks={cpus} --cpus-per-task=1",
     ]
     if devices:
         lines.append(f"#SBATCH --gpus-per-node={devices}")
@@ -94,18 +98,21 @@ def slurm_script(
     lines += [
         "set -uo pipefail",
         f"port=$(({_FIRST_PORT} + SLURM_JOB_ID % {_PORTS}))",
-        "role() {  # het group, number of processes, kind, address of the monitor",
-        '  srun --het-group="$1" --ntasks="$2" --overlap --kill-on-bad-exit=0 \\',
-        f'    aclearn role "$3" {shlex.quote(source)} --monitor "$4" \\',
+        "role() {  # kind, address of the monitor, options of srun",
+        '  srun "${@:3}" --overlap --cpu-bind=none --kill-on-bad-exit=0 \\',
+        f'    aclearn role "$1" {shlex.quote(source)} --monitor "$2" \\',
         f"    {options} &",
         "}",
     ]
     steps = []
+    first = "--het-group=0 " if actors else ""  # only a heterogeneous job has groups
     for spec in here:
         host = "0.0.0.0" if spec is MONITOR else "$(hostname)"
-        steps.append(f'role 0 {spec.processes(config)} {spec.name} "tcp://{host}:$port"')
+        tasks = f"{first}--ntasks={spec.processes(config)}"
+        steps.append(f'role {spec.name} "tcp://{host}:$port" {tasks}')
         if spec in (MONITOR, TRAINER):
             steps.append(f"{spec.name}=$!")
     if actors:
-        steps.append(f'role 1 {actors} {ACTOR.name} "tcp://$(hostname):$port"')
+        tasks = f"--het-group=1 --ntasks={actors}"
+        steps.append(f'role {ACTOR.name} "tcp://$(hostname):$port" {tasks}')
     return "\n".join([*lines, *steps, _END, ""])

@@ -91,8 +91,10 @@ def test_the_job_asks_for_what_its_roles_take(capsys) -> None:
     asked = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")]
     at = asked.index("hetjob")
     assert {"--job-name=r", "--time=0-8:00:00", "--gpus-per-node=1"} <= set(asked[:at])
-    assert "--nodes=1 --ntasks=1 --cpus-per-task=5" in asked  # all roles but actors
+    assert "--nodes=1 --ntasks=5 --cpus-per-task=1" in asked  # all roles but actors
     assert asked[at + 1 :] == ["--nodes=3 --ntasks=6 --cpus-per-task=1"]
+    alone = _script(capsys, config="resident/cartpole")  # the trainer steps the environments
+    assert "het" not in alone and "role trainer" in alone
     quoted = _script(capsys, "env.kwargs={'a': '$(x) y'}", "run.name=r")
     assert "'env.kwargs={'\"'\"'a'" in quoted
 
@@ -103,6 +105,7 @@ def test_the_job_asks_for_what_its_roles_take(capsys) -> None:
         ("trainer.device=cuda:1", {}, "trainer.device: cuda:1 cannot be expressed"),
         ("run.deterministic=true", {}, "run.deterministic: .* set it to false"),
         ("population.members=4", {}, "population.members: the script is that of one run"),
+        ("actors.processes=2", {"nodes": 3}, "--nodes: 3 nodes need as many actors"),
         ("run.seed=2", {"time": "soon"}, "--time: expected a time of Slurm"),
         ("run.seed=2", {"keys": Path("none")}, "cannot read keys from none/cluster.key"),
     ],
