@@ -14,6 +14,7 @@ from aclearn.metrics import INFO, dropped_words, queue_fills
 from aclearn.metrics.formatting import amount, evaluated, percent, printable, score
 from aclearn.metrics.names import POLICIES
 from aclearn.telemetry import WORKING
+from aclearn.views.flow import lag_words, rates_of
 
 _WIDE: Final = 100  # cells; narrower views have shorter bars
 _BAR_CELLS: Final = 24
@@ -27,12 +28,11 @@ def figures(line: Mapping[str, Any]) -> Table:
     """The numbers of a metrics line in two columns; each fits half of 76 cells."""
     value, episodes = line.get("return_mean_100"), line.get("episodes_in_mean")
     mean_of = "" if episodes is None else f" (mean of {episodes})"
-    steps = "steps/s"
     rows = [
         ("Return", "-" if value is None else f"{score(value)}{mean_of}"),
-        ("Environment", f"{amount(line.get('env_steps_per_s'))} {steps}"),
+        ("Environment", rates_of(line, "actor")[0]),
         ("Episodes", _episodes(line)),
-        ("Learned", f"{amount(line.get('learned_steps_per_s'))} {steps}"),
+        ("Learned", rates_of(line, "trainer")[0]),
         ("Agent steps", amount(line.get("env_steps"))),
         ("Predictions", _predictions(line)),
         ("Learned steps", amount(line.get("learned_steps"))),
@@ -40,7 +40,7 @@ def figures(line: Mapping[str, Any]) -> Table:
         ("In flight", amount(line.get("in_flight_steps"))),
         ("Updates", f"{amount(line.get('updates'))}, generation {line.get('generation', 0)}"),
         ("Dropped", amount(sum((line.get("dropped_steps") or {}).values()))),
-        ("Lag (versions)", f"{amount(line.get('lag_mean'))} (max {amount(line.get('lag_max'))})"),
+        ("Lag (versions)", lag_words(line)),
         *_evaluation(line),
     ]
     table = Table.grid(padding=(0, 2), expand=True)

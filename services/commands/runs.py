@@ -14,8 +14,8 @@ from rich.text import Text
 
 from aclearn.errors import RunFolderError
 from aclearn.metrics.formatting import duration, returns_of_policies
-from aclearn.runs import MetricsTail, RunFolder, is_locked, runs_in
-from services.commands.top import how_it_ended
+from aclearn.runs import MetricsTail, runs_in
+from aclearn.views.run_state import run_state
 
 #: Bytes at the end of a metrics file that hold its last line.
 _LAST_BYTES = 65_536
@@ -42,24 +42,12 @@ def runs(
         mean, steps = line.get("return_mean_100"), line.get("env_steps")
         table.add_row(
             Text(path.name if path == dir else str(path.relative_to(dir))),
-            Text(_state(path, line)),
+            Text(run_state(path, line)),
             "-" if steps is None else f"{int(steps):,}",
             returns_of_policies(line) or ("-" if mean is None else f"{mean:.2f}"),
             duration(max(0.0, time.time() - _written_at(path))),
         )
     Console().print(table)
-
-
-def _state(path: Path, line: Mapping[str, Any]) -> str:
-    if is_locked(path):
-        return "running"
-    try:
-        reason = how_it_ended(RunFolder.open(path), line)
-    except RunFolderError:
-        reason = None
-    if reason is None:  # killed, or it never learned
-        return "unfinished"
-    return reason.partition(":")[0]  # the cause of a failure is in the summary
 
 
 def _last_line(path: Path) -> Mapping[str, Any]:

@@ -14,15 +14,14 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from aclearn.config import RunConfig, YamlError, parse_yaml
-from aclearn.config.model import single_target
 from aclearn.errors import RunFolderError
 from aclearn.launch import StopFlag
 from aclearn.metrics import PART_SECONDS
 from aclearn.metrics.formatting import duration, percent
-from aclearn.runs import MetricsTail, RunFolder, is_metrics_line
+from aclearn.runs import MetricsTail, RunFolder
 from aclearn.telemetry import TOTAL, WAITING_FOR
 from aclearn.views.live_console import Layout, LiveConsole, console_of
+from aclearn.views.run_state import how_it_ended, read_goal
 
 #: Seconds between two updates, and between two checks of the stop flag.
 _EVERY_S = 1.0
@@ -107,31 +106,6 @@ def top(run_dir: Path, *, once: bool, stream: TextIO, stop: StopFlag) -> None:
     with view:
         newest = _follow(folder, tail, view, lines[-1], stop)
     console.print(Text(_state(folder, newest)))
-
-
-def how_it_ended(folder: RunFolder, newest: Mapping[str, Any]) -> str | None:
-    """Why the run is over; None while it continues, also after a `--resume`."""
-    summary = folder.read_summary()
-    # a resumed run has the summary of its first part until it ends again
-    if summary is None or not is_metrics_line({"time_s": summary.get("time_s")}):
-        return None
-    if _time_s(summary) < _time_s(newest):
-        return None
-    return str(summary.get("reason"))
-
-
-def read_goal(config: Path) -> dict[str, float | None]:
-    """The bounds of a run for `ProgressEstimate`; empty if they cannot be read.
-
-    Read as bare YAML, so that runs of older versions with other keys work.
-    """
-    try:
-        run = parse_yaml(config.read_text(encoding="utf-8")).value["run"]
-        known = {name: run.get(name) for name in RunConfig().bounds()}
-        known["target_return"] = single_target(known["target_return"])
-        return known if is_metrics_line(known) else {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, YamlError):
-        return {}
 
 
 def _follow(

@@ -11,7 +11,8 @@ import pytest
 
 from aclearn.errors import RunFolderError
 from aclearn.launch import StopFlag
-from services.commands.top import TopView, part_shares, read_goal, top
+from aclearn.views.run_state import read_goal
+from services.commands.top import TopView, part_shares, top
 
 
 def _line(time_s: float, **changes: Any) -> dict[str, Any]:

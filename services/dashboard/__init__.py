@@ -1,0 +1,1 @@
+"""`aclearn dashboard`: the runs of a folder in a browser."""
