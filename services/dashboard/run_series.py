@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
@@ -53,6 +54,7 @@ class RunSeries:
 
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir / "metrics.jsonl"
+        self._lock = threading.Lock()  # one thread reads on while others take columns
         self._forget()
 
     def _forget(self) -> None:
@@ -77,7 +79,8 @@ class RunSeries:
             with self._path.open("rb") as file:
                 found = os.fstat(file.fileno())
                 if found.st_ino != self._at.inode or found.st_size < self._at.offset:
-                    self._forget()
+                    with self._lock:
+                        self._forget()
                 file.seek(self._at.offset)
                 new = file.read(_READ_BYTES)
         except OSError as error:
@@ -87,23 +90,24 @@ class RunSeries:
         end = new.rfind(b"\n") + 1
         if len(new) == _READ_BYTES and not end:
             end = len(new)  # far too long for a line of ours
-        for raw in new[:end].removesuffix(b"\n").split(b"\n") if end else ():
-            self._add(raw)
+        with self._lock:
+            for raw in new[:end].removesuffix(b"\n").split(b"\n") if end else ():
+                self._add(raw)
         self._at = _Place(found.st_ino, self._at.offset + end)
         return end > 0 and self._at.offset < found.st_size
 
     def columns(self, names: Iterable[str]) -> dict[str, NDArray[np.float64]]:
         """Name → `[points]` for each of the names that the run has; the newest line is the last."""
-        end = dict[str, float]()
-        if self.lines and (self.lines - 1) % self._stride:
-            end = dict(_flat(self.newest))
-        found = dict[str, NDArray[np.float64]]()
-        for name in names:
-            if name in self._names:
-                column = self._rows[: self._points, self._names[name]]
-                last = [end.get(name, np.nan)] if end else []
-                found[name] = np.concatenate([column, last])
-        return found
+        with self._lock:
+            end = dict[str, float]()
+            if self.lines and (self.lines - 1) % self._stride:
+                end = dict(_flat(self.newest))
+            last = {name: [end.get(name, np.nan)] if end else [] for name in names}
+            return {
+                name: np.concatenate([self._rows[: self._points, self._names[name]], last[name]])
+                for name in last
+                if name in self._names
+            }
 
     @property
     def names(self) -> list[str]:

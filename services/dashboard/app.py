@@ -1,0 +1,144 @@
+"""The pages of the dashboard and their data."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+from sse_starlette.sse import EventSourceResponse
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from services.dashboard.guard import COOKIE, LOGIN, Guard, is_open, is_token, names_of
+from services.dashboard.run_index import IndexedRun, RunIndex
+from services.dashboard.run_view import AXES, charts, curves, logs, run_view
+
+STATIC: Final = Path(__file__).parent / "static"
+#: Seconds between two looks for a change to tell the page of.
+_EVERY_S: Final = 1.0
+#: Runs in one request for curves at most, and names of figures.
+_MOST_RUNS, _MOST_NAMES = 50, 100
+_MOST_FORM_BYTES: Final = 4096
+
+
+def make_app(index: RunIndex, *, host: str, token: str | None) -> Starlette:
+    """The application: reads from `index`, and changes nothing.
+
+    Args:
+        host: at which it will listen.
+        token: that a reader needs; None for loopback only.
+    """
+    pages = _Pages(index, token)
+    return Starlette(
+        routes=[
+            Route("/", pages.page),
+            Route("/api/runs", pages.runs),
+            Route("/api/run", pages.run),
+            Route("/api/logs", pages.logs),
+            Route("/api/curves", pages.curves),
+            Route("/api/events", pages.events),
+            Route(LOGIN, pages.login_page, methods=["GET"]),
+            Route(LOGIN, pages.login, methods=["POST"]),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        middleware=[Middleware(Guard, hosts=names_of(host), addresses=is_open(host), token=token)],
+    )
+
+
+class _Pages:
+    def __init__(self, index: RunIndex, token: str | None) -> None:
+        self._index, self._token = index, token
+
+    async def page(self, request: Request) -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    async def login_page(self, request: Request) -> Response:
+        return FileResponse(STATIC / "login.html")
+
+    async def login(self, request: Request) -> Response:
+        """A JSON object with the token gives a cookie that scripts cannot read."""
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > _MOST_FORM_BYTES:
+                return PlainTextResponse("refused: too long\n", status_code=413)
+        given = _token_in(bytes(body))
+        if given is None or not is_token(given, self._token):
+            return PlainTextResponse("refused: this is not the token\n", status_code=403)
+        answer = PlainTextResponse("welcome\n")
+        answer.set_cookie(COOKIE, given, httponly=True, samesite="strict")
+        return answer
+
+    async def runs(self, request: Request) -> Response:
+        """The table of runs."""
+        return JSONResponse(self._table())
+
+    async def run(self, request: Request) -> Response:
+        """What the page shows of one run."""
+        run = self._named(request)
+        if run is None:
+            return _gone(request)
+        view = await asyncio.to_thread(run_view, run)
+        return JSONResponse({**view, "charts": charts(run)})
+
+    async def logs(self, request: Request) -> Response:
+        """The newest lines of the logs of a run's roles."""
+        run = self._named(request)
+        return _gone(request) if run is None else JSONResponse(await asyncio.to_thread(logs, run))
+
+    async def curves(self, request: Request) -> Response:
+        """The columns of some figures of some runs; a deleted run is left out."""
+        ids = request.query_params.getlist("run")
+        names = request.query_params.getlist("figure")
+        if len(ids) > _MOST_RUNS or len(names) > _MOST_NAMES:
+            why = f"refused: at most {_MOST_RUNS} runs and {_MOST_NAMES} figures at a time\n"
+            return PlainTextResponse(why, status_code=400)
+        found = {id: run for id in ids if (run := self._index.find(id)) is not None}
+        return JSONResponse({id: curves(run, names) for id, run in found.items()})
+
+    async def events(self, request: Request) -> Response:
+        """A message with the table each time that something has changed."""
+
+        async def changes() -> AsyncIterator[dict[str, str]]:
+            told = -1
+            while not await request.is_disconnected():
+                if self._index.revision != told:
+                    told = self._index.revision
+                    yield {"event": "runs", "data": json.dumps(self._table())}
+                await asyncio.sleep(_EVERY_S)
+
+        return EventSourceResponse(changes())
+
+    def _table(self) -> dict[str, Any]:
+        runs = self._index.runs()
+        return {
+            "dir": str(self._index.runs_dir),
+            "revision": self._index.revision,
+            "axes": AXES,
+            "runs": [run.row() for run in runs],
+        }
+
+    def _named(self, request: Request) -> IndexedRun | None:
+        return self._index.find(request.query_params.get("id", ""))
+
+
+def _token_in(body: bytes) -> str | None:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    given = found.get("token") if isinstance(found, dict) else None
+    return given if isinstance(given, str) else None
+
+
+def _gone(request: Request) -> Response:
+    return JSONResponse(
+        {"error": "there is no such run; it may have been deleted"}, status_code=404
+    )

@@ -1,0 +1,199 @@
+"""The dashboard's pages, data and defences, asked in process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from services.dashboard.app import make_app
+from services.dashboard.run_index import RunIndex
+
+_LINE = {
+    "time_s": 4.0,
+    "env_steps": 100,
+    "learned_steps": 90,
+    "updates": 3,
+    "return_mean_100": 2.5,
+    "lag_mean": 1.0,
+    "lag_max": 2.0,
+    "entropy": 0.7,
+    "dropped_steps": {"lag": 10},
+    "queue_fill": 0.5,
+    "wait_share": {"trainer": {"unrolls": 0.1, "working": 0.9}},
+}
+_TOKEN = "a-token-of-a-test"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for name in ("a", "b"):
+        (tmp_path / "runs" / name / "logs").mkdir(parents=True)
+        path = tmp_path / "runs" / name
+        (path / "config.yaml").write_text("run: {target_return: 9}\n")
+        lines = [{"time_s": 1.0, "env_steps": 0, "learned_steps": 0}, _LINE]
+        (path / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+        (path / "logs" / "actor-0.log").write_text("first\n<script>alert(1)</script>\n")
+        (path / "tuner.jsonl").write_text('half"}\n{"time_s": 3, "verdict": "kept"}\n')
+    return tmp_path / "runs"
+
+
+def _client(
+    runs: Path, *, host: str = "127.0.0.1", token: str | None = None, at: str = "127.0.0.1:8000"
+) -> tuple[TestClient, RunIndex]:
+    index = RunIndex(runs, runs.parent / "store")
+    while index.look():
+        pass
+    return TestClient(
+        make_app(index, host=host, token=token), f"http://{at}", follow_redirects=False
+    ), index
+
+
+def test_the_table_has_all_runs(runs: Path) -> None:
+    client, _ = _client(runs)
+    found = client.get("/api/runs").json()
+    assert [(run["id"], run["return"], run["env_steps"]) for run in found["runs"]] == [
+        ("a", 2.5, 100),
+        ("b", 2.5, 100),
+    ]
+    assert list(found["axes"]) == ["env_steps", "time_s", "learned_steps"]
+
+
+def test_a_run_has_flow_figures_decisions_and_charts(runs: Path) -> None:
+    client, _ = _client(runs)
+    run = client.get("/api/run", params={"id": "a"}).json()
+    assert [box["role"] for box in run["flow"]["boxes"]] == ["trainer"]
+    assert run["flow"]["queues"] == {"training queue": 0.5}
+    assert run["figures"]["Return"] == "2.50"
+    assert run["progress"]["label"] == "return of 9, no mean yet"
+    assert run["decisions"]["tuner"] == [{"time_s": 3, "verdict": "kept"}]
+    assert run["charts"]["dropped steps"] == ["dropped_steps/lag"]
+    assert run["dropped"] == "lag 10"
+    assert "compression: rung" not in run["charts"]
+
+
+def test_curves_of_several_runs_have_gaps_where_a_line_has_no_figure(runs: Path) -> None:
+    client, _ = _client(runs)
+    query = {"run": ["a", "b", "gone"], "figure": ["entropy", "dropped_steps/"]}
+    found = client.get("/api/curves", params=query).json()
+    assert list(found) == ["a", "b"]
+    assert found["a"] == {
+        "env_steps": [0.0, 100.0],
+        "time_s": [1.0, 4.0],
+        "learned_steps": [0.0, 90.0],
+        "entropy": [None, 0.7],
+        "dropped_steps/lag": [None, 10.0],
+    }
+
+
+def test_too_many_runs_in_one_request_are_refused(runs: Path) -> None:
+    client, _ = _client(runs)
+    answer = client.get("/api/curves", params={"run": ["a"] * 51})
+    assert (answer.status_code, answer.text) == (
+        400,
+        "refused: at most 50 runs and 100 figures at a time\n",
+    )
+
+
+def test_logs_are_text_as_they_stand(runs: Path) -> None:
+    client, _ = _client(runs)
+    answer = client.get("/api/logs", params={"id": "b"})
+    assert answer.json() == {"actor-0": ["first", "<script>alert(1)</script>"]}
+    assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("id", ["gone", "../a", "/etc", "<b>", ""])
+def test_a_run_that_is_not_in_the_folder_is_not_found(runs: Path, id: str) -> None:
+    client, _ = _client(runs)
+    for path in ("/api/run", "/api/logs"):
+        answer = client.get(path, params={"id": id})
+        assert answer.status_code == 404
+        assert answer.json() == {"error": "there is no such run; it may have been deleted"}
+
+
+def test_a_run_deleted_while_it_is_shown_is_not_found(runs: Path) -> None:
+    client, index = _client(runs)
+    shutil.rmtree(runs / "a")
+    # its files are gone, and the index does not know it yet
+    assert client.get("/api/run", params={"id": "a"}).status_code == 200
+    index.look()
+    assert client.get("/api/run", params={"id": "a"}).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/api/runs", "/static/vendor/uPlot.min.css", "/nothing"])
+def test_every_answer_has_the_headers_of_defence(runs: Path, path: str) -> None:
+    client, _ = _client(runs)
+    headers = client.get(path).headers
+    parts = headers["content-security-policy"].split("; ")
+    policy = dict(part.split(" ", 1) for part in parts)
+    assert policy["script-src"] == policy["style-src"] == "'self'"
+    assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cross-origin-resource-policy"] == "same-origin"
+    assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize(
+    ("at", "status"),
+    [
+        ("127.0.0.1:8000", 200),
+        ("localhost:8000", 200),
+        ("[::1]:8000", 200),
+        ("localhost", 200),
+        ("evil.example:8000", 421),
+        ("localhost.evil.example", 421),
+        ("192.168.0.7:8000", 421),
+        ("<script>", 421),
+        ("", 421),
+    ],
+)
+def test_a_hostile_host_is_refused_on_loopback(runs: Path, at: str, status: int) -> None:
+    client, _ = _client(runs)
+    answer = client.get("/api/runs", headers={"host": at})
+    assert answer.status_code == status
+    assert "<script>" not in answer.text
+
+
+def test_pages_of_other_sites_and_changes_are_refused(runs: Path) -> None:
+    client, _ = _client(runs)
+    other = client.get("/api/runs", headers={"sec-fetch-site": "cross-site"})
+    assert other.status_code == 403
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        assert client.request(method, "/api/runs").status_code == 405
+
+
+def test_without_the_token_an_open_dashboard_shows_nothing(runs: Path) -> None:
+    client, _ = _client(runs, host="0.0.0.0", token=_TOKEN, at="192.168.0.7:8000")
+    assert client.get("/api/runs").status_code == 401
+    assert client.get("/").headers["location"] == "/login"
+    assert client.get("/login").status_code == 200
+    wrong = {"authorization": "Bearer another"}
+    assert client.get("/api/runs", headers=wrong).status_code == 401
+    right = {"authorization": f"Bearer {_TOKEN}"}
+    assert client.get("/api/runs", headers=right).status_code == 200
+
+
+def test_the_token_is_given_once_and_kept_in_a_cookie_that_scripts_cannot_read(runs: Path) -> None:
+    client, _ = _client(runs, host="0.0.0.0", token=_TOKEN, at="192.168.0.7:8000")
+    for body in ({"token": "another"}, {"token": 3}, [], None):
+        assert client.post("/login", json=body).status_code == 403
+    assert client.post("/login", content=b"x" * 5000).status_code == 413
+    answer = client.post("/login", json={"token": _TOKEN})
+    assert answer.status_code == 200
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert client.get("/api/runs").status_code == 200
+
+
+def test_a_token_in_an_address_is_refused_even_if_it_is_right(runs: Path) -> None:
+    client, _ = _client(runs, host="0.0.0.0", token=_TOKEN, at="192.168.0.7:8000")
+    right = {"authorization": f"Bearer {_TOKEN}"}
+    answer = client.get("/api/runs", params={"token": _TOKEN}, headers=right)
+    assert answer.status_code == 400
+    assert "history" in answer.text
+    assert _TOKEN not in answer.text
