@@ -15,6 +15,7 @@ from aclearn.launch.main_guard import mark_own_process
 from services.commands.backtest import backtest
 from services.commands.check_env import check_env
 from services.commands.compare import compare, plot
+from services.commands.dashboard import dashboard, report
 from services.commands.evolve import evolve
 from services.commands.files import configs, keys
 from services.commands.manifests import manifests, slurm
@@ -40,6 +41,8 @@ for command in (
     ensemble,
     top,
     profile,
+    dashboard,
+    report,
     plot,
     compare,
     backtest,

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,8 +45,8 @@ class IndexedRun:
     id: str
     path: Path
     series: RunSeries
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    state: str = "unfinished"
+    settings: Mapping[str, Any]
+    state: str
     whole: bool = False
     stored_lines: int = 0
 
@@ -74,6 +74,12 @@ class IndexedRun:
             if value not in (None, ""):
                 found[name] = str(value)[:100]
         return found
+
+
+def open_run(id: str, path: Path) -> IndexedRun:
+    """A run of which no metrics are read yet."""
+    state = run_state(path, {})
+    return IndexedRun(id, path, RunSeries(path), _settings(path / "config.yaml"), state)
 
 
 class RunIndex:
@@ -136,7 +142,7 @@ class RunIndex:
         return path.name if path == self.runs_dir else path.relative_to(self.runs_dir).as_posix()
 
     def _open(self, id: str, path: Path) -> IndexedRun:
-        run = IndexedRun(id, path, RunSeries(path), _settings(path / "config.yaml"))
+        run = open_run(id, path)
         if run.series.load(self._stored_at(run)):
             run.stored_lines = run.series.lines
         return run

@@ -1,0 +1,100 @@
+"""The dashboard's process: its socket, its token, its end."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from pathlib import Path
+
+import psutil
+import uvicorn
+
+from aclearn.errors import AclearnError, ConfigError
+from aclearn.runs.atomic_file import write_all
+from services.dashboard.app import make_app
+from services.dashboard.guard import is_open
+from services.dashboard.run_index import RunIndex, default_store
+
+#: Seconds for open streams of events to end.
+_END_WITHIN_S = 2
+
+
+def serve(runs_dir: Path, *, host: str, port: int) -> None:
+    """Serve the runs in `runs_dir` until Ctrl-C or SIGTERM; prints the address, and the token.
+
+    Args:
+        port: 0 for a free one.
+
+    Raises:
+        ConfigError: there is no such folder, or the address cannot be used.
+    """
+    if not runs_dir.is_dir():
+        raise ConfigError(f"there is no folder {runs_dir}; expected the folder of run folders")
+    with _listen(host, port) as listener:
+        at = listener.getsockname()[1]
+        shown = f"[{host}]" if ":" in host else host
+        token = _new_token(default_store() / "dashboard-token") if is_open(host) else None
+        print(f"dashboard of {runs_dir}: http://{shown}:{at}/", flush=True)
+        with RunIndex(runs_dir, default_store()) as index:
+            config = uvicorn.Config(
+                make_app(index, host=host, token=token),
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_END_WITHIN_S,
+            )
+            uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    except OSError as error:
+        raise ConfigError(f"--host {host}: no such address ({error.strerror})") from error
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"--port {port}: {host}:{port} cannot be used ({error.strerror}){_holder(port)}; "
+            "choose another one, or 0 for a free one"
+        ) from error
+    return listener
+
+
+def _holder(port: int) -> str:
+    """The process that listens at a port, in words; "" where the system does not tell."""
+    try:
+        found = psutil.net_connections("tcp")
+    except (psutil.Error, OSError):
+        return ""
+    for each in found:
+        if each.status == psutil.CONN_LISTEN and each.laddr.port == port and each.pid:
+            try:
+                words = " ".join(psutil.Process(each.pid).cmdline())[:200]
+            except psutil.Error:
+                words = "it does not tell its command"
+            return f"; process {each.pid} listens there: {words}"
+    return ""
+
+
+def _new_token(path: Path) -> str:
+    """A token that is printed once, and is in a file that only this user reads."""
+    token = secrets.token_urlsafe(24)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.unlink(missing_ok=True)  # an older one may have another mode
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            write_all(descriptor, f"{token}\n".encode())
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise AclearnError(f"the token cannot be kept in {path} ({error.strerror})") from error
+    print(f"token, which the page asks for once: {token} (also in {path})", flush=True)
+    return token
