@@ -73,7 +73,8 @@ def _holder(port: int) -> str:
     except (psutil.Error, OSError):
         return ""
     for each in found:
-        if each.status == psutil.CONN_LISTEN and each.laddr.port == port and each.pid:
+        at = each.laddr[1] if each.laddr else None
+        if each.status == psutil.CONN_LISTEN and at == port and each.pid:
             try:
                 words = " ".join(psutil.Process(each.pid).cmdline())[:200]
             except psutil.Error:
