@@ -66,7 +66,7 @@ function drawTable() {
     );
   });
   byId("runs").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
-  byId("dir").textContent = `${table.runs.length} runs in ${table.dir}`;
+  byId("dir").textContent = `${table.runs.length} ${table.runs.length === 1 ? "run" : "runs"} in ${table.dir}`;
   if (focused && byId(focused)) byId(focused).focus();
 }
 
@@ -116,14 +116,15 @@ async function drawRun() {
   const id = decodeURIComponent(location.hash.slice(1));
   byId("all").hidden = id !== "";
   byId("one").hidden = id === "";
-  if (!id) return;
+  if (!id || !table.dir) return; // before the first table
   byId("one-title").textContent = id;
   try {
+    if (!table.runs.some((run) => run.id === id)) throw new Error("there is no such run; it may have been deleted");
     const [run, logs] = await Promise.all([asked("/api/run", { id }), asked("/api/logs", { id })]);
     const names = Object.values(run.charts).flat().map((name) => ["figure", name]);
     const curves = await asked("/api/curves", [["run", id], ...names]);
     const opened = new Set([...byId("run").querySelectorAll("details[open] summary")].map((each) => each.textContent));
-    const drawn = runOf(run, curves[id] || {}, logs, byId("axis").value, Number(byId("smoothing").value));
+    const drawn = runOf(run, curves[id] || {}, logs, byId("axis").value, table.axes[byId("axis").value], Number(byId("smoothing").value));
     for (const each of drawn.querySelectorAll("details")) {
       each.open = opened.has(each.firstChild.textContent);
     }

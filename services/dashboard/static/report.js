@@ -4,7 +4,8 @@ const choice = (id) => document.getElementById(id);
 
 function drawReport() {
   const points = Number(choice("smoothing").value);
-  choice("run").replaceChildren(runOf(data.run, data.curves, data.logs, choice("axis").value, points));
+  const axis = choice("axis").value;
+  choice("run").replaceChildren(runOf(data.run, data.curves, data.logs, axis, data.axes[axis], points));
 }
 
 choice("axis").replaceChildren(

@@ -89,13 +89,13 @@ function chart(title, axis, series) {
   return root;
 }
 
-function chartsOf(run, curves, axis, points) {
+function chartsOf(run, curves, axis, axisWords, points) {
   const holder = element("div", { class: "charts" });
   for (const [title, names] of Object.entries(run.charts)) {
     const series = names.filter((name) => curves[name]).map((name) => (
       { label: name, x: curves[axis] || [], y: smoothed(curves[name], points) }
     ));
-    if (series.length) holder.append(chart(title, axis, series));
+    if (series.length) holder.append(chart(title, axisWords, series));
   }
   return holder;
 }
@@ -105,7 +105,7 @@ function textsOf(title, lines) {
   return element("details", {}, element("summary", {}, title), element("pre", { tabindex: 0 }, lines.join("\n")));
 }
 
-function runOf(run, curves, logs, axis, points) {
+function runOf(run, curves, logs, axis, axisWords, points) {
   const figures = element("dl");
   for (const [name, words] of Object.entries(run.figures)) {
     figures.append(element("div", {}, element("dt", {}, name), element("dd", {}, words)));
@@ -117,7 +117,7 @@ function runOf(run, curves, logs, axis, points) {
     figures,
     flowOf(run.flow),
     run.dropped ? element("p", {}, `Dropped steps: ${run.dropped}`) : null,
-    chartsOf(run, curves, axis, points),
+    chartsOf(run, curves, axis, axisWords, points),
     ...Object.entries(run.decisions).map(([name, lines]) => (
       textsOf(`Decisions: ${name}`, lines.map((line) => JSON.stringify(line)))
     )),
