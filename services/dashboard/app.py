@@ -114,7 +114,8 @@ class _Pages:
                     yield {"event": "runs", "data": json.dumps(self._table())}
                 await asyncio.sleep(_EVERY_S)
 
-        return EventSourceResponse(changes())
+        stream: Response = EventSourceResponse(changes())
+        return stream
 
     def _table(self) -> dict[str, Any]:
         runs = self._index.runs()
