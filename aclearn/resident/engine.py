@@ -352,7 +352,7 @@ class ResidentEnvs(Resident):
             actions: as sampled, `[N]` int64, or `[N, n]` int64 or float32, on the device.
 
         Raises:
-            ValueError: another shape.
+            ValueError: another shape, or a choice that there is not.
         """
         if self._steps_given is None:
             self._steps_given = self.rollout([given_chooser(self.kinds[0], self._given)])
@@ -360,6 +360,7 @@ class ResidentEnvs(Resident):
             expected = list(self._given.shape[1:])
             raise ValueError(f"actions: expected shape {expected}, got {list(actions.shape)}")
         self._given[0].copy_(actions)
+        self.kinds[0].check_choices(self.kinds[0].by_agent(self._given[0]), self.name)
         self._steps_given.run(1)
         b = self.buffers
         return b.observations[1], b.rewards[0], b.terminated[0], b.truncated[0]

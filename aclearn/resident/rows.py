@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from aclearn.resident.buffers import Buffers
@@ -53,3 +54,28 @@ class Rows:
     def by_agent(self, rows: Tensor) -> Tensor:
         """`[N·A, …]` as `[N, A, …]`."""
         return rows.view(len(rows) // self.agents, self.agents, *rows.shape[1:])
+
+    def check_choices(self, given: Tensor, name: str) -> None:
+        """Refuse actions `[N, A, …]` with a choice that there is not.
+
+        Kernels may index arrays with choices, so one out of range would read foreign memory.
+
+        Args:
+            name: of the environments.
+
+        Raises:
+            ValueError: there is one.
+        """
+        counts = self.spec.action.counts
+        by_number = given.view(*given.shape[:2], -1)[..., : len(counts)]
+        most = torch.tensor(counts, dtype=given.dtype, device=given.device)
+        wrong = ~((by_number >= 0) & (by_number < most))  # true for NaN
+        if not wrong.any():
+            return
+        environment, agent, number = wrong.nonzero()[0].tolist()
+        whose = f", agent {self.spec.agent_names[agent]}" if self.spec.agent_names else ""
+        which = f", number {number}" if len(counts) > 1 else ""
+        raise ValueError(
+            f"actions: {name}, environment {environment}{whose}{which}: expected a choice from 0 "
+            f"to {counts[number] - 1}, got {by_number[environment, agent, number].item()}"
+        )

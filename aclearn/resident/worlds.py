@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -169,7 +170,7 @@ class ResidentWorlds(Resident):
                     f"actions: expected shape {list(into.shape)}, got {list(taken.shape)}"
                 )
             into.copy_(taken)
-            self._check_choices(rows, into)
+            rows.check_choices(into, self.name)
         self._steps_given.run(1)
         return WorldStep(
             self._of_kinds(lambda rows: rows.buffers.observations[1]),
@@ -223,25 +224,6 @@ class ResidentWorlds(Resident):
                 number = rows.buffers.wrong_number(row - first)
                 return f"environment {environment}, agent {rows.spec.agent_names[agent]}{number}"
         raise ValueError(f"row: expected one of {self.num_envs * self.agents}, got {row}")
-
-    def _check_choices(self, rows: Rows, given: Tensor) -> None:
-        """Raise `ValueError` where a choice of `given` `[N, A, …]` is out of range.
-
-        Kernels index arrays with choices, so one out of range would read foreign memory.
-        """
-        counts = rows.spec.action.counts
-        by_number = given.view(*given.shape[:2], -1)[..., : len(counts)]
-        most = torch.tensor(counts, dtype=given.dtype, device=given.device)
-        wrong = ~((by_number >= 0) & (by_number < most))  # true for NaN
-        if not wrong.any():
-            return
-        environment, agent, number = wrong.nonzero()[0].tolist()
-        which = f", number {number}" if len(counts) > 1 else ""
-        raise ValueError(
-            f"actions: {self.name}, environment {environment}, agent "
-            f"{rows.spec.agent_names[agent]}{which}: expected a choice from 0 to "
-            f"{counts[number] - 1}, got {by_number[environment, agent, number].item()}"
-        )
 
     def _of_kinds(self, tensor: Any) -> ByKind:
         if len(self.kinds) == 1:
@@ -379,7 +361,7 @@ def _bytes(env: ResidentWorld, widths: Sequence[int], steps: int) -> dict[str, i
         masks = 0 if kind.mask is None else (steps + 1) * action.mask_width
         for name, size in record.items():
             terms[name] = terms.get(name, 0) + A * (size + masks)
-        given = (4 if action.numbers else 8) * max(1, *action.shape, 1)
+        given = (4 if action.numbers else 8) * prod(action.shape)
         terms["actions given"] = terms.get("actions given", 0) + A * given
     structs = wp.types.type_size_in_bytes(env.world)
     structs += len(env.agents) * (BYTES + wp.types.type_size_in_bytes(env.agent))

@@ -85,6 +85,14 @@ def test_a_long_launch_equals_single_steps_with_its_actions() -> None:
         assert made.take_sums().episodes == 0
 
 
+def test_a_choice_that_there_is_not_is_refused() -> None:
+    made = resident.make("CartPole", envs=3, device="cpu")
+    made.reset()
+    words = "actions: CartPole, environment 2: expected a choice from 0 to 1, got 2"
+    with pytest.raises(ValueError, match=words):
+        made.step(torch.tensor([0, 1, 2]))
+
+
 def test_the_time_limit_truncates_and_keeps_terminated_apart() -> None:
     made = resident.make("MountainCar", envs=3, device="cpu", time_limit=20)
     made.reset()

@@ -26,6 +26,23 @@ def test_a_policy_that_does_not_learn_does_not_explore() -> None:
     assert found == {"tagger": [1.0] * 6, "runner": [0.0] * 3}
 
 
+def test_a_deterministic_policy_that_does_not_learn_acts_without_noise() -> None:
+    config = config_from_yaml(
+        "{env: {id: 'resident:tag_continuous', kwargs: {continuous_actions: true}, "
+        "squash_actions: true}, loss: {kind: ddpg, memory: replay}, "
+        "policies: {tagger: {agents: 'tagger_*'}, runner: {agents: 'runner_*', learns: false}}, "
+        "actors: {groups: 1, envs_per_group: 3}}"
+    )
+    groups = make_groups(config)
+    try:
+        seed_groups(groups, config, Seeds(1, 0, index=0))
+        noisy = {group.policy: group.noise is not None for group in groups}
+    finally:
+        for group in groups:
+            group.env.close()
+    assert noisy == {"tagger": True, "runner": False}
+
+
 @pytest.mark.parametrize(("index", "like"), [(0, 0), (1, 1), (2, 0), (7, 1)])
 def test_an_actor_beyond_the_configured_ones_begins_again_with_the_first(index, like) -> None:
     config = config_from_yaml(
