@@ -28,14 +28,14 @@ class PredictorConfig(Group):
         default=128,
         ge=1,
         le=65_536,
-        description="largest batch of a prediction, in observations of one policy",
+        description="largest batch of a prediction, in observations",
     )
     min_batch: Whole = Field(
         default=1,
         ge=1,
         le=65_536,
-        description="smallest batch that a worker waits for, in observations, for batch_timeout_s "
-        "at most",
+        description="smallest batch that a worker waits for, in observations of one policy, for "
+        "batch_timeout_s at most",
     )
     batch_timeout_s: float = Field(
         default=0.005,
