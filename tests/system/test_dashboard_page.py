@@ -90,6 +90,8 @@ def test_runs_are_compared_shown_and_followed(address: str, page: Any, tmp_path:
     page.get_by_role("link", name="tag-2").click()
     page.get_by_text("Bottleneck: actor").wait_for()
     assert page.locator(".flow h3").all_text_contents() == ["actor", "training queue", "trainer"]
+    page.get_by_label("Axis").select_option("time_s")
+    page.locator("#run .u-label", has_text="wall time (s)").first.wait_for()
     _write(tmp_path / "runs" / "tag-2", [777])
     page.locator("dd", has_text="777").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") == 390

@@ -134,6 +134,8 @@ async function drawRun() {
   }
 }
 
+const draw = () => (location.hash.length > 1 ? drawRun() : compare());
+
 function told(message) {
   const first = !Object.keys(table.axes).length;
   table = JSON.parse(message.data);
@@ -142,12 +144,12 @@ function told(message) {
     byId("axis").replaceChildren(...Object.entries(table.axes).map(([value, words]) => element("option", { value }, words)));
   }
   drawTable();
-  location.hash.length > 1 ? drawRun() : compare();
+  draw();
 }
 
 byId("choices").addEventListener("submit", (event) => event.preventDefault());
 byId("filter").addEventListener("input", drawTable);
-for (const id of ["axis", "smoothing", "band"]) byId(id).addEventListener("change", compare);
+for (const id of ["axis", "smoothing", "band"]) byId(id).addEventListener("change", draw);
 window.addEventListener("hashchange", drawRun);
 const events = new EventSource("/api/events");
 events.addEventListener("runs", told);
