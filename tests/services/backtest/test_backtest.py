@@ -10,13 +10,13 @@ import pytest
 from aclearn.envs.trading import TradingEnv
 from aclearn.errors import AclearnError, ArgumentError, MarketError
 from aclearn.population import Lineage
-from aclearn.population.file import write_lineage
+from aclearn.population.file import judged_folder, write_lineage
 from aclearn.runs import save_checkpoint
 from services.api import ensemble, load
 from services.backtest import report
 from services.backtest.result import Result, backtest
 from services.evaluator.saved_policy import load_policy
-from services.population.inheriting import keep_best
+from services.population.inheriting import keep_best, keep_judged
 from tests.support.cli import aclearn
 from tests.support.saved_runs import save_run
 
@@ -154,6 +154,7 @@ def _population(folder: Path, seed: int) -> Path:
         fitness = [1.0, 3.0, 2.0][number]
         judged = now.members[number].judged(fitness, 0.1, 100, checkpoint.path.stem, 0)
         now = now.with_member(judged)
+        keep_judged(judged_folder(folder, number), member, checkpoint.path.stem)
         if number == 1:
             keep_best(folder / "best", member, checkpoint.path.stem, fitness)
             best = lineage.with_now(now).new_best()
