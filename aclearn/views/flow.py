@@ -14,17 +14,10 @@ from aclearn.metrics.formatting import amount
 from aclearn.metrics.names import WAIT_SHARE
 from aclearn.telemetry import WORKING
 
-#: The roles that data passes, in its order; then actors again.
+#: The roles that data passes, in its order; then actors again. Others come behind them.
 ORDER: Final = ("actor", "predictor", "trainer", "compressor")
 #: Role → queue before it.
 _QUEUE_BEFORE: Final = {"trainer": "training queue", "predictor": "prediction queue"}
-#: Role → the prefix of its figures in a metrics line.
-_PREFIXES: Final = {
-    "actor": "actor_",
-    "predictor": "predictor_",
-    "compressor": "compressor_",
-    "evaluator": "evaluator_",
-}
 
 
 @dataclass(frozen=True)
@@ -82,8 +75,8 @@ def flow_of(
     return Flow(
         boxes=tuple(
             _box(line, found, role, waits.get(role), roles)
-            for role in (*ORDER, "evaluator")
-            if role in waits or role in named or _has_figures(line, role)
+            for role in dict.fromkeys((*ORDER, "evaluator", *sorted(waits.keys() | named)))
+            if role != "monitor" and (role in waits or role in named or _has_figures(line, role))
         ),
         queues=queues,
         queue_before={role: name for role, name in _QUEUE_BEFORE.items() if name in queues},
@@ -121,10 +114,8 @@ def _bytes(line: Mapping[str, Any]) -> str | None:
 
 
 def _has_figures(line: Mapping[str, Any], role: str) -> bool:
-    prefix = _PREFIXES.get(role)
-    return prefix is not None and any(
-        name.startswith(prefix) and value is not None for name, value in line.items()
-    )
+    names = (name for name, value in line.items() if value is not None)
+    return any(name.startswith(f"{role}_") for name in names)
 
 
 def _box(

@@ -13,6 +13,7 @@ import aclearn
 import compress
 import services
 from aclearn.config import Config, config_from_yaml
+from aclearn.views.flow import ORDER
 from services.roles import ROLES, WRITERS
 
 _PACKAGES = [Path(package.__path__[0]) for package in (aclearn, compress, services)]
@@ -90,6 +91,8 @@ def test_no_other_module_lists_the_roles() -> None:
             items = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", ())
             named = {item.value for item in items or () if isinstance(item, ast.Constant)}
             # some groups of the configuration have a role's name
+            if named == set(ORDER):  # the way of the data, which a new role need not be on
+                continue
             if len(named & ROLES.keys()) > 2 and not named <= Config.model_fields.keys():
                 found.append(f"{path}:{node.lineno}")
     assert found == []

@@ -122,7 +122,7 @@ def test_an_actor_computes_on_its_processor_whatever_gpu_there_is(
     make_actions(
         _config(architecture="mlp").model_copy(update={"actors": ActorsConfig(runtime="torch")}),
         roles("actor-0"),
-        np.random.default_rng(1),
+        np.random.default_rng,
         None,  # the monitor, of a predictor's client
         replace(tools.flat_unrolls, most_rows=12),
         WaitMeter(),
