@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aclearn.resident.engine import Resident
 from aclearn.resident.kernels import Chooser
+from aclearn.resident.resident import Resident
 from aclearn.resident.warp_setup import wp
 from aclearn.rollout.exploration import LARGEST_NOISY
 

@@ -15,7 +15,6 @@ from aclearn.policies.architecture import POLICY
 from aclearn.policies.cuda_stream import CudaStream
 from aclearn.resident import kernels
 from aclearn.resident.acting_network import ActingNetwork
-from aclearn.resident.engine import Resident
 from aclearn.resident.network import (
     WIDEST,
     fits_in_kernel,
@@ -23,6 +22,7 @@ from aclearn.resident.network import (
     weight_names,
 )
 from aclearn.resident.noise import OrnsteinUhlenbeckNoise
+from aclearn.resident.resident import Resident
 from aclearn.resident.shared_columns import SharedFirstLayer
 from aclearn.resident.slices import Slice
 from aclearn.resident.torch_rollout import TorchRollout

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from aclearn.policies.layer_network import LayerNetwork
 from aclearn.policies.layers import MOST_DEVIATIONS, Layer
-from aclearn.resident.engine import Resident, ResidentEnvs
+from aclearn.resident.engine import ResidentEnvs
+from aclearn.resident.resident import Resident
 from aclearn.resident.warp_setup import wp
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from aclearn.policies.cuda_stream import CudaStream, captured
 from aclearn.resident.acting_network import ActingNetwork
-from aclearn.resident.engine import Resident
+from aclearn.resident.resident import Resident
 from aclearn.resident.slices import Slice
 
 

@@ -11,16 +11,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from aclearn.resident.buffers import Buffers
-from aclearn.resident.engine import (
-    BYTES,
-    Choosers,
-    Resident,
-    Steps,
-    check_memory,
-    given_chooser,
-    resident_device,
-)
 from aclearn.resident.network import LONGEST
+from aclearn.resident.place import check_memory, resident_device
+from aclearn.resident.resident import BYTES, Choosers, Resident, Steps, given_chooser
 from aclearn.resident.rows import Rows
 from aclearn.resident.sampling import sampler_of
 from aclearn.resident.slices import Slice
