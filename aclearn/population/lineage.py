@@ -126,7 +126,7 @@ class Round(_Plain):
 
     @property
     def standings(self) -> list[Standing]:
-        """What a selector sees, once nobody waits."""
+        """The members as a selector sees them; call it after all were judged."""
         return [each.standing for each in self.members]
 
     @property
@@ -146,7 +146,7 @@ class Round(_Plain):
         return self.model_copy(update={"members": tuple(members)})
 
     def next(self, origins: Sequence[Origin], *, round_steps: int, stop_after: int | None) -> Round:
-        """The round after this one, of which nobody has begun.
+        """The round after this one, in which no member has begun.
 
         A member that keeps its own weights, which are dead, or which have been clearly below their
         peak for `stop_after` rounds in a row, is not trained.
@@ -218,7 +218,7 @@ class Lineage(_Plain):
 
     @property
     def judged(self) -> Round | None:
-        """The last round in which nobody waits; None before the first."""
+        """The last round whose members were all judged; None before the first."""
         return next((each for each in reversed(self.rounds) if not each.waiting), None)
 
     @property

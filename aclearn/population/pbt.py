@@ -35,7 +35,7 @@ class PBTConfig(Group):
         default=0.0,
         ge=0.0,
         le=1.0,
-        description="probability that one is drawn anew from its range instead",
+        description="probability that a hyper-parameter is drawn again from its range instead",
     )
 
 

@@ -138,8 +138,8 @@ def checked(
         parent = origin.weights_from
         if parent != standing.member and parent not in living:
             raise ConfigError(
-                f"{where}: member {standing.member} cannot go on with the weights of {parent!r:.50}"
-                f", which is no living member; expected one of {sorted(living)}"
+                f"{where}: member {standing.member} cannot continue with the weights of "
+                f"{parent!r:.50}, which is no living member; expected one of {sorted(living)}"
             )
         if fault := "; ".join(_faults(origin, standing, space)):
             raise ConfigError(f"{where}: member {standing.member}: {fault}")

@@ -31,7 +31,7 @@ class Standing:
 
     @property
     def is_dead(self) -> bool:
-        """Whether there are no weights to go on with."""
+        """Whether the member has no weights to continue with."""
         return self.fitness == DEAD
 
     def is_clearly_above(self, other: Standing) -> bool:

@@ -164,6 +164,8 @@ def load_sweep(path: Path) -> SweepSettings:
     """
     try:
         text = path.read_text()
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such sweep file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: the sweep cannot be read ({error})") from error
     try:

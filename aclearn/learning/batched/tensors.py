@@ -40,8 +40,8 @@ def of_member(value: Value, member: int) -> Value:
 class ForEachMember(Generic[Result]):
     """A function of the values of each member, whose tensors have the members in front.
 
-    `torch.func.vmap` traces it once for tensors of some shapes; what its operations are in a batch
-    is computed from then on. So it must be a function of its arguments alone, and its result's
+    `torch.func.vmap` traces it once for each set of shapes; later calls run the recorded batched
+    operations. So it must be a function of its arguments alone, and its result's
     structure that of theirs.
     """
 

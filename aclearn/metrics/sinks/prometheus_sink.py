@@ -16,8 +16,8 @@ from aclearn.metrics.sinks.sink import MetricsSink, SinkRun
 class PrometheusSink(MetricsSink):
     """Answers HTTP requests for `/metrics` with the figures of the newest line.
 
-    Each has the label `run`, the run's name. Nobody is asked for a password, and nothing is
-    encrypted.
+    Each has the label `run`, the run's name. There is no password and
+    no encryption.
 
     Raises:
         ModuleNotFoundError: prometheus-client is not installed.

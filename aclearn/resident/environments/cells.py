@@ -97,7 +97,7 @@ def put_agent(cells: Cells, e: wp.int32, a: wp.int32, x: wp.float32, y: wp.float
 
 @wp.func
 def covered(cells: Cells, x: wp.float32, y: wp.float32, rings: wp.int32) -> wp.float32:
-    """The distance within which the cells around a place hold everybody; infinite for all cells.
+    """Within this distance the cells around a place hold all agents; infinite for all cells.
 
     Args:
         rings: of cells around that of the place.

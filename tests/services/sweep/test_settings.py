@@ -85,7 +85,7 @@ def test_a_mistake_is_named_with_its_file_and_key(
 
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no.yaml: the sweep cannot be read"):
+    with pytest.raises(ConfigError, match=r"no.yaml: there is no such sweep file"):
         load_sweep(tmp_path / "no.yaml")
     (tmp_path / "bad.yaml").write_text("search: [\n")
     with pytest.raises(ConfigError, match=r"bad.yaml"):
