@@ -9,9 +9,9 @@ other programs on the machine. Actions are uniform and nothing is recorded. The 
 figures 12 to 14 of Lan et al. (2021).
 
 * envs: by number of environments: gridworld and continuous Tag with 5 agents, and continuous Tag
-  with 1000 agents that observe the 10 nearest.
-* agents: by number of agents, so many environments that there are 20 000 agents: both games with
-  partial observations, gridworld also with full ones.
+  with 1000 agents that observe the 10 nearest, gridworld with 1000 that observe one.
+* agents: by number of agents, so many environments that there are 20 000 agents, on a GPU 10
+  million: both games with partial observations, gridworld also with full ones.
 * numpy: the same rules in NumPy (tests/support), on one core.
 """
 
@@ -22,13 +22,15 @@ import csv
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from resident_peers import rate
 
+from aclearn.policies.cuda_stream import CudaStream, captured
 from aclearn.resident import make
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -48,6 +50,8 @@ COLUMNS = (
 )
 #: Steps of a launch.
 STEPS = 20
+#: Environments on a GPU; the paper has 2000.
+ON_GPU = (2000, 20_000, 100_000, 1_000_000)
 ROWS: list[dict[str, Any]] = []
 
 
@@ -93,13 +97,22 @@ def resident_rate(
     worlds.reset()
     rollout = worlds.uniform_rollout(recorded=False)
 
-    def work() -> int:
-        rollout.run(STEPS)
-        if args.device != "cpu":
-            torch.cuda.synchronize()
-        return STEPS * envs
+    def steps() -> None:
+        worlds.slices.run(partial(rollout.run_slice, count=STEPS, row=0))
 
-    found = rate(work, args.seconds)
+    # on a GPU a CUDA graph, as in training
+    stream = None if worlds.device.type == "cpu" else CudaStream(worlds.device)
+    with nullcontext() if stream is None else stream.scope():
+        run = captured(stream, steps, what="steps of Tag")
+
+        def work() -> int:
+            run()
+            worlds.advance(STEPS)
+            if stream is not None:
+                stream.wait()
+            return STEPS * envs
+
+        found = rate(work, args.seconds)
     worlds.close()
     say("resident", env, agents, near, envs, args.threads, found)
 
@@ -168,18 +181,19 @@ def say(
 
 def by_envs(args: argparse.Namespace) -> None:
     """Figures 12 and 14, left."""
-    for count in (10, 100, 1000, 10_000, 100_000):
+    for count in (10, 100, 1000, 10_000, 100_000) if args.device == "cpu" else ON_GPU:
         resident_rate("tag_gridworld", 5, None, count, args)
         resident_rate("tag_gridworld", 5, 1, count, args)
         resident_rate("tag_continuous", 5, 2, count, args)
-    for count in (2, 20, 200):
+    for count in (2, 20, 200) if args.device == "cpu" else (200, 2000):
         resident_rate("tag_continuous", 1000, 10, count, args)
+        resident_rate("tag_gridworld", 1000, 1, count, args)
 
 
 def by_agents(args: argparse.Namespace) -> None:
     """Figures 13 and 14, right."""
     for agents in (5, 20, 100, 500, 1000):
-        envs = 20_000 // agents
+        envs = (20_000 if args.device == "cpu" else 10_000_000) // agents
         resident_rate("tag_gridworld", agents, 1, envs, args)
         if agents <= 100:  # each sees all others
             resident_rate("tag_gridworld", agents, None, envs, args)

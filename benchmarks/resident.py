@@ -59,6 +59,8 @@ COLUMNS = ("what", "env", "envs", "by", "recorded", "threads", "steps_per_s", "s
 STEPS = 32
 #: Environments on a GPU.
 ON_GPU = [10_000, 100_000, 1_000_000]
+#: Environments of gymnasium side by side.
+MOST_PEERS = 10_000
 FIELDS = {
     "CartPole": ("x", "x_dot", "theta", "theta_dot"),
     "Acrobot": ("theta1", "theta2", "velocity1", "velocity2"),
@@ -135,7 +137,7 @@ def random(args: argparse.Namespace, count: int) -> None:
             work = resident(envs, partial(rollout.run, STEPS))
             found = rate(work, args.seconds, args.device)
             say("random", env=name, envs=count, recorded=recorded, by="resident", **found)
-    for mode in ("sync", "vector_entry_point"):
+    for mode in ("sync", "vector_entry_point") if count <= MOST_PEERS else ():
         group: Any = gymnasium.make_vec("CartPole-v1", count, vectorization_mode=mode)
         group.reset(seed=1)
         actions = np.random.default_rng(1).integers(2, size=count)

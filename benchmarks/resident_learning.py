@@ -61,7 +61,7 @@ def learning_rows(
     yield row(envs, "resident", **rate(work, seconds))
     trainer.source.close()
     worker.close()
-    for by, count, overrides in _QUEUED:
+    for by, count, overrides in _QUEUED if device == "cpu" else ():
         rates = _rates_of_run([*_A2C, *overrides], seconds)
         yield row(count, f"actors and queues, {by}", **rates)
     if peers_python is not None:
