@@ -31,7 +31,7 @@ RUN pip install --quiet --constraint /constraints.txt --requirement /requirement
 COPY --from=build /wheel /wheel
 ARG EXTRAS=
 RUN pip install --quiet --no-deps /wheel/*.whl \
-    && pip install --quiet --constraint /constraints.txt "aclearn[prometheus${EXTRAS:+,$EXTRAS}]" \
+    && pip install --quiet --constraint /constraints.txt "aclearn[dashboard,prometheus${EXTRAS:+,$EXTRAS}]" \
     && useradd --create-home aclearn \
     && mkdir -m 1777 /run/aclearn /var/cache/aclearn
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from aclearn.errors import ConfigError
+from aclearn.launch import die_with_parent
 from aclearn.runs import check_file, write_file
 from services.commands.options import ForceOption
 
@@ -27,6 +28,7 @@ def dashboard(
 
     Example: aclearn dashboard runs
     """
+    die_with_parent()  # of `aclearn train --dashboard`
     try:
         from services.dashboard.serve import serve
     except ModuleNotFoundError as error:

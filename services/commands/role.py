@@ -13,6 +13,7 @@ import typer
 from aclearn.config import load_config
 from aclearn.errors import ConfigError
 from aclearn.launch import die_with_parent, install_stop_signals
+from services.commands.dashboard import dashboard
 from services.commands.options import ConfigArgument, OverridesArgument
 from services.roles import ROLES, RoleSpec
 
@@ -98,6 +99,19 @@ def container_keys(
     from services.container.container import make_keys
 
     make_keys(directory, runs, Path.cwd())
+
+
+@container.command(name="dashboard")
+def container_dashboard(
+    dir: Annotated[Path, typer.Argument(metavar="RUNS_DIR", help="folder of the run folders")],
+    host: Annotated[str, typer.Option(help="address to listen at")],
+    port: Annotated[int, typer.Option(help="port to listen at")],
+) -> None:
+    """Serve the dashboard in its container, as the owner of the current folder."""
+    from services.container.container import become_owner
+
+    become_owner(Path.cwd())  # it reads the run folders and the cluster's keys
+    dashboard(dir, host=host, port=port)
 
 
 def health(

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from aclearn.config import Config, load_config, override_keys
 from aclearn.errors import ConfigError, LearningLost
 from aclearn.launch import StopFlag, die_with_parent, install_stop_signals
 from aclearn.runs import check_file, write_file
+from services.commands.beside import dashboard_beside
 from services.commands.options import (
     ConfigArgument,
     ForceOption,
@@ -71,6 +73,12 @@ def train(
             "else one of this machine)",
         ),
     ] = "local",
+    dashboard: Annotated[
+        bool,
+        typer.Option(
+            "--dashboard", help="show the runs of run.dir in a browser until the command ends"
+        ),
+    ] = False,
 ) -> None:
     """Train: start every role, show the run, end every role.
 
@@ -95,31 +103,32 @@ def train(
                 "aclearn: population: one run is trained; `aclearn evolve` trains the population",
                 err=True,
             )
-        source = config if env is None else f"--env {env}"
-        if seeds is not None:
-            if on != "local":
-                raise ConfigError(
-                    f"--on {on}: the runs of --seeds are of this machine; leave one of them out"
-                )
-            # imported here for its 0.1 s
-            from services.commands.seeds import read_seeds, train_seeds
-
-            train_seeds(
-                loaded,
-                read_seeds(seeds),
-                source=str(source),
-                overrides=given,
-                at_once=at_once,
-                resume=resume,
-                overwrite=overwrite,
-                stop=stop,
-            )
-        elif at_once is not None:
+        source = str(config if env is None else f"--env {env}")
+        if seeds is None and at_once is not None:
             raise ConfigError("--at-once is the number of runs of --seeds at a time; give --seeds")
-        else:
-            if resume:
-                loaded = resumed_config(str(source), loaded, given)
-            train_and_tell(loaded, resume=resume, overwrite=overwrite, stop=stop, on=on)
+        if seeds is not None and on != "local":
+            raise ConfigError(
+                f"--on {on}: the runs of --seeds are of this machine; leave one of them out"
+            )
+        with dashboard_beside(Path(loaded.run.dir), stop) if dashboard else nullcontext():
+            if seeds is not None:
+                # imported here for its 0.1 s
+                from services.commands.seeds import read_seeds, train_seeds
+
+                train_seeds(
+                    loaded,
+                    read_seeds(seeds),
+                    source=source,
+                    overrides=given,
+                    at_once=at_once,
+                    resume=resume,
+                    overwrite=overwrite,
+                    stop=stop,
+                )
+            else:
+                if resume:
+                    loaded = resumed_config(source, loaded, given)
+                train_and_tell(loaded, resume=resume, overwrite=overwrite, stop=stop, on=on)
         if stop:
             raise typer.Exit(stop.exit_status)
 

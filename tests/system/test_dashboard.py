@@ -12,9 +12,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
+import psutil
 import pytest
+
+from aclearn.errors import ConfigError
+from aclearn.launch import StopFlag
+from services.commands.beside import dashboard_beside
+from tests.support.waiting import DEADLINE_S, wait_for
 
 
 @pytest.fixture
@@ -120,3 +127,65 @@ def test_a_folder_that_is_not_there_is_named(runs: Path) -> None:
     )
     assert found.returncode != 0
     assert "there is no folder" in found.stderr
+
+
+def _train(tmp_path: Path, *more: str) -> subprocess.Popen[str]:
+    settings = ("run.max_env_steps=5000", "actors.processes=1", f"run.dir={tmp_path / 'runs'}")
+    return subprocess.Popen(
+        [sys.executable, "-m", "aclearn", "train", "cartpole", *settings, "--dashboard", *more],
+        env=_environment(tmp_path / "runs"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _address(train: subprocess.Popen[str]) -> str:
+    assert train.stdout is not None
+    for text in train.stdout:
+        if found := re.search(r"http://\S+:\d+", text):
+            return found[0]
+    raise AssertionError("no address was printed")
+
+
+@pytest.mark.parametrize("more", [(), ("--seeds", "2")], ids=["one run", "two seeds"])
+def test_a_training_brings_a_dashboard_that_ends_with_it(tmp_path: Path, more: Any) -> None:
+    with _train(tmp_path, *more) as train:
+        address = _address(train)
+
+        def shown() -> set[str]:
+            runs = httpx.get(f"{address}/api/runs").json()["runs"]
+            return {run["id"] for run in runs if run["env_steps"]}
+
+        wait_for(shown, "the dashboard shows a run")
+        output, _ = train.communicate(timeout=DEADLINE_S)
+    assert train.returncode == 0, output
+    with pytest.raises(httpx.TransportError):
+        httpx.get(address)
+    assert not [line for line in output.splitlines() if "Traceback" in line]
+
+
+def test_a_killed_dashboard_neither_stops_nor_slows_its_training(tmp_path: Path) -> None:
+    with _train(tmp_path) as train:
+        _address(train)
+        children = psutil.Process(train.pid).children()
+        [dashboard] = [each for each in children if "dashboard" in each.cmdline()]
+        dashboard.kill()
+        output, _ = train.communicate(timeout=DEADLINE_S)
+    assert train.returncode == 0, output
+    [summary] = (tmp_path / "runs").glob("*/summary.json")
+    assert json.loads(summary.read_text())["reason"] == "max_env_steps"
+
+
+def test_a_dashboard_that_cannot_start_is_said_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = tmp_path / "says"
+    says.write_text("#!/bin/sh\necho aclearn: it lacks a part\nexit 64\n")
+    says.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(says))
+    with (
+        pytest.raises(ConfigError, match=r"^--dashboard: it lacks a part$"),
+        dashboard_beside(tmp_path / "runs", StopFlag()),
+    ):
+        pytest.fail("the block must not begin")

@@ -9,11 +9,13 @@ from types import SimpleNamespace
 import pytest
 import yaml
 import zmq
+from typer.testing import CliRunner
 
 from aclearn.config import Config, load_config
 from aclearn.errors import ConfigError, EnvironmentFailure
 from aclearn.launch import StopFlag
 from aclearn.wire import bind_router, decode
+from services.cli import app
 from services.container import container
 from services.role.health import FAILED, HealthReport
 from services.roles import ROLES
@@ -180,3 +182,18 @@ def test_every_role_has_its_container() -> None:
     for role in ROLES:
         assert services[role]["command"].startswith(f"container role {role} ")
         assert "${ARGS:-}" in services[role]["command"]
+
+
+def test_the_container_of_the_dashboard_reads_the_runs_as_their_owner(monkeypatch) -> None:
+    path = Path(__file__).parents[3] / "docker-compose.yml"
+    service = yaml.safe_load(path.read_text())["services"]["dashboard"]
+    called = []
+    monkeypatch.setattr(container, "become_owner", lambda work: called.append(work))
+    monkeypatch.setattr("services.commands.role.dashboard", lambda *a, **k: called.append((a, k)))
+    done = CliRunner().invoke(app, service["command"].split())
+    assert done.exit_code == 0, done.output
+    assert called == [Path.cwd(), ((Path("runs"),), {"host": "0.0.0.0", "port": 8765})]
+    assert all(volume.endswith(":ro") for volume in service["volumes"])
+    assert service["ports"] == ["127.0.0.1:8765:8765"]
+    assert "http://127.0.0.1:8765/login" in service["healthcheck"]["test"][-1]
+    assert service["profiles"]  # else `up` would not end with the run
