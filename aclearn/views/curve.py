@@ -175,6 +175,7 @@ def _curve(
         lines = [_of_policy(line, policy) for line in lines]
     points = [line for line in lines if line.get(_RETURN) is not None]
     config = _config(run_dir / "config.yaml")
+    settings = settings_of(config)
     run = run if isinstance(run := config.get("run"), dict) else {}
     found = run.get("target_return")
     if isinstance(found, Mapping):
@@ -195,7 +196,7 @@ def _curve(
         reached=_reached(lines, target, evaluated=_evaluator_judges(config)),
         damaged=damaged,
         marks=read_marks(run_dir),
-        settings={**dict(_settings(config)), **own} if "seed" in run else {},
+        settings={**settings, **own} if settings else {},
         policy=policy,
     )
 
@@ -257,6 +258,12 @@ def _config(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, YamlError):
         return {}
     return config if isinstance(config, dict) else {}
+
+
+def settings_of(config: Mapping[str, Any]) -> Mapping[str, str]:
+    """The values of a configuration for `Curve.settings`; {} if it is not a whole one."""
+    run = config.get("run")
+    return dict(_settings(config)) if isinstance(run, Mapping) and "seed" in run else {}
 
 
 def _settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

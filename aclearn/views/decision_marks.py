@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,16 +34,25 @@ def read_marks(run_dir: Path) -> list[Mark]:
 
     if not (run_dir / STRATEGIES_FILE).exists():
         return []
-    marks, before = list[Mark](), dict[str, float]()
     try:
-        for line in read_lines(run_dir, STRATEGIES_FILE):
-            name, [(kind, text)] = line["strategy"], [x for x in _TEXTS.items() if x[0] in line]
-            if line[kind] != before.get(name, 1.0 if kind == "compressed_share" else 0):
-                shown = text.format(line[kind])
-                marks.append(Mark(float(line["time_s"]), float(line["env_steps"]), shown))
-            before[name] = line[kind]
+        return marks_of(read_lines(run_dir, STRATEGIES_FILE))
     except (KeyError, TypeError, ValueError) as error:
         raise unusable_line(run_dir / STRATEGIES_FILE, error) from error
+
+
+def marks_of(decisions: Iterable[Mapping[str, Any]]) -> list[Mark]:
+    """The changes among the decisions of strategies.
+
+    Raises:
+        KeyError, TypeError, ValueError: a line lacks a value.
+    """
+    marks, before = list[Mark](), dict[str, float]()
+    for line in decisions:
+        name, [(kind, text)] = line["strategy"], [x for x in _TEXTS.items() if x[0] in line]
+        if line[kind] != before.get(name, 1.0 if kind == "compressed_share" else 0):
+            shown = text.format(line[kind])
+            marks.append(Mark(float(line["time_s"]), float(line["env_steps"]), shown))
+        before[name] = line[kind]
     return marks
 
 

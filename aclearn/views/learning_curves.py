@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from aclearn.errors import AclearnError, RunFolderError
-from aclearn.metrics.seed_statistics import estimate
 from aclearn.views.curve import Curve, Points
 from aclearn.views.decision_marks import Mark, draw_marks
 from aclearn.views.run_groups import Group, group_runs
+from aclearn.views.seed_band import Axis, places_of, seed_band
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,14 +22,6 @@ if TYPE_CHECKING:
 #: Style of a line that marks a value.
 DASHED: Final[Mapping[str, Any]] = {"color": "0.35", "linestyle": "--", "linewidth": 1.0}
 PICTURE_FORMATS = (".png", ".pdf", ".svg")
-
-
-class Axis(StrEnum):
-    """What a curve is drawn over."""
-
-    WALL = "wall"
-    STEPS = "steps"
-    LEARNED = "learned"
 
 
 #: Characters of a legend that stand side by side above one panel; an entry's line takes so many.
@@ -42,8 +33,6 @@ _LABELS: Final[Mapping[Axis, str]] = {
     Axis.LEARNED: "learned steps (agent steps)",
 }
 BOTH: Final = (Axis.WALL, Axis.STEPS)
-#: Points of the mean of several runs, whose own points differ, and draws for its interval.
-_BAND_POINTS, _BAND_RESAMPLES = 400, 2000
 # (name of the time unit, its seconds, used from this many seconds on)
 _TIME_UNITS = (("hours", 3600.0, 2 * 3600.0), ("minutes", 60.0, 120.0), ("seconds", 1.0, 0.0))
 
@@ -179,57 +168,23 @@ def _draw_returns(
     Args:
         missing: what a run without points has none of.
     """
-    begun = [points for points in runs if points.returns]
-    drawn = _overlapping(begun)
-    counts = {f"without {missing}": len(runs) - len(begun), "too short": len(begun) - len(drawn)}
-    left_out = "".join(f"; {count} {why}" for why, count in counts.items() if count)
-    drawn = drawn or runs[:1]
+    band = seed_band(runs, axis, missing=missing)
     style = {"linewidth": 1.6, **style}
-    places = [_places(points, axis, unit_s) for points in drawn]
-    if len(drawn) == 1:
-        [points] = drawn
-        if len(points.returns) == 1:
-            style["marker"] = "o"  # a line of one point would be invisible
-        [line] = panel.plot(places[0], points.returns, **style)
-        if not points.returns:
-            return line, " (no mean yet)"
-        what = "1 run, no interval"
-        if points.standard_errors:
-            ends = [np.add(points.returns, np.multiply(s, points.standard_errors)) for s in (-1, 1)]
-            panel.fill_between(places[0], *ends, color=line.get_color(), alpha=0.2, lw=0)
-            what = "1 run, ± standard error"
-        return line, "" if each and not points.standard_errors else f" ({what}{left_out})"
-    first, last = max(x[0] for x in places), min(x[-1] for x in places)
-    grid = np.linspace(first, last, _BAND_POINTS)
-    rows = [np.interp(grid, x, of.returns) for x, of in zip(places, drawn, strict=True)]
-    found = estimate(rows, resamples=_BAND_RESAMPLES)
-    [line] = panel.plot(grid, found.value, **{**style, "marker": None if first < last else "o"})
-    assert found.low is not None and found.high is not None  # of several runs
-    panel.fill_between(grid, found.low, found.high, color=line.get_color(), alpha=0.2, lw=0)
-    return line, f" ({found.name} of {len(rows)} runs, 95 % interval{left_out})"
-
-
-def _overlapping(runs: Sequence[Points]) -> Sequence[Points]:
-    """The runs that have not ended, along any axis, where the last of them begins."""
-    for axis in Axis:  # along all of them, since a label is for all panels
-        places = [_places(run, axis, 1.0) for run in runs]
-        first = max((x[0] for x in places), default=0.0)
-        runs = [run for run, x in zip(runs, places, strict=True) if x[-1] >= first]
-    return runs
-
-
-def _places(points: Points, axis: Axis, unit_s: float) -> Sequence[float]:
-    """The places of a run's points along an axis, which never fall."""
-    if axis == Axis.WALL:
-        return [time_s / unit_s for time_s in points.time_s]
-    steps = points.env_steps if axis == Axis.STEPS else points.learned_steps
-    # a trainer that goes back to its checkpoint has learned less
-    return list(np.maximum.accumulate(steps)) if steps else []
+    if len(band.x) and band.x[0] == band.x[-1]:
+        style["marker"] = "o"  # a line of one point would be invisible
+    elif band.runs > 1:
+        style["marker"] = None
+    x = band.x / (unit_s if axis == Axis.WALL else 1.0)
+    [line] = panel.plot(x, band.y, **style)
+    if band.low is not None:
+        panel.fill_between(x, band.low, band.high, color=line.get_color(), alpha=0.2, lw=0)
+    hidden = each and len(band.x) and band.low is None
+    return line, "" if hidden else f" ({band.note})"
 
 
 def _place_of(mark: Mark, curve: Curve, axis: Axis, unit_s: float) -> float:
     if axis == Axis.LEARNED:
-        places = _places(curve.training, axis, unit_s)
+        places = places_of(curve.training, axis)
         return float(np.interp(mark.time_s, curve.training.time_s, places))
     return mark.time_s / unit_s if axis == Axis.WALL else mark.env_steps
 

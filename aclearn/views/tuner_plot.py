@@ -61,36 +61,46 @@ def read_tuner_history(run_dir: Path) -> TunerHistory:
         )
     lines = read_lines(run_dir, TUNER_FILE)
     try:
-        readings = [x for x in lines if x["rate"] is not None or x["verdict"] == "given up"]
-        if all(line["rate"] is None for line in readings):
-            raise RunFolderError(
-                f"{path} has no reading yet: no window has ended (tuner.settle_s and tuner.every_s "
-                "after the first learned step, once every actor is there)"
-            )
-
-        def numbers(key: str) -> list[float]:
-            return [math.nan if x[key] is None else float(x[key]) for x in readings]
-
-        def by_name(key: str) -> dict[str, list[float]]:
-            # an earlier part of a resumed run may have tuned other counts
-            each = [{**line.get("fixed", {}), **line[key]} for line in readings]
-            names = [name for name in _SYMBOLS if any(name in counts for counts in each)]
-            return {name: [float(c.get(name, math.nan)) for c in each] for name in names}
-
-        counts = by_name("counts")
-        return TunerHistory(
-            time_s=numbers("time_s"),
-            counts=counts,
-            kept=by_name("kept"),
-            fixed=[n for n in counts if all(n not in line["counts"] for line in readings)],
-            rates=numbers("rate"),
-            baselines=numbers("baseline"),
-            temperatures=numbers("temperature"),
-            reverted=_reverted(readings),
-            restarted_s=[float(x["time_s"]) for x in lines if x["verdict"] == "restarted"],
-        )
+        history = tuner_history(lines)
     except (KeyError, TypeError, ValueError) as error:
         raise unusable_line(path, error) from error
+    if all(math.isnan(rate) for rate in history.rates):
+        raise RunFolderError(
+            f"{path} has no reading yet: no window has ended (tuner.settle_s and tuner.every_s "
+            "after the first learned step, once every actor is there)"
+        )
+    return history
+
+
+def tuner_history(decisions: Sequence[Mapping[str, Any]]) -> TunerHistory:
+    """The readings among the decisions of a tuner.
+
+    Raises:
+        KeyError, TypeError, ValueError: a line lacks a value.
+    """
+    readings = [x for x in decisions if x["rate"] is not None or x["verdict"] == "given up"]
+
+    def numbers(key: str) -> list[float]:
+        return [math.nan if x[key] is None else float(x[key]) for x in readings]
+
+    def by_name(key: str) -> dict[str, list[float]]:
+        # an earlier part of a resumed run may have tuned other counts
+        each = [{**line.get("fixed", {}), **line[key]} for line in readings]
+        names = [name for name in _SYMBOLS if any(name in counts for counts in each)]
+        return {name: [float(c.get(name, math.nan)) for c in each] for name in names}
+
+    counts = by_name("counts")
+    return TunerHistory(
+        time_s=numbers("time_s"),
+        counts=counts,
+        kept=by_name("kept"),
+        fixed=[n for n in counts if all(n not in line["counts"] for line in readings)],
+        rates=numbers("rate"),
+        baselines=numbers("baseline"),
+        temperatures=numbers("temperature"),
+        reverted=_reverted(readings),
+        restarted_s=[float(x["time_s"]) for x in decisions if x["verdict"] == "restarted"],
+    )
 
 
 def plot_tuner(run_dir: Path, out: Path) -> None:

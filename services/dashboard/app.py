@@ -16,15 +16,17 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from services.dashboard.charts import AXES
+from services.dashboard.comparison import COMPARED, compare
 from services.dashboard.guard import COOKIE, LOGIN, Guard, is_open, is_token, names_of
 from services.dashboard.run_index import IndexedRun, RunIndex
-from services.dashboard.run_view import AXES, charts, curves, logs, run_view
+from services.dashboard.run_view import logs, run_view
 
 STATIC: Final = Path(__file__).parent / "static"
 #: Seconds between two looks for a change to tell the page of.
 _EVERY_S: Final = 1.0
-#: Runs in one request for curves at most, and names of figures.
-_MOST_RUNS, _MOST_NAMES = 50, 100
+#: Runs in one comparison at most.
+_MOST_RUNS: Final = 50
 _MOST_FORM_BYTES: Final = 4096
 
 
@@ -42,7 +44,7 @@ def make_app(index: RunIndex, *, host: str, token: str | None) -> Starlette:
             Route("/api/runs", pages.runs),
             Route("/api/run", pages.run),
             Route("/api/logs", pages.logs),
-            Route("/api/curves", pages.curves),
+            Route("/api/compare", pages.compare),
             Route("/api/events", pages.events),
             Route(LOGIN, pages.login_page, methods=["GET"]),
             Route(LOGIN, pages.login, methods=["POST"]),
@@ -85,23 +87,27 @@ class _Pages:
         run = self._named(request)
         if run is None:
             return _gone(request)
-        view = await asyncio.to_thread(run_view, run)
-        return JSONResponse({**view, "charts": charts(run)})
+        return JSONResponse(await asyncio.to_thread(run_view, run))
 
     async def logs(self, request: Request) -> Response:
         """The newest lines of the logs of a run's roles."""
         run = self._named(request)
         return _gone(request) if run is None else JSONResponse(await asyncio.to_thread(logs, run))
 
-    async def curves(self, request: Request) -> Response:
-        """The columns of some figures of some runs; a deleted run is left out."""
-        ids = request.query_params.getlist("run")
-        names = request.query_params.getlist("figure")
-        if len(ids) > _MOST_RUNS or len(names) > _MOST_NAMES:
-            why = f"refused: at most {_MOST_RUNS} runs and {_MOST_NAMES} figures at a time\n"
-            return PlainTextResponse(why, status_code=400)
-        found = {id: run for id in ids if (run := self._index.find(id)) is not None}
-        return JSONResponse({id: curves(run, names) for id, run in found.items()})
+    async def compare(self, request: Request) -> Response:
+        """The curves of some runs; a deleted one is left out."""
+        query = request.query_params
+        ids, figure = query.getlist("run"), query.get("figure", next(iter(COMPARED)))
+        axis = query.get("axis", next(iter(AXES)))
+        if len(ids) > _MOST_RUNS:
+            return _refused(f"at most {_MOST_RUNS} runs at a time, got {len(ids)}")
+        if figure not in COMPARED or axis not in AXES:
+            return _refused(
+                f"figure: expected one of {', '.join(COMPARED)}; axis: of {', '.join(AXES)}"
+            )
+        found = [run for id in dict.fromkeys(ids) if (run := self._index.find(id)) is not None]
+        each = query.get("each") == "true"
+        return JSONResponse(await asyncio.to_thread(compare, found, figure, axis, each=each))
 
     async def events(self, request: Request) -> Response:
         """A message with the table each time that something has changed."""
@@ -123,6 +129,7 @@ class _Pages:
             "dir": str(self._index.runs_dir),
             "revision": self._index.revision,
             "axes": AXES,
+            "figures": COMPARED,
             "runs": [run.row() for run in runs],
         }
 
@@ -137,6 +144,10 @@ def _token_in(body: bytes) -> str | None:
         return None
     given = found.get("token") if isinstance(found, dict) else None
     return given if isinstance(given, str) else None
+
+
+def _refused(why: str) -> Response:
+    return JSONResponse({"error": f"refused: {why}"}, status_code=400)
 
 
 def _gone(request: Request) -> Response:

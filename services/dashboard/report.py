@@ -12,11 +12,18 @@ from typing import Any, Final
 from aclearn.errors import RunFolderError
 from aclearn.runs import runs_in
 from aclearn.views.run_state import run_state
+from services.dashboard.charts import AXES
 from services.dashboard.run_index import open_run
-from services.dashboard.run_view import AXES, charts, curves, logs, run_view
+from services.dashboard.run_view import logs, run_view
 
 _STATIC: Final = Path(__file__).parent / "static"
-_SCRIPTS: Final = ("vendor/uPlot.iife.min.js", "view.js", "report.js")
+_SCRIPTS: Final = (
+    "vendor/uPlot.iife.min.js",
+    "elements.js",
+    "charts.js",
+    "view.js",
+    "report.js",
+)
 _STYLES: Final = ("vendor/uPlot.min.css", "page.css")
 _PAGE: Final = """<!doctype html>
 <html lang="en">
@@ -65,13 +72,7 @@ def report_of(run_dir: Path) -> bytes:
             "into its logs"
         )
     run.state = run_state(run_dir, run.series.newest)
-    shown = charts(run)
-    data = {
-        "axes": AXES,
-        "run": {**run_view(run), "charts": shown},
-        "curves": curves(run, [name for names in shown.values() for name in names]),
-        "logs": logs(run),
-    }
+    data = {"axes": AXES, "run": run_view(run), "logs": logs(run)}
     return _page(run.id, data).encode()
 
 

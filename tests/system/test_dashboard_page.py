@@ -25,7 +25,8 @@ _MARKUP = "<img src=x onerror=alert(1)>-1"
 
 def _write(run: Path, steps: list[int]) -> None:
     run.mkdir(parents=True, exist_ok=True)
-    (run / "config.yaml").write_text("env: {id: CartPole-v1}\n")
+    seed = run.name[-1]  # the only difference of the configurations
+    (run / "config.yaml").write_text(f"env: {{id: CartPole-v1}}\nrun: {{seed: {seed}}}\n")
     waits = {"trainer": {"unrolls": 0.6, "working": 0.4}, "actor": {"emulator": 1.0}}
     with (run / "metrics.jsonl").open("a") as file:
         for i in steps:
@@ -84,12 +85,12 @@ def test_runs_are_compared_shown_and_followed(address: str, page: Any, tmp_path:
     page.goto(address)
     page.get_by_label("compare tag-1").check()
     page.get_by_label("compare tag-2").check()
-    page.get_by_text("tag (mean of 2").first.wait_for()
+    page.get_by_text("tag (mean of 2 runs, 95 % interval").first.wait_for()
     page.get_by_label("Filter").fill("tag-2")
     assert page.locator("#runs tbody tr").count() == 1
     page.get_by_role("link", name="tag-2").click()
     page.get_by_text("Bottleneck: actor").wait_for()
-    assert page.locator(".flow h3").all_text_contents() == ["actor", "training queue", "trainer"]
+    assert page.locator(".flow h4").all_text_contents() == ["actor", "training queue", "trainer"]
     page.get_by_label("Axis").select_option("time_s")
     page.locator("#run .u-label", has_text="wall time (s)").first.wait_for()
     _write(tmp_path / "runs" / "tag-2", [777])

@@ -3,12 +3,15 @@
 
 const byId = (id) => document.getElementById(id);
 const chosen = new Set();
-let table = { runs: [], axes: {} };
+let table = { runs: [], axes: {}, figures: {} };
 let order = { name: "id", down: false };
+let view = null; // of the shown run: {id, runView, drawn}
+let compared = null; // what the comparison was asked with
 
 const COLUMNS = [
-  ["id", "run"], ["state", "state"], ["return", "return"], ["target", "target"],
-  ["env_steps", "agent steps"], ["time_s", "wall time (s)"],
+  ["id", "run", (id) => id], ["state", "state", (state) => state], ["return", "return", number],
+  ["target", "target", number], ["env_steps", "agent steps", number],
+  ["time_s", "wall time", duration],
 ];
 
 async function asked(path, query) {
@@ -18,10 +21,6 @@ async function asked(path, query) {
   if (!answer.ok) throw new Error(found.error || answer.statusText);
   return found;
 }
-
-const number = (value) => (
-  value === null ? "" : value.toLocaleString("en", { maximumFractionDigits: 2 })
-);
 
 function shownRuns() {
   const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -36,9 +35,19 @@ function shownRuns() {
   });
 }
 
-function drawTable() {
-  const focused = document.activeElement && document.activeElement.id;
-  const head = element("tr", {}, element("th", { scope: "col" }, "compare"));
+function boxFor(id, label, runs) {
+  const box = element("input", { type: "checkbox", id, "aria-label": label });
+  box.checked = runs.length > 0 && runs.every((run) => chosen.has(run.id));
+  box.addEventListener("change", () => {
+    for (const run of runs) box.checked ? chosen.add(run.id) : chosen.delete(run.id);
+    drawTable();
+    compare();
+  });
+  return box;
+}
+
+function headOf(runs) {
+  const head = element("tr", {}, element("th", { scope: "col" }, boxFor("all-runs", "compare all runs of the table", runs)));
   for (const [name, words] of COLUMNS) {
     const button = element("button", { type: "button", id: `sort-${name}` }, words);
     button.addEventListener("click", () => {
@@ -49,108 +58,109 @@ function drawTable() {
     head.append(element("th", { scope: "col", ...sorted }, button));
   }
   head.append(element("th", { scope: "col" }, "tags"));
-  const rows = shownRuns().map((run) => {
-    const box = element("input", { type: "checkbox", id: `run-${run.id}`, "aria-label": `compare ${run.id}` });
-    box.checked = chosen.has(run.id);
-    box.addEventListener("change", () => {
-      box.checked ? chosen.add(run.id) : chosen.delete(run.id);
-      compare();
-    });
-    const link = element("a", { href: `#${encodeURIComponent(run.id)}` }, run.id);
-    const cells = COLUMNS.slice(2).map(([name]) => element("td", { class: "number" }, number(run[name])));
-    const tags = Object.entries(run.tags).map(([name, words]) => `${name} ${words}`).join(", ");
-    return element(
-      "tr", {}, element("td", {}, box), element("td", {}, link),
-      element("td", {}, run.whole ? run.state : `${run.state}, being indexed`), ...cells,
-      element("td", {}, tags),
-    );
-  });
-  byId("runs").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
-  byId("dir").textContent = `${table.runs.length} ${table.runs.length === 1 ? "run" : "runs"} in ${table.dir}`;
+  return head;
+}
+
+function rowOf(run) {
+  const link = element("a", { href: `#${encodeURIComponent(run.id)}` }, run.id);
+  const cells = COLUMNS.slice(2).map(([name, , words]) => element("td", { class: "number" }, words(run[name])));
+  const tags = Object.entries(run.tags).map(([name, words]) => `${name} ${words}`).join(", ");
+  return element(
+    "tr", {}, element("td", {}, boxFor(`run-${run.id}`, `compare ${run.id}`, [run])), element("td", {}, link),
+    element("td", {}, run.whole ? run.state : `${run.state}, being indexed`), ...cells, element("td", {}, tags),
+  );
+}
+
+function drawTable() {
+  const focused = document.activeElement && document.activeElement.id;
+  const runs = shownRuns();
+  byId("runs").replaceChildren(element("thead", {}, headOf(runs)), element("tbody", {}, ...runs.map(rowOf)));
+  const count = `${table.runs.length} ${table.runs.length === 1 ? "run" : "runs"} in ${table.dir}`;
+  const indexed = table.runs.filter((run) => !run.whole).length;
+  byId("dir").textContent = indexed ? `${count}, ${indexed} being indexed` : count;
   if (focused && byId(focused)) byId(focused).focus();
 }
 
-// Runs that differ in their seed alone, by the name without its number.
-const groupOf = (id) => id.replace(/[-_.]?\d+$/, "") || id;
-
-function at(x, xs, ys) {
-  let i = xs.findIndex((each) => each >= x);
-  while (i >= 0 && i < xs.length && ys[i] === null) i += 1;
-  if (i < 0 || i >= xs.length || x < xs[0]) return null;
-  if (i === 0 || xs[i] === x || ys[i - 1] === null) return ys[i];
-  return ys[i - 1] + ((ys[i] - ys[i - 1]) * (x - xs[i - 1])) / (xs[i] - xs[i - 1]);
-}
-
-function banded(label, lines) {
-  const end = Math.min(...lines.map((line) => line.x[line.x.length - 1]));
-  const x = Array.from({ length: 200 }, (_, i) => (end * i) / 199);
-  const values = x.map((place) => (
-    lines.map((line) => at(place, line.x, line.y)).filter((value) => value !== null)
-  ));
-  const of = (f) => values.map((each) => (each.length ? f(each) : null));
-  const mean = (each) => each.reduce((sum, value) => sum + value, 0) / each.length;
-  return {
-    label: `${label} (mean of ${lines.length}, from least to largest)`, x,
-    y: of(mean), low: of((each) => Math.min(...each)), high: of((each) => Math.max(...each)),
-  };
-}
+const points = () => Number(byId("smoothing").value);
 
 async function compare() {
-  const axis = byId("axis").value, points = Number(byId("smoothing").value);
-  const query = [["figure", "return_mean_100"], ...[...chosen].slice(0, 50).map((id) => ["run", id])];
-  if (!chosen.size) return byId("compared").replaceChildren();
-  const found = await asked("/api/curves", query);
-  const groups = new Map();
-  for (const [id, curves] of Object.entries(found)) {
-    if (!curves.return_mean_100) continue;
-    const key = byId("band").checked ? groupOf(id) : id;
-    const line = { label: id, x: curves[axis], y: smoothed(curves.return_mean_100, points) };
-    groups.set(key, [...(groups.get(key) || []), line]);
-  }
-  const series = [...groups].map(([key, lines]) => (lines.length > 1 ? banded(key, lines) : lines[0]));
-  const words = byId("smoothing").selectedOptions[0].textContent;
-  byId("compared").replaceChildren(chart(`Mean return of 100 episodes (smoothing: ${words})`, table.axes[axis], series));
+  const ids = [...chosen].filter((id) => table.runs.some((run) => run.id === id)).slice(0, 50);
+  byId("comparison").hidden = ids.length === 0;
+  if (!ids.length || byId("all").hidden) return;
+  const query = [["figure", byId("figure").value], ["axis", byId("axis").value], ["each", !byId("band").checked], ...ids.map((id) => ["run", id])];
+  const now = JSON.stringify([query, points(), table.runs.filter((run) => chosen.has(run.id)).map((run) => run.lines)]);
+  if (now === compared) return;
+  compared = now;
+  const found = await asked("/api/compare", query);
+  if (now !== compared) return; // a later question
+  const series = found.lines.map((line) => ({
+    label: `${line.label} (${line.note})`, x: line.x, style: "line",
+    ...Object.fromEntries(["y", "low", "high"].map((name) => [name, smoothed(line[name], points())])),
+  }));
+  const smoothing = byId("smoothing").selectedOptions[0].textContent;
+  byId("compared-words").textContent = `${found.figure}; smoothing: ${smoothing}`;
+  chart.show(table.axes[byId("axis").value], series, null, found.targets);
 }
 
 async function drawRun() {
   const id = decodeURIComponent(location.hash.slice(1));
   byId("all").hidden = id !== "";
   byId("one").hidden = id === "";
+  if (!id) view = null;
   if (!id || !table.dir) return; // before the first table
   byId("one-title").textContent = id;
+  if (!view || view.id !== id) view = { id, runView: null, row: null };
+  const here = view, row = table.runs.find((run) => run.id === id);
+  const now = JSON.stringify([row, byId("axis").value, points()]);
+  if (row && here.row === now) return;
+  here.row = now;
   try {
-    if (!table.runs.some((run) => run.id === id)) throw new Error("there is no such run; it may have been deleted");
+    if (!row) throw new Error("there is no such run; it may have been deleted");
     const [run, logs] = await Promise.all([asked("/api/run", { id }), asked("/api/logs", { id })]);
-    const names = Object.values(run.charts).flat().map((name) => ["figure", name]);
-    const curves = await asked("/api/curves", [["run", id], ...names]);
-    const opened = new Set([...byId("run").querySelectorAll("details[open] summary")].map((each) => each.textContent));
-    const drawn = runOf(run, curves[id] || {}, logs, byId("axis").value, table.axes[byId("axis").value], Number(byId("smoothing").value));
-    for (const each of drawn.querySelectorAll("details")) {
-      each.open = opened.has(each.firstChild.textContent);
+    if (here !== view || here.row !== now) return; // a later look
+    if (!here.runView) {
+      here.runView = new RunView();
+      byId("run").replaceChildren(here.runView.root);
     }
-    byId("run").replaceChildren(drawn);
+    const axis = byId("axis").value;
+    here.runView.show(run, logs, axis, table.axes[axis], points());
   } catch (error) {
+    if (here !== view) return;
+    here.runView = here.row = null;
     byId("run").replaceChildren(element("p", { class: "warning" }, `${id}: ${error.message}`));
   }
 }
 
-const draw = () => (location.hash.length > 1 ? drawRun() : compare());
+function draw() {
+  drawRun();
+  compare();
+}
+
+function restyled() {
+  compared = null;
+  if (view) view.row = null;
+  draw();
+}
 
 function told(message) {
   const first = !Object.keys(table.axes).length;
   table = JSON.parse(message.data);
   byId("told").textContent = "";
   if (first) {
-    byId("axis").replaceChildren(...Object.entries(table.axes).map(([value, words]) => element("option", { value }, words)));
+    byId("axis").replaceChildren(...chosenAxis(table.axes));
+    byId("figure").replaceChildren(...chosenAxis(table.figures));
   }
   drawTable();
   draw();
 }
 
-byId("choices").addEventListener("submit", (event) => event.preventDefault());
+const chart = new Chart("Chosen runs");
+byId("compared").append(chart.root);
+for (const form of document.forms) form.addEventListener("submit", (event) => event.preventDefault());
 byId("filter").addEventListener("input", drawTable);
-for (const id of ["axis", "smoothing", "band"]) byId(id).addEventListener("change", draw);
-window.addEventListener("hashchange", drawRun);
+for (const id of ["axis", "smoothing", "band", "figure"]) byId(id).addEventListener("change", draw);
+window.addEventListener("hashchange", draw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", restyled);
 const events = new EventSource("/api/events");
 events.addEventListener("runs", told);
 events.addEventListener("error", () => { byId("told").textContent = "no connection; trying again"; });

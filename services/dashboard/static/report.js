@@ -1,15 +1,15 @@
 // Draws the run whose data stand in the page.
 const data = JSON.parse(document.getElementById("data").textContent);
 const choice = (id) => document.getElementById(id);
+const view = new RunView();
 
 function drawReport() {
-  const points = Number(choice("smoothing").value);
   const axis = choice("axis").value;
-  choice("run").replaceChildren(runOf(data.run, data.curves, data.logs, axis, data.axes[axis], points));
+  view.show(data.run, data.logs, axis, data.axes[axis], Number(choice("smoothing").value));
 }
 
-choice("axis").replaceChildren(
-  ...Object.entries(data.axes).map(([value, words]) => element("option", { value }, words)),
-);
+choice("run").append(view.root);
+choice("axis").replaceChildren(...chosenAxis(data.axes));
 for (const id of ["axis", "smoothing"]) choice(id).addEventListener("change", drawReport);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawReport);
 drawReport();

@@ -25,6 +25,10 @@ _LINE = {
     "queue_fill": 0.5,
     "wait_share": {"trainer": {"unrolls": 0.1, "working": 0.9}},
 }
+_DECISION = {
+    **{"time_s": 3, "verdict": "kept", "reason": "measured", "temperature": 0.0},
+    **{"counts": {"actors": 2}, "kept": {"actors": 2}, "rate": 5.0, "baseline": None},
+}
 _TOKEN = "a-token-of-a-test"
 
 
@@ -33,11 +37,12 @@ def runs(tmp_path: Path) -> Path:
     for name in ("a", "b"):
         (tmp_path / "runs" / name / "logs").mkdir(parents=True)
         path = tmp_path / "runs" / name
-        (path / "config.yaml").write_text("run: {target_return: 9}\n")
+        seed = "ab".index(name)
+        (path / "config.yaml").write_text(f"run: {{target_return: 9, seed: {seed}}}\n")
         lines = [{"time_s": 1.0, "env_steps": 0, "learned_steps": 0}, _LINE]
         (path / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
         (path / "logs" / "actor-0.log").write_text("first\n<script>alert(1)</script>\n")
-        (path / "tuner.jsonl").write_text('half"}\n{"time_s": 3, "verdict": "kept"}\n')
+        (path / "tuner.jsonl").write_text(f'half"}}\n{json.dumps(_DECISION)}\n')
     return tmp_path / "runs"
 
 
@@ -62,40 +67,56 @@ def test_the_table_has_all_runs(runs: Path) -> None:
     assert list(found["axes"]) == ["env_steps", "time_s", "learned_steps"]
 
 
-def test_a_run_has_flow_figures_decisions_and_charts(runs: Path) -> None:
+def test_a_run_has_flow_figures_decisions_charts_and_curves(runs: Path) -> None:
     client, _ = _client(runs)
     run = client.get("/api/run", params={"id": "a"}).json()
     assert [box["role"] for box in run["flow"]["boxes"]] == ["trainer"]
     assert run["flow"]["queues"] == {"training queue": 0.5}
     assert run["figures"]["Return"] == "2.50"
     assert run["progress"]["label"] == "return of 9, no mean yet"
-    assert run["decisions"]["tuner"] == [{"time_s": 3, "verdict": "kept"}]
-    assert run["charts"]["dropped steps"] == ["dropped_steps/lag"]
+    [decisions] = run["decisions"]
+    assert decisions["rows"] == [["0:00:03", "kept", "actors 2", "actors 2", "5/s", "measured"]]
+    titles = [chart["title"] for chart in run["charts"]]
+    assert titles[-3:] == [
+        "dropped steps by reason",
+        "tuner's counts",
+        "tuner's rates (per second)",
+    ]
+    assert run["curves"]["lines"]["dropped_steps/lag"] == [None, 10]
     assert run["dropped"] == "lag 10"
-    assert "compression: rung" not in run["charts"]
+    assert run["compression"] == {}
 
 
-def test_curves_of_several_runs_have_gaps_where_a_line_has_no_figure(runs: Path) -> None:
+def test_runs_of_equal_settings_are_one_curve_and_a_deleted_one_is_left_out(runs: Path) -> None:
     client, _ = _client(runs)
-    query = {"run": ["a", "b", "gone"], "figure": ["entropy", "dropped_steps/"]}
-    found = client.get("/api/curves", params=query).json()
-    assert list(found) == ["a", "b"]
-    assert found["a"] == {
-        "env_steps": [0.0, 100.0],
-        "time_s": [1.0, 4.0],
-        "learned_steps": [0.0, 90.0],
-        "entropy": [None, 0.7],
-        "dropped_steps/lag": [None, 10.0],
-    }
+    query = {"run": ["a", "b", "gone"], "figure": "entropy", "axis": "learned_steps"}
+    found = client.get("/api/compare", params=query).json()
+    assert found["targets"] == []
+    [line] = found["lines"]
+    assert (line["note"], line["x"][-1]) == ("mean of 2 runs, 95 % interval", 90)
+    each = client.get("/api/compare", params={**query, "each": "true"}).json()
+    assert [(line["label"], line["x"], line["y"]) for line in each["lines"]] == [
+        ("a", [90], [0.7]),
+        ("b", [90], [0.7]),
+    ]
 
 
-def test_too_many_runs_in_one_request_are_refused(runs: Path) -> None:
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ({"run": ["a"] * 51}, "at most 50 runs at a time, got 51"),
+        ({"run": ["a"], "figure": "<b>"}, "figure: expected one of return_mean_100, "),
+        ({"run": ["a"], "axis": "weeks"}, "axis: of env_steps, "),
+    ],
+)
+def test_a_comparison_of_too_many_runs_or_of_unknown_figures_is_refused(
+    runs: Path, query: dict[str, list[str]], why: str
+) -> None:
     client, _ = _client(runs)
-    answer = client.get("/api/curves", params={"run": ["a"] * 51})
-    assert (answer.status_code, answer.text) == (
-        400,
-        "refused: at most 50 runs and 100 figures at a time\n",
-    )
+    answer = client.get("/api/compare", params=query)
+    assert answer.status_code == 400
+    assert why in answer.json()["error"]
+    assert "<b>" not in answer.text
 
 
 def test_logs_are_text_as_they_stand(runs: Path) -> None:

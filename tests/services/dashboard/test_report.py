@@ -30,9 +30,9 @@ def test_the_page_has_curves_and_logs_and_loads_nothing(tmp_path: Path) -> None:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
     assert found is not None
     data = json.loads(found[1])
-    assert data["curves"]["return_mean_100"] == [0.5, 1.0]
+    assert data["run"]["curves"]["lines"]["return_mean_100"] == [0.5, 1]
     assert data["logs"] == {"actor-0": ["</script><script>alert(1)</script>"]}
-    assert data["run"]["charts"] == {"return": ["return_mean_100"]}
+    assert [chart["title"] for chart in data["run"]["charts"]] == ["return"]
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=", page)
     assert "<script>alert" not in page
 
