@@ -20,8 +20,8 @@ _LAST_BYTES: Final = 64 * 1024
 _LOG_LINES: Final = 60
 _LOGS: Final = 64
 _MOST_TEXT: Final = 2000
-#: `strategy_stage` → its name.
-_STAGES: Final = {0: "exploration", 1: "improvement", 2: "convergence"}
+#: Names of the values of `strategy_stage`.
+_STAGES: Final = ("exploration", "improvement", "convergence")
 
 
 def run_view(run: IndexedRun) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _compression(run: IndexedRun) -> dict[str, str]:
     size = line.get("compressor_artifact_bytes")
     words = {
         "Rung": _rung(run),
-        "Stage": _STAGES.get(line.get("strategy_stage")),
+        "Stage": _said("strategy_stage", line, _stage),
         "Compressed share": _said("compressed_share", line, percent),
         "Size": None if size is None else f"{amount(size)}B",
         "Latency of 8": _said("compressor_latency_ms_8", line, "{:.3g} ms".format),
@@ -102,6 +102,10 @@ def _rung(run: IndexedRun) -> str | None:
         each if isinstance(each, str) else next(iter(each), "") for each in ladder[int(number)]
     ]
     return f"{number:.0f}: {' → '.join(map(str, names)) or 'uncompressed'}"
+
+
+def _stage(number: float) -> str:
+    return _STAGES[int(number)] if 0 <= number < len(_STAGES) else f"{number:.0f}"
 
 
 def _said(name: str, line: Mapping[str, Any], words: Callable[[float], str]) -> str | None:
