@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=50
 
 .DEFAULT_GOAL := help
-.PHONY: help train check test unit system nightly lint docs docs-site clean
+.PHONY: help train check test unit system nightly lint docs docs-site onnxruntime-web clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' Makefile
@@ -44,6 +44,16 @@ docs: $(STAMP)  ## write docs/configuration.md, docs/links.md, docs/reference/ t
 
 docs-site: docs  ## build the site of docs/ in build/site; a broken link is an error
 	$(BIN)/zensical build --strict
+
+# What the page of `aclearn publish` plays with. 14 MB; no wheel has it.
+ONNXRUNTIME_WEB := onnxruntime-web@1.30.0
+WEB_FOLDER := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/aclearn/onnxruntime-web
+
+onnxruntime-web:  ## fetch from npm what the page of aclearn publish plays with
+	mkdir -p $(WEB_FOLDER)
+	cd $(WEB_FOLDER) && tar -xzf "$$(npm pack --silent $(ONNXRUNTIME_WEB))" --strip-components=2 \
+	  package/dist/ort.wasm.min.js package/dist/ort-wasm-simd-threaded.mjs package/dist/ort-wasm-simd-threaded.wasm
+	rm $(WEB_FOLDER)/*.tgz
 
 clean:  ## remove .venv and caches; runs/ stays
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         load_config,
         make_env,
         open_run,
+        publish,
         train,
         train_seeds,
     )
@@ -40,6 +41,7 @@ __all__ = [
     "load_config",
     "make_env",
     "open_run",
+    "publish",
     "train",
     "train_seeds",
 ]

@@ -1,4 +1,4 @@
-"""Files of a run are opened without following symbolic links."""
+"""Where files are, and how those of a run are opened: without following symbolic links."""
 
 from __future__ import annotations
 
@@ -23,3 +23,8 @@ def open_to_write(path: str | Path, flags: int) -> int:
             raise
         words = "it is a symbolic link, which may lead out of the run; remove the link"
         raise OSError(errno.ELOOP, words, str(path)) from error
+
+
+def user_cache() -> Path:
+    """The user's folder for what can be made again: `$XDG_CACHE_HOME/aclearn` or in `~/.cache`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aclearn"

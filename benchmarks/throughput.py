@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import platform
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,6 +36,7 @@ from whole_run import START_WITHIN_S, MetricsLine, start_run
 
 from aclearn.config import load_config
 from aclearn.telemetry.cores import usable_cores
+from aclearn.telemetry.machine import cpu_model
 
 _LOGGER = logging.getLogger("throughput")
 _CONFIGS = Path(__file__).resolve().parent.parent / "configs"
@@ -227,15 +227,6 @@ def report(
         "overrides": list(overrides),
         "repeats": spread,
     }
-
-
-def cpu_model() -> str:
-    """The CPU's name."""
-    info = Path("/proc/cpuinfo")
-    for line in info.read_text().splitlines() if info.exists() else ():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def rounded(value: Any) -> Any:

@@ -20,7 +20,15 @@ from services.commands.evolve import evolve
 from services.commands.files import configs, keys
 from services.commands.manifests import manifests, slurm
 from services.commands.new import new
-from services.commands.on_run_folders import compress, ensemble, evaluate, export, record, top
+from services.commands.on_run_folders import (
+    compress,
+    ensemble,
+    evaluate,
+    export,
+    publish,
+    record,
+    top,
+)
 from services.commands.output import forget_zero_size, make_output_lossy
 from services.commands.role import container, health, role
 from services.commands.runs import runs
@@ -37,6 +45,7 @@ for command in (
     evaluate,
     record,
     export,
+    publish,
     compress,
     ensemble,
     top,

@@ -55,6 +55,16 @@ def estimate(values: ArrayLike, *, resamples: int = _RESAMPLES) -> Estimate:
     return Estimate(name, statistic(rows, 0), *bootstrap_interval(rows, statistic, draws))
 
 
+def mean_interval(values: ArrayLike) -> tuple[float, float] | None:
+    """The 95 % interval of the mean, by the bootstrap of `estimate`; None of a single value."""
+    rows = np.asarray(values, np.float64)
+    if len(rows) < 2:
+        return None
+    draws = np.random.default_rng(0).integers(len(rows), size=(_RESAMPLES, len(rows)))
+    low, high = bootstrap_interval(rows, np.mean, draws)
+    return float(low), float(high)
+
+
 def interquartile_mean(values: NDArray[np.float64], axis: int = 0) -> NDArray[np.float64]:
     """The mean without a quarter of the values, rounded down, at each end (a trimmed mean)."""
     ordered = np.sort(np.moveaxis(values, axis, 0), axis=0)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aclearn.errors import ConfigError
+from aclearn.files import user_cache
 
 #: Environment variable with the folder of compiled kernels.
 KERNEL_CACHE_VARIABLE = "ACLEARN_KERNEL_CACHE"
@@ -18,7 +19,7 @@ def kernel_cache() -> Path:
     stated = os.environ.get(KERNEL_CACHE_VARIABLE)
     if stated:
         return Path(stated)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aclearn" / "kernels"
+    return user_cache() / "kernels"
 
 
 def import_warp() -> Any:

@@ -15,7 +15,14 @@ from aclearn.runs.checkpoint import (
     saved_labels,
 )
 from aclearn.runs.chosen_checkpoint import BEST, NEWEST, checkpoint_in, kept_in
-from aclearn.runs.found_runs import BEST_FOLDER, POPULATION_FILE, is_population, runs_in
+from aclearn.runs.found_runs import (
+    BEST_FOLDER,
+    POPULATION_FILE,
+    PUBLICATION_FILE,
+    is_population,
+    is_publication,
+    runs_in,
+)
 from aclearn.runs.generation import claim_generation
 from aclearn.runs.lock import FolderLock, is_locked, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_columns import metrics_columns
@@ -37,6 +44,7 @@ __all__ = [
     "NEWEST",
     "NO_NUMBERS",
     "POPULATION_FILE",
+    "PUBLICATION_FILE",
     "STRATEGIES_FILE",
     "TUNER_FILE",
     "Checkpoint",
@@ -52,6 +60,7 @@ __all__ = [
     "is_locked",
     "is_metrics_line",
     "is_population",
+    "is_publication",
     "kept_in",
     "list_checkpoints",
     "load_best",

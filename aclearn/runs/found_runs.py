@@ -10,6 +10,8 @@ from pathlib import Path
 _FILES = ("config.yaml", "metrics.jsonl")
 #: This one makes it a population, whose members are runs in it.
 POPULATION_FILE = "population.json"
+#: This one makes it a publication: a run folder with the weights of one checkpoint.
+PUBLICATION_FILE = "publication.json"
 #: The run folder in a population that has its best agent.
 BEST_FOLDER = "best"
 
@@ -30,6 +32,11 @@ def runs_in(path: Path) -> list[Path]:
 def is_population(path: Path) -> bool:
     """Whether it is the folder of an `aclearn evolve`."""
     return (path / POPULATION_FILE).is_file()
+
+
+def is_publication(path: Path) -> bool:
+    """Whether it is the folder of an `aclearn publish`."""
+    return (path / PUBLICATION_FILE).is_file()
 
 
 def _is_run(path: Path) -> bool:

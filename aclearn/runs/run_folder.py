@@ -14,7 +14,7 @@ from typing import Any, Final
 from aclearn.errors import CheckpointError, RunFolderError, RunFolderTaken
 from aclearn.runs.atomic_file import write_atomically
 from aclearn.runs.checkpoint import check_parts, look_into, remove_checkpoint, saved_labels
-from aclearn.runs.found_runs import is_population
+from aclearn.runs.found_runs import is_population, is_publication
 from aclearn.runs.lock import FolderLock, lock_run
 from aclearn.runs.metrics_file import read_metrics
 from aclearn.runs.summary import read_summary
@@ -170,6 +170,11 @@ class RunFolder:
             raise RunFolderError(
                 f"{path} is not a run folder: it has no config.yaml; expected <run.dir>/<run.name>"
             )
+        if lock and is_publication(path):
+            raise RunFolderError(
+                f"{path} is a publication, which has no optimiser and no counts to continue with; "
+                "resume the run that it was made of"
+            )
         folder = cls(path, lock(path) if lock else None)
         try:
             if lock:
@@ -290,6 +295,8 @@ def _cannot_be_made(path: Path, why: str | None) -> str:
 
 
 def _already_there(path: Path) -> str:
+    if is_publication(path):
+        return f"{path} is a publication; choose another run.name or run.dir, or remove it"
     if (path / "config.yaml").is_file():
         return (
             f"the run folder {path} exists already; continue that run with --resume, replace it "
@@ -303,7 +310,8 @@ def _already_there(path: Path) -> str:
 
 def _makes_way(path: Path, overwrite: bool) -> bool:
     """Whether the folder is of a run, which may be replaced."""
-    return (path / "config.yaml").is_file() and (overwrite or not _has_learned(path))
+    is_run = (path / "config.yaml").is_file() and not is_publication(path)
+    return is_run and (overwrite or not _has_learned(path))
 
 
 def _has_learned(path: Path) -> bool:

@@ -10,6 +10,7 @@ from services.api.functions import (
     load,
     make_env,
     open_run,
+    publish,
     train,
     train_seeds,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "load_config",
     "make_env",
     "open_run",
+    "publish",
     "train",
     "train_seeds",
 ]

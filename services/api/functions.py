@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from compress import Artifact
+    from services.commands.publishing.publish import Publication
 
 # imports inside the functions: they may take seconds
 
@@ -294,6 +295,60 @@ def export(
     passes, to = at_least("passes", passes, 1), as_path("to", to)
     return export_run(
         _folder(run), to, words=chain, passes=passes, at=at, policy=policy, force=force
+    )
+
+
+@plain_errors
+def publish(
+    run: Run | Population | str | Path,
+    out: str | Path,
+    *,
+    policy: str | None = None,
+    licence: str = "unknown",
+    chain: str | None = None,
+    passes: int = 1,
+    at: str | int = "newest",
+    episodes: int = 20,
+    greedy: bool = False,
+    seed: int = 1_000_003,
+    force: bool = False,
+) -> Publication:
+    """Write a policy as a folder for a model hub, as `aclearn publish` does.
+
+    It has ONNX models, the weights as safetensors, the configuration, an evaluation, a curve, a
+    video, a model card, and for CartPole a page that plays it. `load` takes the folder.
+
+    Args:
+        run: a run or a population, whose best agent is published, or the path of its folder.
+        out: the folder to make.
+        policy: name of one of several to describe; None: all.
+        licence: of the weights, as model hubs name it, e.g. "apache-2.0".
+        chain: compression links of the second model, "" for none; None: those of the run.
+        passes: number of compressions in a row; a student trains in each.
+        at: which checkpoint, as of `load`.
+        episodes: of the evaluation.
+        greedy: take the most probable action in evaluation and video.
+        seed: of environments and sampling.
+        force: replace another publication.
+
+    Raises:
+        AclearnError: the run, the chain or the folder cannot be used, or a model is wrong; nothing
+            is written.
+    """
+    from services.commands.publishing.publish import publish as write
+
+    return write(
+        run.path if isinstance(run, Population) else _folder(run),
+        as_path("out", out),
+        policy=policy,
+        licence=licence,
+        words=chain,
+        passes=at_least("passes", passes, 1),
+        at=at,
+        episodes=at_least("episodes", episodes, 1),
+        greedy=greedy,
+        seed=at_least("seed", seed, 0),
+        force=force,
     )
 
 

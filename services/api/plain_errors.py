@@ -14,7 +14,7 @@ from aclearn.errors import AclearnError, ArgumentError, kind_of
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _OPTION = re.compile(
-    r"--(?:(resume|overwrite|force|greedy)|(to|out|chain|passes|env|seeds|at(?!-)))\b"
+    r"--(?:(resume|overwrite|force|greedy)|(to|out|licence|chain|passes|env|seeds|at(?!-)))\b"
 )
 
 

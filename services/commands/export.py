@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,29 +67,40 @@ def export_run(
     check_file(to, "--to", force=force)
     to = to.absolute()  # an environment may change the working directory
     run = load_run(path, at=at)
-    saved = run.policy(policy)
-    items = with_runtime(words) or ["onnx"]
-    chain = chain_of_words(items, any_cpu=True)
-    if chain.plan(saved.architecture).runtime != "onnx":
-        raise ChainError(f"{chain.id}: a model to export ends in onnx")
-    warn_of_idle_links(chain)
-    visited = _visited(run, saved.name, words) if words else sample_spaces(saved)
-    artifact, executable = compress_with(saved, chain, visited, passes)
-    metadata = {"run": str(saved.config.run.name), "environment": saved.config.env.id}
-    if run.config.policies:
-        metadata["policy"] = saved.name
-    model = export_onnx(artifact, metadata, spec=saved.spec)
-    _check_model(model, artifact, executable, visited.others)
+    artifact, model = exported(run, run.policy(policy).name, with_runtime(words), passes)
     write_file(to, model, "--to")
     return artifact
 
 
-def _visited(run: SavedRun, policy: str, words: str) -> Halves:
+def exported(
+    run: SavedRun, policy: str, chain: Sequence[Any] = (), passes: int = 1
+) -> tuple[Artifact, bytes]:
+    """A policy of a run through a chain, and its checked model; as `export_run`.
+
+    Args:
+        chain: items of a chain that ends in onnx; none: no compression.
+    """
+    saved = run.policies[policy]
+    links = chain_of_words(chain or ["onnx"], any_cpu=True)
+    if links.plan(saved.architecture).runtime != "onnx":
+        raise ChainError(f"{links.id}: a model to export ends in onnx")
+    warn_of_idle_links(links)
+    visited = _visited(run, policy, links.id) if chain else sample_spaces(saved)
+    artifact, executable = compress_with(saved, links, visited, passes)
+    metadata = {"run": str(saved.config.run.name), "environment": saved.config.env.id}
+    if run.config.policies:
+        metadata["policy"] = policy
+    model = export_onnx(artifact, metadata, spec=saved.spec)
+    _check_model(model, artifact, executable, visited.others)
+    return artifact, model
+
+
+def _visited(run: SavedRun, policy: str, chain: str) -> Halves:
     try:
         return visit_run(run, policy)
     except EnvironmentFailure as error:
         raise EnvironmentFailure(
-            f"--chain {words}: it needs observations of the run's environment; leave --chain out "
+            f"--chain {chain}: it needs observations of the run's environment; leave --chain out "
             f"to export without it ({error})"
         ) from error
 

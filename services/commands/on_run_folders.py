@@ -1,4 +1,4 @@
-"""The commands that read a run folder: evaluate, record, export, compress, top."""
+"""The commands that read a run folder: evaluate, record, export, publish, compress, top."""
 
 from __future__ import annotations
 
@@ -173,6 +173,52 @@ def export(
         f"{artifact.fidelity.agreement:.1%} of {artifact.fidelity.observations} observations that "
         "no link was fitted on"
     )
+
+
+def publish(
+    run: Annotated[Path, typer.Argument(help="run folder, or the folder of a population")],
+    out: Annotated[Path, typer.Option(help="folder to make, e.g. hub/cartpole")],
+    policy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="one of several policies; default: all")
+    ] = None,
+    licence: Annotated[
+        str, typer.Option(help="licence of the weights, as model hubs name it, e.g. apache-2.0")
+    ] = "unknown",
+    chain: Annotated[
+        str | None, typer.Option(help="links of the compressed model; default: the run's own")
+    ] = None,
+    passes: PassesOption = 1,
+    at: AtOption = "newest",
+    episodes: Annotated[int, typer.Option(min=1, help="episodes of the evaluation")] = 20,
+    greedy: Annotated[bool, typer.Option("--greedy", help="take the most probable action")] = False,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="seed of environments and sampling")
+    ] = 1_000_003,
+    force: Annotated[bool, typer.Option("--force", help="replace another publication")] = False,
+) -> None:
+    """Write a policy as a folder for a model hub: models, weights, scores, card, page.
+
+    `aclearn evaluate` takes the folder, and so does `aclearn.load`.
+    """
+    from services.commands.publishing.publish import publish as write
+
+    made = write(
+        run,
+        out,
+        policy=policy,
+        at=at,
+        words=chain,
+        passes=passes,
+        episodes=episodes,
+        greedy=greedy,
+        seed=seed,
+        licence=licence,
+        force=force,
+        progress=_progress(episodes),
+    )
+    for name, why in made.missing.items():
+        typer.echo(f"no {name}: {why}", err=True)
+    typer.echo(f"wrote {out}: {', '.join(made.files)}")
 
 
 def ensemble(

@@ -81,8 +81,8 @@ def _page(title: str, data: dict[str, Any]) -> str:
     # "<" would end the element
     text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     policy = (
-        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {allowed_source(script)}; "
+        f"style-src {allowed_source(style)}; base-uri 'none'; form-action 'none'"
     )
     return _PAGE.format(
         policy=policy, title=html.escape(title), style=style, data=text, script=script
@@ -93,6 +93,6 @@ def _joined(names: tuple[str, ...]) -> str:
     return "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in names)
 
 
-def _digest(text: str) -> str:
+def allowed_source(text: str) -> str:
     """The source expression that allows exactly this text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -181,12 +181,6 @@ class RunIndex:
                 more = False
 
 
-def default_store() -> Path:
-    """The user's folder for indexes: `$XDG_CACHE_HOME/aclearn`, or `~/.cache/aclearn`."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "aclearn"
-
-
 def _settings(path: Path) -> Mapping[str, Any]:
     try:
         found = parse_yaml(path.read_text(encoding="utf-8")).value

@@ -11,10 +11,11 @@ import psutil
 import uvicorn
 
 from aclearn.errors import AclearnError, ConfigError
+from aclearn.files import user_cache
 from aclearn.runs.atomic_file import write_all
 from services.dashboard.app import make_app
 from services.dashboard.guard import is_open
-from services.dashboard.run_index import RunIndex, default_store
+from services.dashboard.run_index import RunIndex
 
 #: Seconds for open streams of events to end.
 _END_WITHIN_S = 2
@@ -34,9 +35,9 @@ def serve(runs_dir: Path, *, host: str, port: int) -> None:
     with _listen(host, port) as listener:
         at = listener.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
-        token = _new_token(default_store() / "dashboard-token") if is_open(host) else None
+        token = _new_token(user_cache() / "dashboard-token") if is_open(host) else None
         print(f"dashboard of {runs_dir}: http://{shown}:{at}/", flush=True)
-        with RunIndex(runs_dir, default_store()) as index:
+        with RunIndex(runs_dir, user_cache()) as index:
             config = uvicorn.Config(
                 make_app(index, host=host, token=token),
                 log_level="warning",

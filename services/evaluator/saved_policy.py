@@ -71,6 +71,11 @@ class SavedPolicy:
         return int(self.checkpoint.state["account"]["env_steps"])
 
     @property
+    def machine(self) -> str:
+        """The machine that trained it."""
+        return str(self.checkpoint.state["machine"])
+
+    @property
     def return_mean(self) -> float | None:
         """Mean return that made it the best, of training or of an evaluator; None for others."""
         judged = self.checkpoint.state["judged"]

@@ -28,6 +28,7 @@ from aclearn.learning import (
 from aclearn.learning.account import OpenBatch
 from aclearn.learning.ranks import ALONE, Group, gather_bytes
 from aclearn.telemetry import part
+from aclearn.telemetry.machine import machine
 from aclearn.types import EnvSpec, PolicyVersion
 from services.role.seeds import Seeds, Use
 from services.trainer.gauges import (
@@ -104,6 +105,7 @@ class Trainer:
         self.accounts = Accounts({account.policy: account})
         self._config, self._spec = config, spec
         self._refused_in_a_row = 0
+        self._machine = _machine_of(learner.device)
         self._gauges: dict[str, float] = {}
         self._chain_steps, self._correction = ChainSteps(), CorrectionLog()
         self._fields_at_begin: dict[str, Any] | None = None
@@ -467,6 +469,7 @@ class Trainer:
             "architecture": architecture.digest(),
             "architecture_spec": architecture.to_dict(),
             "environment": self._spec.of_environment(),
+            "machine": self._machine,
             "policy": self.account.policy,
             "generation": self.generation,
             "counters": dict(vars(self.counters)),
@@ -487,3 +490,9 @@ class Trainer:
             empty = StepAccount(policy=self.account.policy).state()
             ledgers = [mine, gone, *[empty] * (group.size - 2)]
         return {"account": StepAccount.joined(ledgers), "ledgers": ledgers}
+
+
+def _machine_of(device: torch.device) -> str:
+    """The machine that learns, for who reads of the policy later."""
+    gpu = f", {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
+    return machine() + gpu

@@ -8,7 +8,7 @@ from typing import Any
 from aclearn.config import Config
 from aclearn.envs import read_spec
 from aclearn.runs import RunFolder, save_checkpoint
-from services.trainer.build import make_trainer
+from services.trainer.build import make_queue, make_trainers
 
 
 def save_run(folder: Path, env: dict[str, Any], **groups: Any) -> Path:
@@ -19,7 +19,9 @@ def save_run(folder: Path, env: dict[str, Any], **groups: Any) -> Path:
         trainer={"device": "cpu", "amp": "off"},
         **groups,
     )
-    trainer = make_trainer(config, read_spec(config.env))
+    spec = read_spec(config.env, patterns=config.patterns)
+    queues = {name: make_queue(config) for name in config.learning_policies()}
+    trainer = make_trainers(config, spec, queues=queues)
     run = RunFolder.create(folder, "r", config.to_yaml())
     made = trainer.snapshot()
     save_checkpoint(run.checkpoints_dir, tensors=made.tensors, state=made.state, label=0, keep=1)

@@ -1,0 +1,1 @@
+"""`aclearn publish`: a policy as a folder for a model hub."""
