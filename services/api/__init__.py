@@ -17,6 +17,7 @@ from services.api.functions import (
 from services.api.policy import Policy
 from services.api.population import Population
 from services.api.run import Run
+from services.commands.publishing.folder import Publication
 from services.evaluator.evaluate import Evaluation
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Evaluation",
     "Policy",
     "Population",
+    "Publication",
     "Run",
     "ensemble",
     "evolve",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from compress import Artifact
-    from services.commands.publishing.publish import Publication
+    from services.commands.publishing.folder import Publication
 
 # imports inside the functions: they may take seconds
 

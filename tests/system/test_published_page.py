@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -58,10 +59,11 @@ def test_both_models_play_whole_episodes(address: str) -> None:
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.goto(address)
-        ended = "Number(document.getElementById('episodes').textContent) > 1"
         for model in ("policy.onnx", "policy-compressed.onnx"):
             page.get_by_label("Model").select_option(model)
-            page.wait_for_function(ended)
+            sync_api.expect(page.get_by_label("Model")).to_be_enabled(timeout=60_000)
+            episodes = page.locator("#episodes")
+            sync_api.expect(episodes).to_have_text(re.compile(r"[2-9]"), timeout=60_000)
             assert float(page.locator("#mean").text_content()) > 5
         page.get_by_role("button", name="Pause").click()
         page.get_by_role("button", name="Play").wait_for()

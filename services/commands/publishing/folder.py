@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,20 @@ from aclearn.runs.atomic_file import sync_folder
 
 _FORMAT: Final = 1
 _OPTION: Final = "--out"
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A published folder, which `load` and `open_run` take.
+
+    Attributes:
+        files: their paths in the folder.
+        missing: a file that a publication may have → why this one does not.
+    """
+
+    path: Path
+    files: Sequence[str]
+    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +23,7 @@ from compress import Artifact
 from services.commands.export import exported
 from services.commands.offline_compression import with_runtime
 from services.commands.publishing.card import Card, card_of
-from services.commands.publishing.folder import files_of, new_folder
+from services.commands.publishing.folder import Publication, files_of, new_folder
 from services.commands.publishing.page import why_no_page, write_page
 from services.commands.publishing.weights import place_of, write_run
 from services.evaluator.evaluate import Evaluation, evaluate_policies
@@ -36,20 +35,6 @@ UNKNOWN_LICENCE: Final = "unknown"
 _LICENCE: Final = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 _RUNTIMES: Final = ("onnx", "torchscript")
 SEED: Final = 1_000_003
-
-
-@dataclass(frozen=True)
-class Publication:
-    """A published folder.
-
-    Attributes:
-        files: their paths in the folder.
-        missing: a file that a publication may have → why this one does not.
-    """
-
-    path: Path
-    files: Sequence[str]
-    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 def publish(

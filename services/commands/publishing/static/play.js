@@ -43,10 +43,13 @@ function show() {
 }
 
 async function load(model) {
+  element("model").disabled = true;
   const loaded = await ort.InferenceSession.create(model, { executionProviders: ["wasm"] });
   begin();
   returns.length = 0;
   session = loaded;
+  element("episodes").textContent = 0;
+  element("model").disabled = false;
 }
 
 async function play() {
