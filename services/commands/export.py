@@ -100,7 +100,7 @@ def _visited(run: SavedRun, policy: str, chain: str) -> Halves:
         return visit_run(run, policy)
     except EnvironmentFailure as error:
         raise EnvironmentFailure(
-            f"--chain {chain}: it needs observations of the run's environment; leave --chain out "
+            f"--chain: {chain} needs observations of the run's environment; leave --chain out "
             f"to export without it ({error})"
         ) from error
 
