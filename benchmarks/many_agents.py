@@ -1,17 +1,19 @@
 """Rates of Tag with several agents, by number of environments and of agents, beside NumPy.
 
-    python benchmarks/many_agents.py [envs] [agents] [numpy] [--device cpu] [--threads 2]
+    python benchmarks/many_agents.py [envs] [agents] [policy] [numpy] [--device cpu] [--threads 2]
         [--seconds 2] [--csv FILE]
 
 Prints one JSON line a figure: `steps_per_s`, steps of environments by the clock, and
 `agent_steps_per_s`; on a CPU also `steps_per_cpu_s`, by the CPU seconds of all threads, which bears
-other programs on the machine. Actions are uniform and nothing is recorded. The form is that of
-figures 12 to 14 of Lan et al. (2021).
+other programs on the machine. Actions are uniform and nothing is recorded, but for `policy`. The
+form is that of figures 12 to 14 of Lan et al. (2021).
 
 * envs: by number of environments: gridworld and continuous Tag with 5 agents, and continuous Tag
   with 1000 agents that observe the 10 nearest, gridworld with 1000 that observe one.
 * agents: by number of agents, so many environments that there are 20 000 agents, on a GPU 10
   million: both games with partial observations, gridworld also with full ones.
+* policy: both, with the actions of one network for all agents and steps recorded, as training
+  does it: 32×32 units in gridworld, 64×64 in continuous Tag.
 * numpy: the same rules in NumPy (tests/support), on one core.
 """
 
@@ -28,10 +30,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from resident_peers import rate
 
+from aclearn.policies import build_architecture
 from aclearn.policies.cuda_stream import CudaStream, captured
-from aclearn.resident import make
+from aclearn.policies.network import PolicyNetwork
+from aclearn.resident import copies_of, find_env, make
+from aclearn.resident.policy_rollout import PolicyRollout
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.support.tag_continuous_numpy import TagContinuous
@@ -52,6 +58,8 @@ COLUMNS = (
 STEPS = 20
 #: Environments on a GPU; the paper has 2000.
 ON_GPU = (2000, 20_000, 100_000, 1_000_000)
+#: Units of a policy's hidden layers, as in the shipped configurations.
+HIDDEN = {"tag_gridworld": (32, 32), "tag_continuous": (64, 64)}
 ROWS: list[dict[str, Any]] = []
 
 
@@ -115,6 +123,43 @@ def resident_rate(
         found = rate(work, args.seconds)
     worlds.close()
     say("resident", env, agents, near, envs, args.threads, found)
+
+
+def policy_rate(
+    env: str, agents: int, near: int | None, envs: int, args: argparse.Namespace
+) -> None:
+    """Print the rate of a resident world whose agents have one policy."""
+    settings = rules(env, agents, near)
+    worlds = copies_of(
+        find_env(env, settings),
+        envs=envs,
+        device=args.device,
+        threads=args.threads,
+        seed=1,
+        steps=STEPS,
+        config=settings,
+    )
+    (rows,) = worlds.kinds
+    architecture = build_architecture(
+        "mlp", rows.spec.observation, rows.spec.action, hidden=HIDDEN[env], activation="relu"
+    )
+    network = PolicyNetwork(architecture, seed=1).to(worlds.device)
+    # on a GPU the steps in torch are a CUDA graph, as in training
+    stream = None if worlds.device.type == "cpu" else CudaStream(worlds.device)
+    rollout = PolicyRollout(worlds, architecture, stream=stream)
+    worlds.reset()
+
+    def work() -> int:
+        rollout.run()
+        if stream is not None:
+            stream.wait()
+        return STEPS * envs
+
+    with nullcontext() if stream is None else stream.scope():
+        rollout.refresh(dict(network.named_parameters()))
+        found = rate(work, args.seconds)
+    worlds.close()
+    say("policy", env, agents, near, envs, args.threads, found)
 
 
 def numpy_rate(agents: int, near: int | None, envs: int, seconds: float) -> None:
@@ -200,6 +245,17 @@ def by_agents(args: argparse.Namespace) -> None:
         resident_rate("tag_continuous", agents, min(10, agents - 1), envs, args)
 
 
+def by_policy(args: argparse.Namespace) -> None:
+    """Figures 12 to 14 with the actions of a network."""
+    for count in (10, 100, 1000, 10_000) if args.device == "cpu" else ON_GPU[:3]:
+        policy_rate("tag_gridworld", 5, None, count, args)
+        policy_rate("tag_continuous", 5, 2, count, args)
+    for agents in (20, 100, 1000):
+        envs = (20_000 if args.device == "cpu" else 1_000_000) // agents
+        policy_rate("tag_gridworld", agents, 1, envs, args)
+        policy_rate("tag_continuous", agents, 10, envs, args)
+
+
 def in_numpy(args: argparse.Namespace) -> None:
     """One environment, as WarpDrive's CPU class steps it, and many at once."""
     for agents in (5, 100):
@@ -211,6 +267,7 @@ def in_numpy(args: argparse.Namespace) -> None:
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "envs": by_envs,
     "agents": by_agents,
+    "policy": by_policy,
     "numpy": in_numpy,
 }
 
@@ -226,6 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each figure")
     parser.add_argument("--csv", type=Path, help="file for the rates")
     args = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # each slice of the worlds has a thread of its own
     for name in args.parts or PARTS:
         PARTS[name](args)
     if args.csv:
