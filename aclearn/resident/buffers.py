@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 
+from aclearn.errors import ConfigError
 from aclearn.types import ActionSpec
 from aclearn.types.bounds import LARGEST_NUMBER
+
+#: Bytes of one step of an array: Warp keeps strides in 32 bits.
+_MOST_STEP_BYTES = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +55,18 @@ class Buffers:
         Args:
             width: D.
             rows: N.
+
+        Raises:
+            ConfigError: a step of them all is too large for Warp's arrays.
         """
         dtype = torch.float32 if action.numbers else torch.int64
+        each = max(4 * width, dtype.itemsize * prod(action.shape), action.mask_width)
+        if rows * each > _MOST_STEP_BYTES:
+            raise ConfigError(
+                f"resident.envs: a step of {rows} agents has up to {each} bytes for each, "
+                f"{rows * each / 2**30:.1f} GiB; Warp's arrays take 2 GiB a step, "
+                f"{_MOST_STEP_BYTES // each} agents in all"
+            )
 
         def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)

@@ -129,7 +129,10 @@ class Resident(ABC):
         if seed is not None:
             self._seed.fill_(seed)
         self.episodes.begin(self.steps)
+        # Warp fills parameters in a stream of its own, and steps may be in another one than this
+        self._wait()
         self._observe(begins=True)
+        self._wait()
 
     @property
     def spec(self) -> EnvSpec:
@@ -249,6 +252,11 @@ class Resident(ABC):
 
     def _launch(self, kernel: Any, count: int, inputs: list[Any]) -> Any:
         return wp.launch(kernel, count, inputs, device=self._warp_device, record_cmd=True)
+
+    def _wait(self) -> None:
+        """Wait for all streams of the device."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def _stream(self) -> Any:
         """Torch's current stream, so that kernels and tensor operations stay in order."""

@@ -135,5 +135,5 @@ def test_on_a_gpu_two_batches_in_a_row_are_both_what_they_should_be() -> None:
         batches = [_batch(seed, staging) for seed in (1, 3)]
     stream.synchronize()
     for batch, seed in zip(batches, (1, 3), strict=True):
-        assert batch.observations.is_cuda
+        assert batch.observations[OBSERVATION].is_cuda
         _assert_same(batch, _batch(seed, Staging()))

@@ -17,6 +17,7 @@ from aclearn.errors import ConfigError, EnvironmentFailure
 from services.start.preflight import check_resident_extra
 
 resident = pytest.importorskip("aclearn.resident")
+from aclearn.resident.buffers import Buffers  # noqa: E402
 from aclearn.resident.environments import cartpole  # noqa: E402
 from aclearn.resident.warp_setup import import_warp, wp  # noqa: E402
 
@@ -116,3 +117,10 @@ def test_actions_of_another_shape_and_unknown_names() -> None:
         resident.make("Cartpol", envs=1)
     with pytest.raises(EnvironmentFailure, match="is a Struct, expected a ResidentEnv"):
         resident.make("aclearn.resident.environments.cartpole:State", envs=1)
+
+
+def test_more_rows_than_a_stride_of_32_bits_can_pass_are_refused() -> None:
+    action, rows = CARTPOLE.spec().action, (2**31 - 1) // (4 * 81)
+    Buffers.empty(81, action, steps=1, rows=rows, device=torch.device("meta"))
+    with pytest.raises(ConfigError, match=f"resident.envs: .* 2 GiB a step, {rows} agents in all"):
+        Buffers.empty(81, action, steps=1, rows=rows + 1, device=torch.device("meta"))
