@@ -2,7 +2,8 @@
 
 `python benchmarks/members.py --members 1 16 64` prints a line for each number of members: seconds
 of so many updates, of this process's wall clock and of its CPUs, and how many times those of one
-ordinary trainer they are. `apart` is the same number of ordinary trainers in turn.
+ordinary trainer in one thread they are. `apart` is the same number of ordinary trainers in turn.
+`--threads 2` gives the batch two threads; one member is too small for them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from aclearn.config import Config, load_config
 from aclearn.resident import resident_env_of
 from aclearn.runs import RunFolder
@@ -25,14 +28,14 @@ from services.trainer.members import MemberTrainers
 _WARM_UP = 3
 
 
-def member_configs(folder: Path, members: int, envs: int) -> list[Config]:
+def member_configs(folder: Path, members: int, envs: int, threads: int = 1) -> list[Config]:
     """Members that differ in seed, learning rate and entropy cost; one update a batch."""
     return [
         load_config(
             "resident/cartpole",
             [
                 f"resident.envs={envs}",
-                "resident.threads=1",
+                f"resident.threads={threads}",
                 "resident.device=cpu",
                 "trainer.minibatches=1",
                 f"run.seed={number}",
@@ -88,20 +91,24 @@ def main() -> None:
     parser.add_argument("--members", type=int, nargs="+", default=[16, 64])
     parser.add_argument("--envs", type=int, default=16, help="environments of a member")
     parser.add_argument("--updates", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=1, help="of a batch")
     parser.add_argument("--apart", action="store_true", help="also the members in turn")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        configs = member_configs(Path(folder), max(given.members), given.envs)
+        configs = member_configs(Path(folder), max(given.members), given.envs, given.threads)
+        torch.set_num_threads(1)
         one = alone(configs[0], given.updates)
         print(json.dumps({"members": 1, "by": "alone", **one}), flush=True)
         for count in given.members:
             rows = {"batched": batched(configs[:count], given.updates)}
+            torch.set_num_threads(1)
             if given.apart:
                 each = [alone(config, given.updates) for config in configs[:count]]
                 rows["apart"] = {key: sum(row[key] for row in each) for key in one}
             for by, row in rows.items():
                 times = {f"times_{key}": round(row[key] / one[key], 2) for key in one}
-                print(json.dumps({"members": count, "by": by, **row, **times}), flush=True)
+                row = {"threads": given.threads if by == "batched" else 1, **row, **times}
+                print(json.dumps({"members": count, "by": by, **row}), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.func import vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aclearn.learning.batched.graphs import simplify
+
 Value = TypeVar("Value")
 Result = TypeVar("Result")
 
@@ -69,8 +71,7 @@ class ForEachMember(Generic[Result]):
             return _tensors_in(made[0])
 
         graph = make_fx(lambda *given: vmap(of_one)(list(given)))(*tensors)
-        graph.graph.eliminate_dead_code()
-        graph.recompile()
+        simplify(graph)
         return graph, mapped(made[0], lambda _: _NONE)
 
 
