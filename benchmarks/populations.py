@@ -61,8 +61,9 @@ TASKS: dict[str, tuple[str, dict[str, Any], float]] = {
     "stocks": (
         "population/stocks",
         {
-            "population.rounds": 8,
+            "population.rounds": 6,
             "population.round_steps": 20_480,
+            "trainer.epochs": 4,
             "policy.hidden": [64, 64],
         },
         2**-14,
@@ -132,6 +133,8 @@ def rounds_of(out: Path, task: str, selector: str, seed: int, on: str) -> list[d
         since = time.process_time()
 
     aclearn.evolve(config, {**keys, "run.dir": str(out), "run.name": name}, on=on, on_round=note)
+    if len(rows) < keys["population.rounds"]:
+        raise SystemExit(f"{name} was stopped after {len(rows)} rounds; --resume begins it again")
     return rows
 
 

@@ -289,7 +289,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=16 * BATCH)
     given = parser.parse_args()
     if given.by == "draw":
-        draw(*given.files, given.over)
+        table, picture = given.files
+        draw(table, picture, given.over)
         return
     for seed in range(1, given.seeds + 1):
         for row in rows(given.by, given.hidden, seed, given.steps):
