@@ -30,6 +30,7 @@ from services.commands.on_run_folders import (
     top,
 )
 from services.commands.output import forget_zero_size, make_output_lossy
+from services.commands.replay import replay
 from services.commands.role import container, health, role
 from services.commands.runs import runs
 from services.commands.sweep import sweep
@@ -44,6 +45,7 @@ for command in (
     health,
     evaluate,
     record,
+    replay,
     export,
     publish,
     compress,

@@ -134,6 +134,13 @@ class RunConfig(Group):
     checkpoints_kept: Whole = Field(
         default=3, ge=1, le=1000, description="newest checkpoints to keep beside the best one"
     )
+    flight_recorder: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="newest batches of the trainer to keep on disk, so that `aclearn replay RUN` "
+        "repeats their updates; between so many and half as many more are there; null: none",
+    )
     metrics_every_s: float = Field(
         default=2.0,
         gt=0.0,
@@ -147,6 +154,13 @@ class RunConfig(Group):
             yield (
                 "run.judge: there is no evaluator; set evaluator.every_s, for instance to 60, or "
                 "this to training"
+            )
+        if self.flight_recorder is not None and config.ranks > 1:
+            key = "trainer.processes" if config.resident.envs is None else "resident.devices"
+            yield (
+                f"{key}: run.flight_recorder repeats the updates of one trainer, and each of "
+                f"{config.ranks} makes them of the batches of all; set {key} to 1, or "
+                "run.flight_recorder to null"
             )
         if not self.deterministic:
             return

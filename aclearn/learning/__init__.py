@@ -11,6 +11,7 @@ from aclearn.learning.joint_unrolls import JointUnrolls, OfOneNumber
 from aclearn.learning.objective import make_objective
 from aclearn.learning.observation_buffer import RecentObservations
 from aclearn.learning.published import PublishedWeights
+from aclearn.learning.recorded_batch import arrays_of, batch_of
 from aclearn.learning.sources.fifo import Fifo
 from aclearn.learning.sources.memory import ReplayMemory
 from aclearn.learning.sources.queue import QueueSource
@@ -43,7 +44,9 @@ __all__ = [
     "Sums",
     "TrainingQueue",
     "UpdateReport",
+    "arrays_of",
     "assemble_batch",
+    "batch_of",
     "check_unroll",
     "largest_unroll_bytes",
     "make_objective",

@@ -80,6 +80,9 @@ class Batch:
             version; NaN where its weights are not kept; None where nothing asks for it.
         measured: what the correctors have measured of all steps of an update, as
             `CorrectorChain.measure` gives it; None until then.
+        origins: `[B]` int64, who played each column of the whole batch, as `Unroll.origins`; None:
+            column b is of row b of the trainer's own environments.
+        unrolls: those that the whole batch was assembled of; (): it was made otherwise.
         chain_steps: the new steps by the chain of the policy that chose their actions; {}: not
             known.
     """
@@ -103,6 +106,8 @@ class Batch:
     places: Tensor | None = None
     acting_log_prob: Tensor | None = None
     measured: tuple[Tensor | None, ...] | None = None
+    origins: NDArray[np.int64] | None = None
+    unrolls: tuple[Unroll, ...] = ()
     chain_steps: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -169,12 +174,11 @@ class Batch:
     def after(self, steps: int, state: tuple[Tensor, ...]) -> Batch:
         """The batch without its first steps, as views, which begins with `state`."""
         changes: dict[str, Any] = {
-            name: value[steps:]
-            for name, value in vars(self).items()
-            if isinstance(value, (Tensor, np.ndarray))
+            name: value[steps:] for name, value in vars(self).items() if isinstance(value, Tensor)
         }
         leaves = {name: leaf[steps:] for name, leaf in self.observations.items()}
-        return replace(self, observations=leaves, state=state, **changes)
+        versions = self.versions[steps:]
+        return replace(self, observations=leaves, state=state, versions=versions, **changes)
 
     def single_steps(self, numbers: Tensor) -> Batch:
         """Copies of single steps, `[1, N]`, for a policy without state; the correction is frozen.
@@ -255,6 +259,8 @@ def assemble_batch(
             for index, parts in enumerate(zip(*(unroll.state for unroll in unrolls), strict=True))
         ),
         masks=uploaded_if_any("masks", np.bool_),
+        origins=np.concatenate([unroll.origins for unroll in unrolls]),
+        unrolls=tuple(unrolls),
     )
 
 

@@ -150,6 +150,7 @@ TRAINER_FIGURES: Final = (
     *("proximal_kl", "clipped_ratio_share", "replay_steps", REPLAY_RATIO, "q_mean"),
     "temperature",
     *("batch_steps", "compressed_share", "checkpoint_age_s", *_WORKER_FIGURES),
+    "recorded_batches",
 )
 
 

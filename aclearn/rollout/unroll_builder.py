@@ -46,11 +46,20 @@ class UnrollBuilder:
     Args:
         clip_rewards: learn from rewards clipped to [-1, 1].
         life_loss_ends: a lost life terminates the episode for the learner, not for the game.
+        actor, first_row: see `Unroll`.
     """
 
     def __init__(
-        self, spec: UnrollSpec, *, num_envs: int, clip_rewards: bool, life_loss_ends: bool
+        self,
+        spec: UnrollSpec,
+        *,
+        num_envs: int,
+        clip_rewards: bool,
+        life_loss_ends: bool,
+        actor: int = 0,
+        first_row: int = 0,
     ) -> None:
+        self._actor, self._first_row = actor, first_row
         self._spec, self._num_envs = spec, num_envs
         self._clip_rewards, self._life_loss_ends = clip_rewards, life_loss_ends
         leaves = spec.env.observation.items()
@@ -152,6 +161,8 @@ class UnrollBuilder:
             state=self._state,
             masks=self._masks,
             policy=self._spec.policy,
+            actor=self._actor,
+            first_row=self._first_row,
         )
         self._open(self._observations, None if self._masks is None else self._masks[-1])
         return unroll

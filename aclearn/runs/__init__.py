@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from aclearn.runs.atomic_file import check_file, why_not_written, write_atomically, write_file
+from aclearn.runs.batch_ring import (
+    RING_FOLDER,
+    BatchRing,
+    Record,
+    files_of,
+    read_file,
+    starts_in,
+)
 from aclearn.runs.checkpoint import (
     Checkpoint,
     Mark,
@@ -45,18 +53,22 @@ __all__ = [
     "NO_NUMBERS",
     "POPULATION_FILE",
     "PUBLICATION_FILE",
+    "RING_FOLDER",
     "STRATEGIES_FILE",
     "TUNER_FILE",
+    "BatchRing",
     "Checkpoint",
     "FolderLock",
     "Mark",
     "MetricsTail",
     "MetricsWriter",
+    "Record",
     "RunFolder",
     "check_file",
     "checkpoint_in",
     "claim_generation",
     "create_next",
+    "files_of",
     "is_locked",
     "is_metrics_line",
     "is_population",
@@ -73,6 +85,7 @@ __all__ = [
     "metrics_columns",
     "next_name",
     "numbered_runs",
+    "read_file",
     "read_metrics",
     "read_metrics_or_none",
     "read_summary",
@@ -80,6 +93,7 @@ __all__ = [
     "runs_in",
     "save_checkpoint",
     "saved_labels",
+    "starts_in",
     "why_not_written",
     "write_atomically",
     "write_file",

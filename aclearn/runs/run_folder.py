@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from aclearn.errors import CheckpointError, RunFolderError, RunFolderTaken
 from aclearn.runs.atomic_file import write_atomically
+from aclearn.runs.batch_ring import RING_FOLDER
 from aclearn.runs.checkpoint import check_parts, look_into, remove_checkpoint, saved_labels
 from aclearn.runs.found_runs import is_population, is_publication
 from aclearn.runs.lock import FolderLock, lock_run
@@ -38,6 +39,7 @@ _FILES: Final = (
     "summary.json",
     "tuner.jsonl",
     "strategies.jsonl",
+    f"{RING_FOLDER}/*/*/*.batches",
     "config.yaml",
 )
 

@@ -26,7 +26,7 @@ from aclearn.types.observation_spec import OBSERVATION, LeafSpec, ObservationSpe
 from aclearn.types.policy_map import agents_by_policy, check_equal_spaces
 from aclearn.types.policy_output import PolicyOutput, State, zeroed
 from aclearn.types.policy_version import DEFAULT_POLICY, PolicyId, PolicyVersion, is_compressed
-from aclearn.types.unroll import Unroll, UnrollSpec
+from aclearn.types.unroll import ORIGIN_BITS, Unroll, UnrollSpec
 from aclearn.types.visited import Visited
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "MOST_COHORTS",
     "MOST_INFO_METRICS",
     "OBSERVATION",
+    "ORIGIN_BITS",
     "ActionBatch",
     "ActionSpec",
     "Convolution",

@@ -27,6 +27,9 @@ from aclearn.types.array_rules import (
 from aclearn.types.env_spec import EnvSpec
 from aclearn.types.policy_version import DEFAULT_POLICY
 
+#: Bits of a row's number in `Unroll.origins`, and the mask of them.
+ORIGIN_BITS = 32
+
 
 @dataclass(frozen=True)
 class UnrollSpec:
@@ -79,6 +82,8 @@ class Unroll:
         behaviour_parameters: [T, B, P] of the behaviour policy, if the run needs them.
         state: [B, ...] each, the policy's state before the first step; () without state.
         masks: [T+1, B, A], the actions that `observations` allow; None: all.
+        actor: number of the actor process that played it.
+        first_row: number of the first of its B rows among all rows of this actor.
     """
 
     generation: Count
@@ -102,6 +107,8 @@ class Unroll:
     state: tuple[StateArray, ...] = ()
     masks: BoolCube | None = None
     policy: PolicyName = DEFAULT_POLICY
+    actor: Count = 0
+    first_row: Count = 0
 
     def arrays(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Every array with the names of its field and leaf."""
@@ -113,6 +120,12 @@ class Unroll:
                 yield from ((f"{name}.{leaf}", array) for leaf, array in value.items())
             elif name == "state":
                 yield from ((f"state.{index}", array) for index, array in enumerate(value))
+
+    @property
+    def origins(self) -> NDArray[np.int64]:
+        """`[B]`, actor · 2³² + row of each column."""
+        first = (self.actor << ORIGIN_BITS) + self.first_row
+        return first + np.arange(self.valid.shape[1], dtype=np.int64)
 
     @property
     def nbytes(self) -> int:

@@ -53,11 +53,14 @@ def make_groups(
     config: Config,
     cohorts: Mapping[str, EpisodeCohorts] | None = None,
     info_metrics: InfoMetrics | None = None,
+    *,
+    index: int = 0,
 ) -> list[Group]:
     """The environments of one actor; `seed_groups` gives them their random numbers.
 
     Args:
         cohorts: policy → where its episodes are counted.
+        index: number of the actor.
 
     Raises:
         ConfigError: agents do not fit the policies.
@@ -65,7 +68,7 @@ def make_groups(
     """
     actors, learning = config.actors, config.learning_policies()
     groups = []
-    for _ in range(actors.groups):
+    for g in range(actors.groups):
         envs = make_policy_envs(
             config.env,
             config.patterns,
@@ -82,6 +85,8 @@ def make_groups(
                     num_envs=env.num_envs,
                     clip_rewards=config.env.clip_rewards,
                     life_loss_ends=config.env.life_loss_ends,
+                    actor=index,
+                    first_row=g * env.num_envs,
                 )
             its = None if cohorts is None else cohorts[policy]
             episodes = EpisodeTracker(env.num_envs, its, info_metrics)

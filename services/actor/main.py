@@ -105,7 +105,7 @@ def make_actor(context: RoleContext) -> Role:
     names = config.policy_names()
     cohorts = {policy: EpisodeCohorts(context.clocks.decisions) for policy in names}
     info_metrics = InfoMetrics(config.env.info_metrics, config.env.id)
-    groups = make_groups(config, cohorts, info_metrics)
+    groups = make_groups(config, cohorts, info_metrics, index=context.index)
     meter = WaitMeter()
     specs = {group.policy: group.env.spec for group in groups}
     actor: Actor | None = None

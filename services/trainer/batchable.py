@@ -44,6 +44,8 @@ def _reasons(configs: Sequence[Config]) -> Iterator[str]:
             f"loss.kind {loss.kind}: its batches come from a memory or its actions are not "
             "sampled; take actor_critic, a2c, ppo or impact"
         )
+    if any(each.run.flight_recorder is not None for each in configs):
+        yield "run.flight_recorder: the updates of all members are made at once; set this to null"
     if first.policy.memory.kind is not None:
         yield "policy.memory.kind: a policy with a memory learns step after step; set this to null"
     if first.policy.is_users:

@@ -25,10 +25,12 @@ from aclearn.learning import (
 from aclearn.learning.ranks import ALONE, Group
 from aclearn.policies import Architecture, halves_pay
 from aclearn.policies.devices import choose_amp, choose_device
+from aclearn.runs import RING_FOLDER, BatchRing, RunFolder
 from aclearn.types import DEFAULT_POLICY, EnvSpec, Unroll
 from services.policy.factory import acting_chain, architecture_of, unroll_spec_of
 from services.role.seeds import Seeds, Use
 from services.trainer.acting_copy import ActingCopy
+from services.trainer.flight_recorder import FlightRecorder, machine_of
 from services.trainer.trainer import Trainer
 from services.trainer.trainers import NoBatches, Trainers
 
@@ -202,6 +204,27 @@ def _published(config: Config, learner: Learner) -> tuple[PublishedWeights, Acti
         amp_dtype=_amp(config, learner.architecture, learner.device),
         channels_last=config.trainer.channels_last,
     )
+
+
+def record_batches(trainer: Trainer | Trainers, config: Config, folder: RunFolder) -> None:
+    """Give each learning policy's trainer a recorder, where the run wants some."""
+    if config.run.flight_recorder is None:
+        return
+    for policy in config.learning_policies():
+        own = trainer.by_policy[policy]
+        rings = folder.path / RING_FOLDER / policy
+        device = own.learner.device
+        own.recorder = FlightRecorder(
+            BatchRing(rings, trainer.generation, config.run.flight_recorder),
+            own.learner,
+            folder=folder.path,
+            about={
+                "config": config.to_yaml(),
+                "machine": machine_of(device),
+                "workers": config.trainer.workers,
+                "threads": own.source.threads,
+            },
+        )
 
 
 def device_of(config: Config, rank: int) -> torch.device:

@@ -22,7 +22,7 @@ from services.role.loop import Role
 from services.role.metrics import RoleMetrics
 from services.role.monitor_client import exit_status
 from services.role.torch_checks import amp_here
-from services.trainer.build import device_of, make_queue, make_trainers
+from services.trainer.build import device_of, make_queue, make_trainers, record_batches
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.forming import join_group
 from services.trainer.server import QueueLoop
@@ -118,6 +118,7 @@ class TrainerRole:
                 clock=context.clocks.wall,
             )
             self._checkpoints.restore_or_start()
+            record_batches(trainer, config, folder)
         trainer.share()
         self._loop: QueueLoop | OwnLoop
         if trainer.plays:
@@ -196,6 +197,9 @@ class TrainerRole:
             self._trainer.close()
             self._ended = self._loop.end()
             self._trainer.drop_waiting()  # a worker that met the others has put it back
+            for each in self._trainer.by_policy.values():
+                if each.recorder is not None:
+                    each.recorder.close()
         return self._ended
 
     def _look_at_others(self) -> None:

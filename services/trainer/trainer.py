@@ -31,6 +31,7 @@ from aclearn.telemetry import part
 from aclearn.telemetry.machine import machine
 from aclearn.types import EnvSpec, PolicyVersion
 from services.role.seeds import Seeds, Use
+from services.trainer.flight_recorder import FlightRecorder
 from services.trainer.gauges import (
     ChainSteps,
     CorrectionLog,
@@ -76,6 +77,7 @@ class Trainer:
         on_finished: called when it has made all updates of the run.
         by_policy: it, by the name of its policy.
         accounts: its account, as of a run of one policy.
+        recorder: keeps the newest batches; None: nothing asks for it.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Trainer:
         acting: ActingPolicies | None = None,
     ) -> None:
         self._acting = acting
+        self.recorder: FlightRecorder | None = None
         self.learner, self.account, self.source = learner, account, source
         self.rounds = Rounds(
             group, account, learner.device, mark=self._mark, before_copies=self._average
@@ -330,6 +333,9 @@ class Trainer:
                     batch = replace(batch, acting_log_prob=self._acting.log_probs(batch))
             if first:  # only their states are of use
                 open_batch.dropped("burn_in", int(batch.valid[:first].sum()))
+            if self.recorder is not None:
+                with part("record"):
+                    self.recorder.take(batch, self._state)
             reports = self.learner.learn(
                 batch,
                 worker,
@@ -458,6 +464,8 @@ class Trainer:
         if (ranks := self.rounds.group.size) > 1:
             counters["ranks"] = ranks
         gauges = dict(self._gauges)
+        if self.recorder is not None:
+            gauges["recorded_batches"] = float(self.recorder.batches)
         fields: dict[str, Any] = {"counters": counters, "dropped": dropped, "gauges": gauges}
         for name, more in self.source.heartbeat_fields().items():
             fields[name] |= more

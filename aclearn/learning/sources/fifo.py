@@ -69,6 +69,7 @@ class Fifo(SourceAround):
             observations={name: self._tensors[f"observations/{name}"] for name in leaves},
             new=self._new,
             versions=versions,
+            unrolls=(),
             **fields,
         )
 

@@ -164,6 +164,7 @@ class ReplayMemory:
             discounts=(self._discount**lengths * ~terminated).float().unsqueeze(0),
             weights=self._weights(first).unsqueeze(0) if self._config.prioritised else None,
             places=(writes * self._length + t).unsqueeze(0),
+            origins=kept["origins"][slots].cpu().numpy(),
         )
         kept["drawn"].view(-1)[first] = True  # last: after an error none has left the memory
         return batch
@@ -252,7 +253,9 @@ class ReplayMemory:
         values["stops"] = batch.terminated | batch.truncated
         values["stops"][-1] = True
         values["stops"][:-1] |= ~batch.valid[1:]
-        return {name: value.transpose(0, 1) for name, value in values.items()}
+        columns = {name: value.transpose(0, 1) for name, value in values.items()}
+        origins = np.arange(batch.width) if batch.origins is None else batch.origins
+        return columns | {"origins": torch.from_numpy(origins).to(batch.rewards.device)}
 
     def _returns(self, first: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """Discounted sums of the next rewards, float32, and of how many steps."""
@@ -280,6 +283,7 @@ def _shapes(spec: UnrollSpec) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         "behaviour_log_prob": ((steps,), torch.float32),
         "rewards": ((steps,), torch.float32),
         "versions": ((steps,), _INTEGERS),
+        "origins": ((), _INTEGERS),
     }
     for name in ("terminated", "truncated", "valid", "drawn", "stops"):
         shapes[name] = ((steps,), torch.bool)
