@@ -15,7 +15,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from throughput import START_WITHIN_S, start_run
+from whole_run import START_WITHIN_S, start_run
 
 _CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 #: Configuration → batches to keep.
