@@ -41,6 +41,8 @@ def small_unroll() -> Unroll:
         state=(np.ones((B, 4), np.float32), np.full((B, 2, 1), 0.5, np.float32)),
         masks=np.array([[[True, True, False], [False, True, True]], [[True] * 3] * 2] * 2),
         policy="red.team-1",
+        actor=3,
+        first_row=16,
     )
 
 
