@@ -27,6 +27,7 @@ _CASES: dict[str, dict[str, Any]] = {
     "ddpg": {**_PENDULUM, "loss": {"kind": "ddpg", "memory": "replay", "noise_std": 0.5}},
     "two policies": {
         "env": {"id": "tests.support.agents_env:Uneven"},
+        "trainer": {"minibatches": 1, "epochs": 2},
         "policies": {
             "slow": {"agents": "long", "policy": {"memory": {"kind": "lstm", "size": 4}}},
             "fast": {"agents": "sh*", "loss": {"kind": "ppo"}},
