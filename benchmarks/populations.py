@@ -51,7 +51,9 @@ TASKS: dict[str, tuple[str, dict[str, Any], float]] = {
     "pendulum": (
         "population/pendulum",
         {
-            "population.rounds": 12,
+            "population.rounds": 10,
+            "population.round_steps": 20_480,
+            "trainer.epochs": 4,
             "run.target_return": None,
             "run.stop_at_target": False,
             "evaluator.episodes": 10,
