@@ -19,7 +19,8 @@ def test_all_selectors_have_equal_total_steps(task: str) -> None:
         name, keys = populations.settings(task, selector, 2)
         config = load_config(name, keys)
         assert config.population.selector.name == selector
-        assert config.run.target_return is None  # which would end it before
+        assert config.run.target_return == populations.GOALS.get(task)
+        assert config.run.stop_at_target
         assert config.population.members is not None
         totals.add((config.population.members, config.population.rounds, config.population.seed))
     assert len(totals) == 1
