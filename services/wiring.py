@@ -37,6 +37,7 @@ ENDPOINTS: dict[str, Endpoint] = {
             wire.DirectiveAck,
             wire.DirectiveMessage,
             wire.StatusRequest,
+            wire.Action,
         ),
         (
             wire.Number,
@@ -45,6 +46,7 @@ ENDPOINTS: dict[str, Endpoint] = {
             wire.MembershipReply,
             wire.DirectiveMessage,
             wire.Status,
+            wire.ActionReply,
         ),
     ),
     "unrolls": Endpoint("trainer", (Unroll,), (wire.UnrollReply,)),

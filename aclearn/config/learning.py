@@ -10,6 +10,9 @@ from typing_extensions import override
 
 from aclearn.config._fields import AtMostTwo, Device, Group, Whole
 
+#: Largest `optimiser.learning_rate`.
+MOST_LEARNING_RATE = 10.0
+
 
 class TrainerConfig(Group):
     """The trainer: its device, its queue, and how much it learns from one update."""
@@ -284,7 +287,7 @@ class OptimiserConfig(Group):
     learning_rate: float = Field(
         default=3e-4,
         gt=0.0,
-        le=10.0,
+        le=MOST_LEARNING_RATE,
         description="initial step size, per update; the default depends on loss.kind",
     )
     schedule: Literal["constant", "linear"] = Field(

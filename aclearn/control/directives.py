@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
+from aclearn.algorithms.keys import MAX_COST
 from aclearn.config import MAX_PROCESSES, Config
+from aclearn.config.learning import MOST_LEARNING_RATE
 from aclearn.types.array_rules import Count, FloatRule, IntRule, Text
 from aclearn.wire import DirectiveAck, DirectiveMessage
 from aclearn.wire.schema import record_rule
@@ -20,6 +22,8 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Most workers of a role, as in the configuration.
 MOST_WORKERS = 64
+#: Learning rates are above 0: with 0 nothing would be learned, and every run has an end.
+_LEAST_LEARNING_RATE = 1e-12
 #: Most characters of a reason to refuse.
 _MOST_REASON = 300
 
@@ -78,6 +82,40 @@ class SaveBest(Payload):
 
 
 @dataclass(frozen=True)
+class SaveCheckpoint(Payload):
+    """Write a checkpoint now."""
+
+    roles = ("trainer",)
+
+
+@dataclass(frozen=True)
+class SetLearningRate(Payload):
+    """`optimiser.learning_rate` from now on; its schedule goes on.
+
+    Weights whose learning rate the algorithm has set keep that.
+    """
+
+    rate: Annotated[float, FloatRule(_LEAST_LEARNING_RATE, MOST_LEARNING_RATE)]
+    roles = ("trainer",)
+
+
+@dataclass(frozen=True)
+class SetEntropyCost(Payload):
+    """`loss.entropy_cost` from now on, of each policy that has one."""
+
+    cost: Annotated[float, FloatRule(0.0, MAX_COST)]
+    roles = ("trainer",)
+
+    def check(self, config: Config) -> None:
+        """Some loss has this key."""
+        losses = [config.of_policy(name).loss for name in config.learning_policies()]
+        # of a user's own algorithm the trainer knows the keys
+        if not any(hasattr(loss, "entropy_cost") or ":" in loss.kind for loss in losses):
+            kinds = ", ".join(dict.fromkeys(loss.kind for loss in losses))
+            raise ValueError(f"SetEntropyCost: loss.kind {kinds} has no entropy_cost")
+
+
+@dataclass(frozen=True)
 class SetWorkers(Payload):
     """Number of workers of a predictor or trainer."""
 
@@ -92,6 +130,14 @@ class SetActors(Payload):
     count: Annotated[int, IntRule(1, MAX_PROCESSES)]
     roles = ("supervisor",)
 
+    def check(self, config: Config) -> None:
+        """The run has actors."""
+        if config.resident.envs is not None:
+            raise ValueError(
+                "SetActors: this run has no actors, since the trainer plays in environments of its "
+                "own (resident.envs)"
+            )
+
 
 @dataclass(frozen=True)
 class SetChain(Payload):
@@ -103,6 +149,11 @@ class SetChain(Payload):
 
     def check(self, config: Config) -> None:
         """The rung is one of the ladder."""
+        if not config.compressor.rungs:
+            raise ValueError(
+                "SetChain: this run compresses nothing; it has neither compressor.chain nor "
+                "compressor.ladder"
+            )
         if self.rung >= (rungs := len(config.compressor.rungs)):
             raise ValueError(f"expected a rung below {rungs}, got {self!r}")
 
@@ -144,7 +195,8 @@ class Note(Payload):
 
 
 DIRECTIVES: tuple[type[Payload], ...] = (
-    *(StopRole, SaveBest, SetWorkers, SetActors, SetChain, SetMix, StopRun, Note),
+    *(StopRole, SaveBest, SaveCheckpoint, SetWorkers, SetActors, SetChain, SetMix),
+    *(SetLearningRate, SetEntropyCost, StopRun, Note),
 )
 """Every kind of directive."""
 

@@ -98,13 +98,16 @@ class GradientWorker:
         *,
         targets: list[Tensor] | None = None,
         advantage_scale: float | Tensor = 1.0,
+        objective: Objective | None = None,
     ) -> None:
         """Copy `weights`, in the order of `Networks.parameters`; no thread may write them now.
 
         Args:
             targets: those of `targets`, where it has copies.
             advantage_scale: factor of the advantages in the policy loss.
+            objective: what it differentiates from now on; None: as before.
         """
+        self._objective = objective or self._objective
         # In the stream of `weights`, before their next update. `differentiate` has waited for all
         # readers of the copy.
         self.networks.copy(weights)

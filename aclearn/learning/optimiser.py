@@ -25,8 +25,8 @@ def make_optimiser(
         {"lr": config.learning_rate, "max_grad_norm": config.max_grad_norm} | dict(group)
         for group in groups
     ]
-    for group in given:
-        group["first_lr"] = group["lr"]
+    for group, its in zip(given, groups, strict=True):
+        group["first_lr"], group["own_lr"] = group["lr"], "lr" in its
     made: torch.optim.Optimizer
     if config.kind == "adam":
         betas = (config.adam_beta1, config.adam_beta2)
@@ -101,6 +101,13 @@ class RMSProp(torch.optim.Optimizer):
             for tensor, old in zip(changed, before, strict=True):
                 assert self.found_inf is not None
                 tensor.copy_(torch.where(self.found_inf > 0, old, tensor))
+
+
+def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    """Learn with another `OptimiserConfig.learning_rate`, but for groups with one of their own."""
+    for group in optimiser.param_groups:
+        if not group["own_lr"]:
+            group["first_lr"] = rate
 
 
 def clip_gradients(optimiser: torch.optim.Optimizer) -> Tensor:

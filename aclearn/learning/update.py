@@ -24,7 +24,7 @@ from aclearn.learning.learner_state import LearnerState, running_scale
 from aclearn.learning.minibatches import Minibatches, most_parts, random_orders
 from aclearn.learning.moments import Moments
 from aclearn.learning.networks import place
-from aclearn.learning.optimiser import clip_gradients, step
+from aclearn.learning.optimiser import clip_gradients, set_rate, step
 from aclearn.learning.parallel_worker import ParallelWorker
 from aclearn.learning.ranks import ALONE, Group, add_up, joined_moments, least
 from aclearn.learning.stop_check import BatchStopped
@@ -54,7 +54,8 @@ class Learner:
         seed: of the first weights and of the order of minibatches.
 
     Attributes:
-        objective, optimiser_config, max_updates: as given.
+        objective, optimiser_config, max_updates: as given; see `set`.
+        settings: what `set` has set.
         network: the target policy; read it under `lock` while workers run.
         published: the weights that actors get, by the names of `architecture.acting()` and in
             their order; see `lock`.
@@ -98,6 +99,7 @@ class Learner:
             **worker_options,
         }
         self._captured: CapturedUpdates | None = None
+        self.settings: dict[str, float] = {}
         self._never = torch.zeros((), dtype=torch.bool, device=device)
         self.lock = threading.RLock()
 
@@ -123,6 +125,29 @@ class Learner:
         if threads > 1:
             return ParallelWorker(self.architecture, threads=threads, **self._worker_options)
         return GradientWorker(self.architecture, captured=captured, **self._worker_options)
+
+    @property
+    def has_entropy_cost(self) -> bool:
+        """Whether the loss has an entropy bonus."""
+        return hasattr(self.objective.config, "entropy_cost")
+
+    def set(self, *, learning_rate: float | None = None, entropy_cost: float | None = None) -> None:
+        """Make the next updates with other numbers; None leaves one as it is.
+
+        Args:
+            learning_rate: in place of `optimiser.learning_rate`; its schedule goes on.
+            entropy_cost: in place of `loss.entropy_cost`; no effect where the loss has none.
+        """
+        with self.lock:
+            given = {"learning_rate": learning_rate, "entropy_cost": entropy_cost}
+            self.settings |= {name: each for name, each in given.items() if each is not None}
+            if learning_rate is not None:
+                set_rate(self.state.optimiser, learning_rate)
+            if entropy_cost is not None and self.has_entropy_cost:
+                config = self.objective.config.model_copy(update={"entropy_cost": entropy_cost})
+                self.objective = replace(self.objective, config=config)
+                self._worker_options["objective"] = self.objective
+            self._captured = None  # a CUDA graph has the numbers in it
 
     def learn(
         self,
@@ -307,6 +332,7 @@ class Learner:
                 self.state.parameters,
                 targets=self.state.target_weights,
                 advantage_scale=self.advantage_scale,
+                objective=self.objective,
             )
 
     def apply(

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from aclearn.runs.atomic_file import check_file, why_not_written, write_atomically, write_file
+from aclearn.runs.atomic_file import (
+    check_file,
+    why_not_written,
+    write_atomically,
+    write_file,
+    write_private,
+)
 from aclearn.runs.batch_ring import (
     RING_FOLDER,
     BatchRing,
@@ -27,8 +33,6 @@ from aclearn.runs.found_runs import (
     BEST_FOLDER,
     POPULATION_FILE,
     PUBLICATION_FILE,
-    SWEEP_BEST,
-    SWEEP_FILE,
     is_population,
     is_publication,
     runs_in,
@@ -45,10 +49,11 @@ from aclearn.runs.metrics_file import (
     read_metrics_or_none,
 )
 from aclearn.runs.numbered_runs import create_next, make_next, next_name, numbered_runs
-from aclearn.runs.run_folder import STRATEGIES_FILE, TUNER_FILE, RunFolder
+from aclearn.runs.run_folder import ACTIONS_FILE, STRATEGIES_FILE, TUNER_FILE, RunFolder
 from aclearn.runs.summary import read_summary, write_summary
 
 __all__ = [
+    "ACTIONS_FILE",
     "BEST",
     "BEST_FOLDER",
     "NEWEST",
@@ -57,8 +62,6 @@ __all__ = [
     "PUBLICATION_FILE",
     "RING_FOLDER",
     "STRATEGIES_FILE",
-    "SWEEP_BEST",
-    "SWEEP_FILE",
     "TUNER_FILE",
     "BatchRing",
     "Checkpoint",
@@ -101,5 +104,6 @@ __all__ = [
     "why_not_written",
     "write_atomically",
     "write_file",
+    "write_private",
     "write_summary",
 ]

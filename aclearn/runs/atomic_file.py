@@ -29,6 +29,24 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
     sync_folder(path.parent)
 
 
+def write_private(path: Path, data: bytes) -> None:
+    """`write_atomically`, for a file that only this user may read (mode 600)."""
+    temporary = temporary_of(path)
+    temporary.unlink(missing_ok=True)  # an older one may have another mode
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    descriptor = os.open(temporary, flags, 0o600)
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+    sync_folder(path.parent)
+
+
 def write_aside(path: Path, data: bytes | memoryview) -> Path:
     """Write `data` durably to `temporary_of(path)`, which is returned; `path` stays.
 

@@ -32,6 +32,7 @@ _FILES: Final = (
     ".reserved",
     "monitor_state.json",
     "directives.json",
+    "monitor.json",
     "generation.json",
     "wandb_id",
     "mlflow_id",
@@ -39,6 +40,7 @@ _FILES: Final = (
     "summary.json",
     "tuner.jsonl",
     "strategies.jsonl",
+    "actions.jsonl",
     f"{RING_FOLDER}/*/*/*.batches",
     "config.yaml",
 )
@@ -48,6 +50,8 @@ _FILES: Final = (
 TUNER_FILE = "tuner.jsonl"
 #: The decisions of strategies, one a line.
 STRATEGIES_FILE = "strategies.jsonl"
+#: What users have told the run, one a line.
+ACTIONS_FILE = "actions.jsonl"
 
 
 class RunFolder:
@@ -57,7 +61,8 @@ class RunFolder:
 
     Attributes:
         monitor_state_path: the monitor's state beside the last line of metrics.
-        directives_path: rungs and mixes that the monitor has set.
+        directives_path: rungs and mixes that the monitor has set, and what users have.
+        monitor_path: where the running monitor answers.
         generation_path: of the newest trainer; see `claim_generation`.
     """
 
@@ -68,6 +73,7 @@ class RunFolder:
         self.metrics_path = path / "metrics.jsonl"
         self.monitor_state_path = path / "monitor_state.json"
         self.directives_path = path / "directives.json"
+        self.monitor_path = path / "monitor.json"
         self.generation_path = path / "generation.json"
         self.summary_path = path / "summary.json"
         self.checkpoints_dir = path / "checkpoints"

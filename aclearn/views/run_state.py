@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from aclearn.config import RunConfig, YamlError, parse_yaml
 from aclearn.config.model import single_target
 from aclearn.errors import RunFolderError
 from aclearn.runs import RunFolder, is_locked, is_metrics_line
+
+#: The state of a run that some process writes.
+RUNNING: Final = "running"
 
 
 def run_state(path: Path, newest: Mapping[str, Any]) -> str:
@@ -19,7 +22,7 @@ def run_state(path: Path, newest: Mapping[str, Any]) -> str:
         newest: its newest metrics line; {} before the first.
     """
     if is_locked(path):
-        return "running"
+        return RUNNING
     try:
         reason = how_it_ended(RunFolder.open(path), newest)
     except RunFolderError:

@@ -29,6 +29,8 @@ from aclearn.wire.messages import (
     WeightsToJudge,
 )
 from aclearn.wire.monitor_messages import (
+    Action,
+    ActionReply,
     DirectiveAck,
     DirectiveMessage,
     Heartbeat,

@@ -156,7 +156,13 @@ class DirectiveAck:
 
 @dataclass(frozen=True, slots=True)
 class StatusRequest:
-    """Requests the status of the run from the monitor."""
+    """Requests the status of the run from the monitor.
+
+    `supervises`: the first such process is the supervisor. Others only look, and are told more of
+    the processes.
+    """
+
+    supervises: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +170,25 @@ class Status:
     """The status of the run, as a JSON object."""
 
     json: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a user wants of the run: a directive by its kind's name and its values.
+
+    `key` is that of the run's `monitor.json`, which only the run's owner can read.
+    """
+
+    key: str
+    kind: str
+    values: dict[str, Scalar]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionReply:
+    """The directive is in force; or the reason why it is refused."""
+
+    refusal: Text = ""
 
 
 MonitorMessage = (
@@ -178,4 +203,6 @@ MonitorMessage = (
     | DirectiveAck
     | StatusRequest
     | Status
+    | Action
+    | ActionReply
 )

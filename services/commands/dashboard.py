@@ -23,6 +23,13 @@ def dashboard(
         str, typer.Option(help="address to listen at; others than loopback need a token to read")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one")] = 8765,
+    allow_actions: Annotated[
+        bool,
+        typer.Option(
+            "--allow-actions",
+            help="let users with the printed token stop running runs, and change some settings",
+        ),
+    ] = False,
 ) -> None:
     """Show runs in a browser, live and after their end.
 
@@ -37,7 +44,7 @@ def dashboard(
                 f"the dashboard needs {error.name}; install it: pip install 'aclearn[dashboard]'"
             ) from error
         raise
-    serve(dir, host=host, port=port)
+    serve(dir, host=host, port=port, allow_actions=allow_actions)
 
 
 def report(

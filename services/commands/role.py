@@ -106,12 +106,15 @@ def container_dashboard(
     dir: Annotated[Path, typer.Argument(metavar="RUNS_DIR", help="folder of the run folders")],
     host: Annotated[str, typer.Option(help="address to listen at")],
     port: Annotated[int, typer.Option(help="port to listen at")],
+    allow_actions: Annotated[
+        bool, typer.Option("--allow-actions", help="as of `aclearn dashboard`")
+    ] = False,
 ) -> None:
     """Serve the dashboard in its container, as the owner of the current folder."""
     from services.container.container import become_owner
 
     become_owner(Path.cwd())  # it reads the run folders and the cluster's keys
-    dashboard(dir, host=host, port=port)
+    dashboard(dir, host=host, port=port, allow_actions=allow_actions)
 
 
 def health(

@@ -27,7 +27,6 @@ PARTS = (
     "forward",
     "backward",
     "device",
-    "record",
     "refresh",
     "optimiser",
     "publish",

@@ -1,4 +1,4 @@
-"""Decisions of a run's tuner and strategies, as tables, curves and marks; read from files."""
+"""Decisions of a run's tuner, strategies and users from its files: tables, curves, marks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from aclearn.metrics.formatting import amount, duration
-from aclearn.runs import STRATEGIES_FILE, TUNER_FILE
+from aclearn.runs import ACTIONS_FILE, STRATEGIES_FILE, TUNER_FILE
 from aclearn.views.decision_marks import marks_of
 from aclearn.views.tuner_plot import TunerHistory, tuner_history
 from services.dashboard.tail import tail
@@ -32,7 +32,7 @@ class Marks(NamedTuple):
 
 @dataclass
 class Decisions:
-    """What tuner and strategies have decided.
+    """What tuner, strategies and users have decided.
 
     Attributes:
         tables: tables with title, columns and rows of texts, the newest row first; JSON-able.
@@ -50,7 +50,12 @@ class Decisions:
 def read_decisions(run_dir: Path) -> Decisions:
     """The decisions of a run, running or over; a damaged file becomes a warning."""
     found = Decisions()
-    for name, read in ((TUNER_FILE, _read_tuner), (STRATEGIES_FILE, _read_strategies)):
+    files = {
+        TUNER_FILE: _read_tuner,
+        STRATEGIES_FILE: _read_strategies,
+        ACTIONS_FILE: _read_actions,
+    }
+    for name, read in files.items():
         lines = _lines(run_dir / name)
         try:
             if lines:
@@ -98,6 +103,19 @@ def _read_strategies(lines: Sequence[Mapping[str, Any]], found: Decisions) -> No
     found.marks["strategies"] = Marks(
         [mark.time_s for mark in marks], [mark.text for mark in marks]
     )
+
+
+def _read_actions(lines: Sequence[Mapping[str, Any]], found: Decisions) -> None:
+    known = ("decision", "time_s", "env_steps", "action")
+    rows = [
+        [
+            duration(line["time_s"]),
+            str(line["action"]),
+            _counts({name: each for name, each in line.items() if name not in known}),
+        ]
+        for line in lines[-_ROWS:]
+    ]
+    found.tables.append(_table("Actions of users", ["time", "action", "values"], rows))
 
 
 def _table(title: str, columns: list[str], rows: list[list[str]]) -> dict[str, Any]:

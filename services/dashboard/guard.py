@@ -17,6 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 COOKIE: Final = "aclearn_token"
 #: Paths that need no token: how to give one, and what that page is made of.
 LOGIN: Final = "/login"
+#: Path of users' actions.
+ACTIONS: Final = "/api/actions"
 _OPEN: Final = (LOGIN, "/static/")
 _HEADERS: Final = {
     "content-security-policy": (
@@ -41,12 +43,20 @@ class Guard:
         addresses: whether `Host` may be any IP address, as where the server listens on all.
         token: that every request must have, in a cookie or as `Authorization: Bearer`; None
             where only this machine reaches the server.
+        actions_token: that an action must have as `Authorization: Bearer`, never in a cookie;
+            None: there are no actions.
     """
 
     def __init__(
-        self, app: ASGIApp, *, hosts: Iterable[str], addresses: bool, token: str | None
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Iterable[str],
+        addresses: bool,
+        token: str | None,
+        actions_token: str | None,
     ) -> None:
-        self._app, self._token = app, token
+        self._app, self._token, self._actions_token = app, token, actions_token
         self._hosts = {"localhost", *(host.lower() for host in hosts)}
         self._addresses = addresses
 
@@ -70,17 +80,30 @@ class Guard:
             return _refused(421, "the Host header names another machine; use the printed address")
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and path != "/":
             return _refused(403, "a page of another site asks; open the printed address instead")
-        if scope["method"] not in ("GET", "HEAD") and path != LOGIN:
-            return _refused(405, "this dashboard only reads")
         if "token" in QueryParams(scope["query_string"]):
             return _refused(
                 400, f"a token in an address stays in the browser's history; give it at {LOGIN}"
             )
+        if path == ACTIONS:
+            return self._refusal_of_action(scope["method"], headers)
+        if scope["method"] not in ("GET", "HEAD") and path != LOGIN:
+            return _refused(405, "this dashboard only reads")
         if self._token is None or path.startswith(_OPEN) or self._is_known(headers):
             return None
         if path == "/":
             return RedirectResponse(LOGIN, status_code=303)
         return _refused(401, f"a token is needed; give it at {LOGIN}, or as Authorization: Bearer")
+
+    def _refusal_of_action(self, method: str, headers: Headers) -> Response | None:
+        if method != "POST":
+            return _refused(405, "actions are sent with POST")
+        if self._actions_token is None:
+            return _refused(403, "this dashboard only reads; start it with --allow-actions")
+        if not is_token(_bearer(headers), self._actions_token):
+            return _refused(
+                401, "an action needs the printed token in the header Authorization: Bearer"
+            )
+        return None
 
     def _is_ours(self, host: str) -> bool:
         name = host.lower().rpartition(":")[0] if _has_port(host) else host.lower()
@@ -94,9 +117,7 @@ class Guard:
         return self._addresses or address.is_loopback
 
     def _is_known(self, headers: Headers) -> bool:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            given = _cookie(headers.get("cookie", ""))
+        given = _bearer(headers) or _cookie(headers.get("cookie", ""))
         return is_token(given, self._token)
 
 
@@ -122,6 +143,12 @@ def is_open(host: str) -> bool:
 
 def _has_port(host: str) -> bool:
     return host.rpartition(":")[2].isdecimal() and not host.endswith("]")
+
+
+def _bearer(headers: Headers) -> str:
+    """What `Authorization: Bearer` has; "" without one."""
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    return given if scheme.lower() == "bearer" else ""
 
 
 def _cookie(text: str) -> str:

@@ -16,7 +16,6 @@ from aclearn.errors import RunFolderError
 from aclearn.runs import runs_in
 from aclearn.views.run_state import run_state
 from services.dashboard.run_series import RunSeries
-from services.dashboard.searches import Search, searches_in
 
 _log = logging.getLogger(__name__)
 #: Seconds between two looks at the folder.
@@ -67,11 +66,15 @@ class IndexedRun:
             "whole": self.whole,
         }
 
+    def setting(self, section: str, key: str) -> Any:
+        """A value of its configuration; None if it has none."""
+        group = self.settings.get(section)
+        return group.get(key) if isinstance(group, Mapping) else None
+
     def _tags(self) -> dict[str, str]:
         found = {}
-        for name, (section, key) in _TAGS.items():
-            group = self.settings.get(section)
-            value = group.get(key) if isinstance(group, Mapping) else None
+        for name, place in _TAGS.items():
+            value = self.setting(*place)
             if value not in (None, ""):
                 found[name] = str(value)[:100]
         return found
@@ -97,7 +100,6 @@ class RunIndex:
         self.runs_dir = runs_dir.absolute()
         self._store = store
         self._runs = dict[str, IndexedRun]()
-        self._searches = list[Search]()
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="run index", daemon=True)
@@ -121,24 +123,15 @@ class RunIndex:
         with self._lock:
             return self._runs.get(id)
 
-    def searches(self) -> list[Search]:
-        """The sweeps and populations of the folder."""
-        with self._lock:
-            return self._searches
-
     def look(self) -> bool:
-        """Look for new and deleted runs and searches, and read of each run some new lines.
-
-        Returns whether more lines follow.
-        """
+        """Look for new and deleted runs, and read of each some new lines; whether more follow."""
         found = {self._id(path): path for path in runs_in(self.runs_dir)}
-        searches = searches_in(self.runs_dir)
         with self._lock:
             known = self._runs
         runs = {id: known.get(id) or self._open(id, path) for id, path in found.items()}
         with self._lock:
-            changed = list(runs) != list(self._runs) or searches != self._searches
-            self._runs, self._searches = runs, searches
+            changed = list(runs) != list(self._runs)
+            self._runs = runs
         more = False
         for run in runs.values():
             if self._stop.is_set():

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.errors import RunFolderError
+from aclearn.metrics import Bottleneck, SteadyBottleneck
 from aclearn.runs import is_metrics_line, write_atomically
 
 #: Points of a curve at most; a page is seldom wider. Then every second one is dropped.
@@ -26,7 +28,9 @@ _LONGEST_LINE: Final = 1024 * 1024
 #: Read at once: little memory, and the index turns to the next run soon.
 _READ_BYTES: Final = 4 * 1024 * 1024
 #: Raised with each change of the stored form, which is then read anew.
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+#: Newest lines of each reading that the bottleneck is found from; more than its memory.
+_STEADY_LINES: Final = 100
 _PLACE: Final = "time_s"
 
 
@@ -50,6 +54,7 @@ class RunSeries:
         newest: the newest whole metrics line; {} before the first.
         lines: number of whole metrics lines.
         damaged: number of lines that are no metrics lines of ours, and are left out.
+        found: the bottleneck as of the newest line; it does not flip with every line.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -60,6 +65,8 @@ class RunSeries:
     def _forget(self) -> None:
         self.newest: dict[str, Any] = {}
         self.lines = self.damaged = 0
+        self._steady = SteadyBottleneck()
+        self.found = self._steady.observe({})
         self._at = _Place(0, 0)
         self._stride = 1
         self._names = dict[str, int]()
@@ -91,8 +98,10 @@ class RunSeries:
         if len(new) == _READ_BYTES and not end:
             end = len(new)  # far too long for a line of ours
         with self._lock:
-            for raw in new[:end].removesuffix(b"\n").split(b"\n") if end else ():
-                self._add(raw)
+            lines = new[:end].removesuffix(b"\n").split(b"\n") if end else []
+            for index, raw in enumerate(lines):
+                if self._add(raw) and index >= len(lines) - _STEADY_LINES:
+                    self.found = self._steady.observe(self.newest)
         self._at = _Place(found.st_ino, self._at.offset + end)
         return end > 0 and self._at.offset < found.st_size
 
@@ -114,11 +123,12 @@ class RunSeries:
         """Names of all figures; nested ones are joined: `wait_share/actor/emulator`."""
         return sorted(self._names)
 
-    def _add(self, raw: bytes) -> None:
+    def _add(self, raw: bytes) -> bool:
+        """Take a line; whether it is one of ours."""
         line = _metrics_line(raw)
         if line is None:
             self.damaged += 1
-            return
+            return False
         if self.lines % self._stride == 0:
             if self._points == MOST_POINTS:
                 self._thin()
@@ -126,6 +136,7 @@ class RunSeries:
                 self._keep(line)
         self.newest = line
         self.lines += 1
+        return True
 
     def _thin(self) -> None:
         half = MOST_POINTS // 2
@@ -162,6 +173,7 @@ class RunSeries:
             "newest": self.newest,
             "lines": self.lines,
             "damaged": self.damaged,
+            "found": asdict(self.found),
         }
         text = np.frombuffer(json.dumps(about).encode(), np.uint8)
         rows = self._rows[: self._points, : len(self._names)]
@@ -179,6 +191,7 @@ class RunSeries:
                 return False
             names = {str(name): place for place, name in enumerate(about["names"])}
             counts = [int(about[key]) for key in ("stride", "lines", "damaged")]
+            bottleneck = Bottleneck(**about["found"])
             at, newest = _Place(*map(int, about["at"])), dict(about["newest"])
             fits = rows.ndim == 2 and len(rows) <= MOST_POINTS and rows.shape[1] == len(names)
             if not fits or counts[0] < 1 or not is_metrics_line(newest):
@@ -192,7 +205,7 @@ class RunSeries:
             BadZipFile,
         ):  # damaged, or not there
             return False
-        self._names, self._at, self.newest = names, at, newest
+        self._names, self._at, self.newest, self.found = names, at, newest, bottleneck
         self._stride, self.lines, self.damaged = counts
         self._rows = np.full((MOST_POINTS, len(names)), np.nan)
         self._points = len(rows)

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from aclearn.metrics import dropped_words, find_bottleneck, unwritten
+from aclearn.metrics import dropped_words, unwritten
 from aclearn.metrics.formatting import amount, duration, evaluated, percent, score
 from aclearn.views.flow import flow_of
 from aclearn.views.progress import ProgressEstimate
 from aclearn.views.run_state import read_goal
 from services.dashboard.charts import charts, curves
 from services.dashboard.decisions import read_decisions
+from services.dashboard.monitor_view import monitor_view, roles_of
+from services.dashboard.monitors import Told
 from services.dashboard.run_index import IndexedRun
 from services.dashboard.tail import tail
 
@@ -24,10 +26,14 @@ _MOST_TEXT: Final = 2000
 _STAGES: Final = ("exploration", "improvement", "convergence")
 
 
-def run_view(run: IndexedRun) -> dict[str, Any]:
-    """What the page shows of a run, but for its logs; JSON-able."""
+def run_view(run: IndexedRun, told: Told | None = None) -> dict[str, Any]:
+    """What the page shows of a run, but for its logs; JSON-able.
+
+    Args:
+        told: what the monitor of a live run has said; None for the files alone.
+    """
     line = run.series.newest
-    flow = asdict(flow_of(line, find_bottleneck(line)))
+    flow = asdict(flow_of(line, run.series.found, roles_of(told)))
     progress = ProgressEstimate(read_goal(run.path / "config.yaml")).observe(line)
     decisions = read_decisions(run.path)
     shown = charts(run, decisions)
@@ -42,6 +48,7 @@ def run_view(run: IndexedRun) -> dict[str, Any]:
         "decisions": decisions.tables,
         "charts": shown,
         "curves": curves(run, shown, decisions),
+        "monitor": None if told is None else monitor_view(run, told),
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
 from pathlib import Path
@@ -12,20 +11,22 @@ import uvicorn
 
 from aclearn.errors import AclearnError, ConfigError
 from aclearn.files import user_cache
-from aclearn.runs.atomic_file import write_all
+from aclearn.runs import write_private
 from services.dashboard.app import make_app
 from services.dashboard.guard import is_open
+from services.dashboard.monitors import Monitors
 from services.dashboard.run_index import RunIndex
 
 #: Seconds for open streams of events to end.
 _END_WITHIN_S = 2
 
 
-def serve(runs_dir: Path, *, host: str, port: int) -> None:
+def serve(runs_dir: Path, *, host: str, port: int, allow_actions: bool = False) -> None:
     """Serve the runs in `runs_dir` until Ctrl-C or SIGTERM; prints the address, and the token.
 
     Args:
         port: 0 for a free one.
+        allow_actions: whether users with the token may tell running runs what to do.
 
     Raises:
         ConfigError: there is no such folder, or the address cannot be used.
@@ -35,11 +36,20 @@ def serve(runs_dir: Path, *, host: str, port: int) -> None:
     with _listen(host, port) as listener:
         at = listener.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
-        token = _new_token(user_cache() / "dashboard-token") if is_open(host) else None
+        token = None
+        if allow_actions or is_open(host):
+            token = _new_token(user_cache() / f"dashboard-token-{at}")
         print(f"dashboard of {runs_dir}: http://{shown}:{at}/", flush=True)
-        with RunIndex(runs_dir, user_cache()) as index:
+        with RunIndex(runs_dir, user_cache()) as index, Monitors() as monitors:
+            app = make_app(
+                index,
+                monitors,
+                host=host,
+                token=token if is_open(host) else None,
+                actions_token=token if allow_actions else None,
+            )
             config = uvicorn.Config(
-                make_app(index, host=host, token=token),
+                app,
                 log_level="warning",
                 access_log=False,
                 server_header=False,
@@ -89,13 +99,7 @@ def _new_token(path: Path) -> str:
     token = secrets.token_urlsafe(24)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.unlink(missing_ok=True)  # an older one may have another mode
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        descriptor = os.open(path, flags, 0o600)
-        try:
-            write_all(descriptor, f"{token}\n".encode())
-        finally:
-            os.close(descriptor)
+        write_private(path, f"{token}\n".encode())
     except OSError as error:
         raise AclearnError(f"the token cannot be kept in {path} ({error.strerror})") from error
     print(f"token, which the page asks for once: {token} (also in {path})", flush=True)

@@ -13,6 +13,8 @@ from aclearn.metrics.names import POLICIES
 from aclearn.metrics.policies import of_policies
 from aclearn.telemetry import ActiveClock
 from aclearn.wire import (
+    Action,
+    ActionReply,
     DirectiveAck,
     DirectiveMessage,
     Envelope,
@@ -29,6 +31,7 @@ from aclearn.wire import (
     Status,
     StatusRequest,
 )
+from services.monitor.actions import Actions
 from services.monitor.claims import (
     MOST_GAUGES,
     MOST_LABEL_BYTES,
@@ -38,7 +41,7 @@ from services.monitor.claims import (
     number_fault,
     without_too_much,
 )
-from services.monitor.directive_channel import DirectiveChannel
+from services.monitor.directive_channel import USER, USER_RANK, DirectiveChannel
 from services.monitor.ending import GOODBYE_WITHIN_S, Ending, Phase
 from services.monitor.judge import Judge
 from services.monitor.lines import Lines
@@ -86,6 +89,8 @@ class MonitorState:
         judge: of the evaluations; None without an evaluator.
         offers_best: whether means of training decide which policy is the best.
         policies, judged: names of several policies, and of those whose episodes indicators see.
+        actions_key: which a user's actions must have; "" refuses all.
+        on_action: called with each of them that is in force.
 
     Attributes:
         refused: number of heartbeats with implausible values, and of directives of others.
@@ -111,6 +116,8 @@ class MonitorState:
         offers_best: bool = True,
         policies: Sequence[str] = (),
         judged: Sequence[str] = (),
+        actions_key: str = "",
+        on_action: Callable[[Action], object] = lambda action: None,
     ) -> None:
         self._judge, self._offers_best = judge, offers_best
         self._wall_clock, self._own_figures = wall_clock, figures
@@ -118,7 +125,8 @@ class MonitorState:
         self._registry, self._metrics, self._goal = registry, metrics, goal
         self._plugins, self._numbers_from = plugins, numbers_from
         self._channel, self._ending = DirectiveChannel(), Ending()
-        self._channel.restore(directives or {}, self._plugins.rank_of)
+        self._channel.restore(directives or {}, self._rank_of)
+        self._actions, self._on_action = Actions(actions_key, plugins.check), on_action
         self.report = StatusReport()
         self._observed_at = float("-inf")
         #: The first process that asks for the status, until it is silent; directives reach it.
@@ -269,6 +277,7 @@ class MonitorState:
             return [MembershipReply("wait", holder)]
         if hello.note and self._registry.get(incarnation) is None:
             self.report.event(f"{member.name} is back: {hello.note}")
+        self.report.joined(member)
         if (replaced := self._registry.hello(member)) is not None:
             self._leave(replaced)
             self.report.event(f"{replaced.name} was restarted")
@@ -325,6 +334,7 @@ class MonitorState:
             self.report.event_once(incarnation, "cannot be", words)
             answers.append(ErrorReply("bad_heartbeat", fault))
         if heartbeat.final:
+            self.report.left(member)
             self._leave(member, keep_metrics=member.role == TRAINER.name)
         return answers
 
@@ -349,7 +359,37 @@ class MonitorState:
         self.refused += bool(answer.refusal)
         return [answer]
 
+    def _rank_of(self, by: str, directive: Directive) -> int | None:
+        """The rank of an earlier monitor's directive; None if it cannot be in force any more."""
+        if by != USER:
+            return self._plugins.rank_of(by, directive)
+        return None if self._plugins.refusal(directive) else USER_RANK
+
+    def _act(self, action: Action, sender: _Sender) -> list[Message]:
+        """Put a user's action in force, if it has the key and the run allows it."""
+        try:
+            directive = self._actions.directive(action, self._receivers())
+            if self.phase is not Phase.RUNNING:
+                raise ValueError(f"the run ends already: {self.reason}")
+        except ValueError as error:
+            self.refused += 1
+            return [ActionReply(printable(str(error))[:MOST_EVENT])]
+        words = ", ".join(
+            f"{name} {value:g}" for name, value in action.values.items() if name != "reason"
+        )
+        self.report.event(f"the user's action: {action.kind} {words}".rstrip())
+        self._on_action(action)
+        if isinstance(directive.payload, StopRun):
+            self.stop(directive.payload.reason, sender.now)
+        else:
+            self._channel.meet(self._receivers())  # one may have come just now
+            self._channel.issue(directive, by=USER, rank=USER_RANK)
+        return [ActionReply()]
+
     def _tell_status(self, request: StatusRequest, sender: _Sender) -> list[Message]:
+        if not request.supervises:
+            told = self.status() | self._told_users()
+            return [Status(status_text(told | {"answers": sender.envelope.sequence}))]
         before = self._supervisor
         if before is None or before.incarnation == sender.incarnation:  # a second one waits
             self._is_watched = before is not None
@@ -358,6 +398,13 @@ class MonitorState:
                 heard_at=self._active_clock.seconds,
             )
         return [Status(status_text(self.status() | {"answers": sender.envelope.sequence}))]
+
+    def _told_users(self) -> dict[str, Any]:
+        """What only users are told: what they may do, and what they have set."""
+        return {
+            "actions": self._actions.refusals(self._receivers()),
+            "set": self._channel.of_user(),
+        }
 
     def _leave(self, member: Member, *, keep_metrics: bool = False) -> None:
         self._registry.leave(member.incarnation)
@@ -423,5 +470,6 @@ _TAKEN: dict[type[Message], Callable[[MonitorState, Any, _Sender], list[Message]
     Heartbeat: MonitorState._heartbeat,
     DirectiveAck: MonitorState._acknowledge,
     DirectiveMessage: MonitorState._obey,
+    Action: MonitorState._act,
     StatusRequest: MonitorState._tell_status,
 }

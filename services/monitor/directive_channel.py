@@ -13,8 +13,10 @@ from services.monitor.registry import Member, OutgoingMessage
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Rank of the monitor's own directives, above every plug-in's.
-MONITOR_RANK = 1_000_000
+#: Ranks of the monitor's own directives and, below, of a user's; above every plug-in's.
+MONITOR_RANK, USER_RANK = 1_000_000, 999_999
+#: The name of who gives a user's directives.
+USER = "user"
 #: Seconds before an unacknowledged directive is sent again: the first six times, then.
 _AGAIN_AFTER_S, _OFTEN, _RARELY_S = 0.5, 6, 8.0
 
@@ -108,10 +110,11 @@ class DirectiveChannel:
     def issue(self, directive: Directive, *, by: str, rank: int = MONITOR_RANK) -> None:
         """Put a plug-in's directive in force; repeating it has no effect, the highest rank wins.
 
-        The monitor itself repeats what has had no effect, such as a checkpoint that failed.
+        The monitor itself repeats what has had no effect, such as a checkpoint that failed; a user
+        may want the same again.
         """
         payload, key = directive.payload, (directive.to, type(directive.payload))
-        if directive.once and rank != MONITOR_RANK and self._done.get((*key, rank)) == payload:
+        if directive.once and rank < USER_RANK and self._done.get((*key, rank)) == payload:
             return
         receivers = {r.incarnation for r in self._receivers if directive.is_for(r.role, r.name)}
         if directive.once and not receivers:
@@ -137,12 +140,16 @@ class DirectiveChannel:
             )
 
     def state(self) -> dict[str, Any]:
-        """The directives in force that outlive a monitor (`Payload.kept`), JSON-able."""
+        """The directives in force that outlive a monitor, JSON-able.
+
+        They are those whose payload is `kept`, and those of a user.
+        """
         standing = [
             {"id": each.id, "by": each.by, "to": to, "kind": kind.__name__, "values": values}
             for (to, kind), by_rank in self._standing.items()
             for each in by_rank.values()
-            if (payload := each.directive.payload).kept and each.only is None
+            if each.only is None
+            if (payload := each.directive.payload).kept or each.by == USER
             for values in (payload.values(),)
         ]
         return {"issued": self.issued, "standing": standing}
@@ -164,8 +171,8 @@ class DirectiveChannel:
     def _restore_one(
         self, each: Mapping[str, Any], rank_of: Callable[[str, Directive], int | None]
     ) -> None:
-        kinds = {kind.__name__: kind for kind in DIRECTIVES if kind.kept}
         to, by, number = each["to"], each["by"], _count(each["id"])
+        kinds = {kind.__name__: kind for kind in DIRECTIVES if kind.kept or by == USER}
         if not (isinstance(to, str) and isinstance(by, str)):
             raise ValueError("to and by are no names")
         directive = Directive(to, kinds[each["kind"]].of(each["values"]))
@@ -174,6 +181,15 @@ class DirectiveChannel:
             self._standing.setdefault(key, {})[rank] = _Standing(number, directive, by)
             # the next one must have a larger id
             self.issued = max(self.issued, number)
+
+    def of_user(self) -> dict[str, dict[str, Any]]:
+        """The values of a user's directives in force, by kind."""
+        return {
+            kind.__name__: each.directive.payload.values()
+            for (_, kind), by_rank in self._standing.items()
+            for each in by_rank.values()
+            if each.by == USER and each.only is None
+        }
 
     def acknowledge(self, incarnation: str, directive_id: int, *, refused: bool = False) -> bool:
         """Note a receiver's acknowledgement; False for an unknown directive, or a repetition."""

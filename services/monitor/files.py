@@ -7,13 +7,16 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from typing import Any
 
+from aclearn.control.decision_log import DecisionLog
 from aclearn.errors import RunFolderError
 from aclearn.metrics import LineNotes, MetricsAggregator, TensorBoardWriter
 from aclearn.metrics.policies import PoliciesAggregator
 from aclearn.metrics.sinks import SinkSet
 from aclearn.runs import (
+    ACTIONS_FILE,
     MetricsWriter,
     RunFolder,
     is_metrics_line,
@@ -21,6 +24,8 @@ from aclearn.runs import (
     write_atomically,
     write_summary,
 )
+from aclearn.wire import Action
+from services.monitor.address_file import MonitorAddress
 from services.monitor.run_clock import Moment, moment, read_moment
 from services.roles import ROLES
 
@@ -134,6 +139,27 @@ class MonitorFiles:
         for text in notes:
             _LOGGER.info("event=note text=%r", text)
         return notes
+
+    def write_action(self, line: Mapping[str, Any], action: Action) -> None:
+        """Append a user's action to the log of them; an error is logged and the run continues."""
+        at = {name: line.get(name) for name in ("time_s", "env_steps")}
+        try:
+            with closing(DecisionLog(self._folder.path / ACTIONS_FILE)) as log:
+                log.write({**at, "action": action.kind, **action.values})
+        except RunFolderError as error:
+            _LOGGER.error("event=action_not_written reason=%r", str(error))
+
+    def write_address(self, address: MonitorAddress) -> None:
+        """Write where the monitor answers; an error is logged and the run continues."""
+        try:
+            address.write(self._folder.monitor_path)
+        except OSError as error:
+            _LOGGER.warning("event=address_not_written reason=%r", str(error))
+
+    def remove_address(self) -> None:
+        """Remove what `write_address` wrote: this monitor answers no more."""
+        with suppress(OSError):  # readers find that it does not answer
+            self._folder.monitor_path.unlink(missing_ok=True)
 
     def show_strategy(self, line: Mapping[str, Any]) -> None:
         """Show a line of the strategies' log among TensorBoard's texts, and to the sinks."""

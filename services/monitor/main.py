@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
+import secrets
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from aclearn.config import Config
@@ -23,6 +26,7 @@ from aclearn.telemetry.cores import FreeCores
 from aclearn.views import PlainConsole
 from aclearn.wire import Server
 from services.ending.words import closing_words
+from services.monitor.address_file import MonitorAddress
 from services.monitor.core import MonitorState
 from services.monitor.ending import Phase
 from services.monitor.files import MonitorFiles
@@ -79,6 +83,7 @@ class MonitorRole:
                 "event=run_continued folder=%s time_s=%s", folder.path, last_line.get("time_s")
             )
         self._goal = StopCondition.resumed(config, last_line)
+        key = "" if context.inline else secrets.token_urlsafe(24)
         self._registry = _open_registry(context)
         self.state = MonitorState(
             self._registry,
@@ -102,7 +107,21 @@ class MonitorRole:
             offers_best=config.judge == "training",
             policies=tuple(config.policies),
             judged=judged if config.policies else (),
+            actions_key=key,
+            on_action=lambda action: files.write_action(self.state.line, action),
         )
+        if key:
+            keys_dir = config.network.keys_dir
+            files.write_address(
+                MonitorAddress(
+                    context.run_name,
+                    context.run.monitor,
+                    socket.gethostname(),
+                    os.getpid(),
+                    str(Path(keys_dir).absolute()) if keys_dir else None,
+                    key,
+                )
+            )
         self._directives = self.state.directives["standing"]
         self._meter, self._cores = WaitMeter(), FreeCores()
         self._next_line = clock()  # immediately, to show that the run has started
@@ -160,6 +179,7 @@ class MonitorRole:
 
     def close(self) -> None:
         """Close the files and the server; answers have half a second to leave."""
+        self._files.remove_address()
         self._files.close()
         self._server.close(linger_s=0.5)
 

@@ -48,16 +48,22 @@ class Plugins:
             with self._guard(name):
                 given = list(plugin.observe(indicators))
                 for directive in given:
-                    self._check(directive)
+                    self.check(directive)
                 directives = given
             for directive in directives:
                 yield rank, name, directive
 
+    def refusal(self, directive: Directive) -> str:
+        """Why the run's configuration does not allow a directive; "" if it does."""
+        try:
+            self.check(directive)
+        except ValueError as error:
+            return str(error)
+        return ""
+
     def rank_of(self, name: str, directive: Directive) -> int | None:
         """Rank of the plug-in of that name; None if it is gone or cannot give this directive."""
-        try:
-            self._check(directive)
-        except ValueError:
+        if self.refusal(directive):
             return None
         return list(self._named).index(name) if name in self._named else None
 
@@ -80,7 +86,7 @@ class Plugins:
             with self._guard(name):
                 plugin.close()
 
-    def _check(self, directive: Directive) -> None:
+    def check(self, directive: Directive) -> None:
         """Check that a directive has a receiver, and a payload that can be sent and obeyed.
 
         Raises:

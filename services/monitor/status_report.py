@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
+from aclearn.config import MAX_PROCESSES
 from services.monitor.claims import MOST_LABEL_BYTES
 from services.monitor.registry import Member
 
@@ -25,6 +26,10 @@ class StatusReport:
         self._noted = 0
         self._silent: deque[tuple[str, int]] = deque(maxlen=128)
         self._silences = 0
+        #: Name → incarnation of a process that has not said goodbye; the oldest is dropped.
+        self._incarnations: dict[str, str] = {}
+        #: Role → number of its processes that died and came back.
+        self._restarts: Counter[str] = Counter()
         # incarnations and reasons that an event names already; the oldest is dropped
         self._reported: deque[tuple[str, str]] = deque(maxlen=128)
 
@@ -47,6 +52,18 @@ class StatusReport:
         self._noted += 1
         self.events.append(text)
 
+    def joined(self, member: Member) -> None:
+        """Count a restart if the name's previous process has not said goodbye."""
+        before = self._incarnations.pop(member.name, member.incarnation)
+        self._restarts[member.role] += before != member.incarnation
+        self._incarnations[member.name] = member.incarnation
+        if len(self._incarnations) > 2 * MAX_PROCESSES:
+            del self._incarnations[next(iter(self._incarnations))]
+
+    def left(self, member: Member) -> None:
+        """Take note of a goodbye: who has this name next is no restart."""
+        self._incarnations.pop(member.name, None)
+
     def silent(self, member: Member) -> None:
         """Report a process that was silent for too long."""
         self._silent.append((member.name, member.pid))
@@ -60,6 +77,7 @@ class StatusReport:
             pids.setdefault(member.host, {})[member.name] = member.pid
         return {
             "members": [member.name for member in members],
+            "restarts": dict(self._restarts),
             "pids": pids,
             "events": list(self.events)[-10:],
             "silent": list(self._silent),

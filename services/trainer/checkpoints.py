@@ -32,7 +32,9 @@ _MOST_OFFERED = 64
 
 
 class TrainerCheckpoints:
-    """Writes the checkpoints of one trainer, from one thread; any may call `offer_best`.
+    """Writes the checkpoints of one trainer, from one thread.
+
+    Any thread may call `offer_best` and `write_soon`.
 
     Args:
         judge: whose mean returns decide which policy is the best; see `Config.judge`.
@@ -64,7 +66,7 @@ class TrainerCheckpoints:
         self._by = {"by": judge} | ({"test": test} if judge == "evaluator" else {})
         self._tried_at = self._saved_at = clock()
         self._saved_updates, self._saved_steps = -1, 0  # in the newest checkpoint
-        self._failures, self._error = 0, ""
+        self._failures, self._error, self._asked = 0, "", False
         self.best_return: float | None = None
         #: Copies that are not written yet. With other ranks another thread adds some meanwhile.
         self._copies: dict[Mark, Snapshot] = {}
@@ -117,6 +119,10 @@ class TrainerCheckpoints:
         """`offer_best`, as the monitor tells it."""
         self.offer_best(directive.return_mean)
 
+    def write_soon(self) -> None:
+        """Write at the next `write_if_due`, whether or not a checkpoint is due."""
+        self._asked = True
+
     def offer_judged(self, return_mean: float, of: Snapshot) -> None:
         """Propose the policy that an evaluator has judged; no effect where another one judges."""
         if self._judge == "evaluator":
@@ -156,8 +162,9 @@ class TrainerCheckpoints:
         """
         self.copy_best()
         every_s = min(self._every_s, _RETRY_AFTER_S) if self._error else self._every_s
-        due = self._clock() - self._tried_at >= every_s
+        due = self._asked or self._clock() - self._tried_at >= every_s
         if due:
+            self._asked = False
             self._tried_at = self._clock()
             self._trainer.rounds.when_whole(self._copy_newest)
         if any(mark in self._copies for mark in self._at_once) and (due or not self._error):

@@ -8,7 +8,6 @@ from typing import Any
 
 from typing_extensions import override
 
-from aclearn.control.directives import SaveBest
 from aclearn.errors import RankLost
 from aclearn.launch import StopFlag
 from aclearn.learning import RecentObservations, StopCheck
@@ -25,6 +24,7 @@ from services.role.torch_checks import amp_here
 from services.trainer.build import device_of, make_queue, make_trainers, record_batches
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.forming import join_group
+from services.trainer.obeyed import obeyed_by
 from services.trainer.server import QueueLoop
 from services.trainer.trainer import Trainer
 from services.trainer.trainers import Trainers
@@ -245,7 +245,7 @@ class OwnLoop:
             self._heartbeat,
             {"weights": self._weights.endpoint} if self._weights else {},
             generation=trainer.generation,
-            on={} if checkpoints is None else {SaveBest: checkpoints.obey},
+            on=obeyed_by(trainer, checkpoints),
         )
         self._worker: Any = trainer.make_worker()  # of this kind of trainer
         if not context.inline:  # a batch must not depend on a real clock

@@ -256,6 +256,7 @@ class _Repeater:
         number = int(record.data["batch"])
         self._refuse_gap(number)
         self._set_random(record.arrays)
+        learner.set(**record.data["settings"])
         observation = learner.architecture.observation
         batch = batch_of(record.arrays, record.data, worker, observation, learner.device)
         # rows are known by their numbers in minibatches too

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ class Rounds:
     Args:
         mark: number of updates and a digest of the weights, which all ranks must have alike.
         before_copies: called by every rank before a checkpoint is copied.
+        follow: called by every rank with what `set` has set at rank 0.
 
     Attributes:
         batches: number of batches that all ranks have learned at the same time.
@@ -43,9 +44,11 @@ class Rounds:
         *,
         mark: Callable[[], tuple[int, int]],
         before_copies: Callable[[], None],
+        follow: Callable[[Mapping[str, float]], None],
     ) -> None:
         self.group, self._account, self._device = group, account, device
-        self._mark, self._before_copies = mark, before_copies
+        self._mark, self._before_copies, self._follow = mark, before_copies, follow
+        self._settings: dict[str, float] = {}
         self.batches, self.over, self.stale = 0, False, False
         self.ledgers: Sequence[dict[str, Any]] = [account.state()]
         self.learned_elsewhere = 0
@@ -62,6 +65,14 @@ class Rounds:
             copy()
         elif copy not in self._wanted:
             self._wanted.append(copy)
+
+    def set(self, **settings: float) -> None:
+        """Let all ranks learn with these numbers, now or from their next meeting; for rank 0."""
+        self._settings = {**self._settings, **settings}
+        self.when_whole(self._follow_settings)
+
+    def _follow_settings(self) -> None:
+        self._follow(self._settings)
 
     def meet(self, ready: bool, *, leaves: bool = False) -> bool:
         """Whether every rank has a batch, and learns it now; waits for the others.
@@ -91,8 +102,12 @@ class Rounds:
         leave, want = any(row[4] for row in told), any(row[5] for row in told)
         if leave or want:
             self._before_copies()
-            texts = gather_bytes(self.group, json.dumps(account.state()).encode(), self._device)
-            self.ledgers = [json.loads(text) for text in texts]
+            mine_too = {"account": account.state(), "settings": self._settings}
+            texts = gather_bytes(self.group, json.dumps(mine_too).encode(), self._device)
+            theirs = [json.loads(text) for text in texts]
+            self.ledgers = [each["account"] for each in theirs]
+            self._settings = theirs[0]["settings"]
+            self._follow_settings()
             self.over, self.stale = leave, False
             copies, self._wanted = self._wanted, []
             for copy in copies:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aclearn import wire
-from aclearn.control.directives import Obeyed, SaveBest, SetWorkers
+from aclearn.control.directives import SetWorkers
 from aclearn.errors import WireError
 from aclearn.learning import (
     JointUnrolls,
@@ -29,6 +29,7 @@ from services.role.metrics import RoleMetrics
 from services.role.seeds import Use
 from services.role.worker_pool import WORKER_WAITS_S, Step, WorkerPool
 from services.trainer.checkpoints import TrainerCheckpoints
+from services.trainer.obeyed import obeyed_by
 from services.trainer.trainer import Trainer
 from services.trainer.trainers import Trainers
 from services.trainer.weight_sharing import allocator_for, share_weights
@@ -121,7 +122,7 @@ class QueueLoop:
         self._meter = WaitMeter()
         servers = [self._unrolls, *([self._weights.server] if self._weights else [])]
         self._metrics = RoleMetrics(self._meter, servers, self._pool)
-        on: Obeyed = {} if checkpoints is None else {SaveBest: checkpoints.obey}
+        on = obeyed_by(trainer, checkpoints)
         if trainer.rounds.group.size == 1:  # several workers of a rank would exchange in any order
             # here, where no checkpoint delays it
             on = {**on, SetWorkers: lambda wanted: self._pool.resize(wanted.count)}

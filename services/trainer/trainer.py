@@ -97,7 +97,12 @@ class Trainer:
         self.recorder: FlightRecorder | None = None
         self.learner, self.account, self.source = learner, account, source
         self.rounds = Rounds(
-            group, account, learner.device, mark=self._mark, before_copies=self._average
+            group,
+            account,
+            learner.device,
+            mark=self._mark,
+            before_copies=self._average,
+            follow=lambda settings: learner.set(**settings),
         )
         self._waiting: Batch | None = None  # until every rank has one
         self.published, self.generation = published, generation
@@ -213,6 +218,19 @@ class Trainer:
     def over(self) -> bool:
         """Whether a bound is reached, so that nothing more is learned."""
         return self.account.reached is not None
+
+    def set(self, **settings: float) -> None:
+        """Learn with these numbers in place of the configuration's, as `Learner.set`.
+
+        With other ranks from their next meeting on: all make the same updates.
+
+        Raises:
+            ValueError: the loss has no such number.
+        """
+        if "entropy_cost" in settings and not self.learner.has_entropy_cost:
+            kind = self.learner.objective.config.kind
+            raise ValueError(f"loss.kind {kind} has no entropy_cost")
+        self.rounds.set(**settings)
 
     def make_worker(self) -> GradientWorker:
         """A worker for one thread that steps the trainer."""

@@ -157,6 +157,21 @@ class Trainers:
                 trainer.publish()
             self.on_publish()
 
+    def set(self, **settings: float) -> None:
+        """`Trainer.set` for each policy that has these numbers.
+
+        Raises:
+            ValueError: none has.
+        """
+        refusals = list[ValueError]()
+        for trainer in self._learning.values():
+            try:
+                trainer.set(**settings)
+            except ValueError as error:
+                refusals.append(error)
+        if len(refusals) == len(self._learning):
+            raise refusals[0]
+
     def make_worker(self) -> Workers:
         """The workers for one thread that steps it."""
         return Workers({name: each.make_worker() for name, each in self._learning.items()})

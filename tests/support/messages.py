@@ -90,6 +90,8 @@ def samples_of_messages() -> dict[str, Any]:
         wire.DirectiveAck(7, "SetChain: expected a rung from 0 to 1, got 2"),
         wire.StatusRequest(),
         wire.Status('{"env_steps": 640}'),
+        wire.Action("a key", "SetChain", {"rung": 1}),
+        wire.ActionReply("SetChain: expected a rung below 1"),
         small_unroll(),
         wire.UnrollReply(12, False, "duplicate"),
         wire.WeightsRequest(0, -1),

@@ -108,7 +108,7 @@ def test_off_loopback_a_token_is_printed_once_and_kept_in_a_private_file(runs: P
     with _dashboard(runs, "--host", "0.0.0.0") as (address, before):
         token = re.search(r"for once: (\S+)", before)
         assert token is not None
-        path = runs.parent / "cache" / "aclearn" / "dashboard-token"
+        path = runs.parent / "cache" / "aclearn" / f"dashboard-token-{address.rpartition(':')[2]}"
         assert path.read_text() == f"{token[1]}\n"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         at = address.replace("0.0.0.0", "127.0.0.1")
@@ -189,3 +189,101 @@ def test_a_dashboard_that_cannot_start_is_said_before_the_training(
         dashboard_beside(tmp_path / "runs", StopFlag()),
     ):
         pytest.fail("the block must not begin")
+
+
+class Page:
+    """A dashboard as its page asks it."""
+
+    def __init__(self, address: str, token: str, id: str) -> None:
+        self._address, self._token, self._id = address, token, id
+
+    def run(self) -> dict[str, Any]:
+        answer = httpx.get(f"{self._address}/api/run", params={"id": self._id})
+        return answer.json() if answer.status_code == 200 else {"monitor": None}
+
+    def names(self) -> list[str]:
+        monitor = self.run()["monitor"] or {"processes": []}
+        return sorted(each["name"] for each in monitor["processes"])
+
+    def box(self, role: str) -> dict[str, Any]:
+        return next((each for each in self.run()["flow"]["boxes"] if each["role"] == role), {})
+
+    def tell(self, kind: str, **values: float) -> str:
+        """The refusal; "" where the action is in force."""
+        answer = httpx.post(
+            f"{self._address}/api/actions",
+            json={"run": self._id, "kind": kind, "values": values},
+            headers={"authorization": f"Bearer {self._token}"},
+            timeout=60,
+        )
+        return "" if answer.status_code == 200 else answer.json()["error"]
+
+
+@contextmanager
+def _page(runs: Path, id: str) -> Iterator[Page]:
+    with _dashboard(runs, "--allow-actions") as (address, before):
+        token = re.search(r"for once: (\S+)", before)
+        assert token is not None
+        yield Page(address, token[1], id)
+
+
+def test_a_live_run_is_watched_and_told_and_keeps_what_it_was_told_when_resumed(
+    tmp_path: Path,
+) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    command = [sys.executable, "-m", "aclearn", "train", "cartpole", "run.name=r"]
+    command += [f"run.dir={runs}", "run.metrics_every_s=0.5", "run.checkpoint_every_s=1000"]
+    command += ["actors.processes=1", "run.stop_at_target=false", "run.max_wall_s=600"]
+    output = (tmp_path / "output").open("w")
+    train = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+    def newest() -> dict[str, Any]:
+        text = (runs / "r" / "metrics.jsonl").read_text()
+        return json.loads(text[: text.rindex("\n")].rpartition("\n")[2])
+
+    try:
+        with _page(runs, "r") as page:
+            wait_for(lambda: page.names() == ["actor-0", "trainer-0"], "both roles are shown")
+            assert page.box("actor")["processes"] == 1
+            assert page.tell("SetActors", count=2) == ""
+            wait_for(lambda: "actor-1" in page.names(), "another actor plays")
+            assert page.tell("SetLearningRate", rate=1e-4) == ""
+            wait_for(lambda: 0 < newest()["learning_rate"] <= 1e-4, "it learns with that rate")
+            assert page.tell("SetEntropyCost", cost=0.02) == ""
+            assert "compresses nothing" in page.tell("SetChain", rung=0)
+            saved = {path.name for path in (runs / "r" / "checkpoints").iterdir()}
+            assert page.tell("SaveCheckpoint") == ""
+            wait_for(
+                lambda: {path.name for path in (runs / "r" / "checkpoints").iterdir()} - saved,
+                "a checkpoint is written",
+            )
+            processes = page.run()["monitor"]["processes"]
+            [actor] = [each["pid"] for each in processes if each["name"] == "actor-0"]
+            os.kill(actor, signal.SIGKILL)
+            wait_for(lambda: page.box("actor")["restarts"] == 1, "its restart is shown")
+            monitor = page.run()["monitor"]
+            assert {"SetActors": 2, "SetLearningRate": 1e-4}.items() <= monitor["now"].items()
+            assert "the user's action: SetActors count 2" in monitor["events"]
+        steps = newest()["env_steps"]
+        wait_for(lambda: newest()["env_steps"] > steps, "the run goes on without a dashboard")
+        with _page(runs, "r") as page:
+            wait_for(page.names, "the monitor answers the second dashboard")
+            assert page.tell("StopRun") == ""
+            assert train.wait(DEADLINE_S) == 0, (tmp_path / "output").read_text()
+            wait_for(lambda: page.run()["monitor"] is None, "the run is over")
+            assert "the run is not running" in page.tell("SaveCheckpoint")
+            tables = {table["title"]: table["rows"] for table in page.run()["decisions"]}
+        told = ["SetActors", "SetLearningRate", "SetEntropyCost", "SaveCheckpoint", "StopRun"]
+        assert [row[1] for row in tables["Actions of users"]] == told[::-1]
+        summary = json.loads((runs / "r" / "summary.json").read_text())
+        assert summary["reason"] == "stopped by a user in the dashboard"
+        assert not (runs / "r" / "monitor.json").exists()
+        bound = f"run.max_env_steps={summary['env_steps'] + 20_000}"
+        done = subprocess.run([*command, "--resume", bound], stdout=output, timeout=DEADLINE_S)
+        assert done.returncode == 0, (tmp_path / "output").read_text()
+        assert newest()["learning_rate"] <= 1e-4
+    finally:
+        train.kill()
+        train.wait()
+        output.close()

@@ -190,9 +190,14 @@ def test_the_container_of_the_dashboard_reads_the_runs_as_their_owner(monkeypatc
     called = []
     monkeypatch.setattr(container, "become_owner", lambda work: called.append(work))
     monkeypatch.setattr("services.commands.role.dashboard", lambda *a, **k: called.append((a, k)))
-    done = CliRunner().invoke(app, service["command"].split())
+    done = CliRunner().invoke(
+        app, service["command"].replace("${DASHBOARD_ARGS:-}", "--allow-actions").split()
+    )
     assert done.exit_code == 0, done.output
-    assert called == [Path.cwd(), ((Path("runs"),), {"host": "0.0.0.0", "port": 8765})]
+    assert called == [
+        Path.cwd(),
+        ((Path("runs"),), {"host": "0.0.0.0", "port": 8765, "allow_actions": True}),
+    ]
     assert all(volume.endswith(":ro") for volume in service["volumes"])
     assert service["ports"] == ["127.0.0.1:8765:8765"]
     assert "http://127.0.0.1:8765/login" in service["healthcheck"]["test"][-1]

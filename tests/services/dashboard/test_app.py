@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+from aclearn.runs.lock import lock_all
 from services.dashboard.app import make_app
+from services.dashboard.monitors import Monitors
 from services.dashboard.run_index import RunIndex
 
 _LINE = {
@@ -47,14 +50,18 @@ def runs(tmp_path: Path) -> Path:
 
 
 def _client(
-    runs: Path, *, host: str = "127.0.0.1", token: str | None = None, at: str = "127.0.0.1:8000"
+    runs: Path,
+    *,
+    host: str = "127.0.0.1",
+    token: str | None = None,
+    at: str = "127.0.0.1:8000",
+    actions_token: str | None = None,
 ) -> tuple[TestClient, RunIndex]:
     index = RunIndex(runs, runs.parent / "store")
     while index.look():
         pass
-    return TestClient(
-        make_app(index, host=host, token=token), f"http://{at}", follow_redirects=False
-    ), index
+    app = make_app(index, Monitors(), host=host, token=token, actions_token=actions_token)
+    return TestClient(app, f"http://{at}", follow_redirects=False), index
 
 
 def test_the_table_has_all_runs(runs: Path) -> None:
@@ -202,7 +209,7 @@ def test_the_token_is_given_once_and_kept_in_a_cookie_that_scripts_cannot_read(r
     client, _ = _client(runs, host="0.0.0.0", token=_TOKEN, at="192.168.0.7:8000")
     for body in ({"token": "another"}, {"token": 3}, [], None):
         assert client.post("/login", json=body).status_code == 403
-    assert client.post("/login", content=b"x" * 5000).status_code == 413
+    assert client.post("/login", content=b"x" * 5000).status_code == 403
     answer = client.post("/login", json={"token": _TOKEN})
     assert answer.status_code == 200
     cookie = answer.headers["set-cookie"].lower()
@@ -218,3 +225,74 @@ def test_a_token_in_an_address_is_refused_even_if_it_is_right(runs: Path) -> Non
     assert answer.status_code == 400
     assert "history" in answer.text
     assert _TOKEN not in answer.text
+
+
+_ACTION = {"run": "a", "kind": "SetActors", "values": {"count": 2}}
+_RIGHT = {"authorization": f"Bearer {_TOKEN}"}
+
+
+def test_a_dashboard_that_only_reads_refuses_every_action(runs: Path) -> None:
+    client, _ = _client(runs)
+    answer = client.post("/api/actions", json=_ACTION, headers=_RIGHT)
+    assert answer.status_code == 403
+    assert answer.text == "refused: this dashboard only reads; start it with --allow-actions\n"
+    assert client.get("/api/run", params={"id": "a"}).json()["acts"] is False
+
+
+def test_an_action_needs_the_token_in_a_header(runs: Path) -> None:
+    client, _ = _client(runs, actions_token=_TOKEN)
+    client.cookies.set("aclearn_token", _TOKEN)  # as a browser has it; no page of its own gives it
+    assert client.post("/api/actions", json=_ACTION).status_code == 401
+    wrong = {"authorization": "Bearer another"}
+    assert client.post("/api/actions", json=_ACTION, headers=wrong).status_code == 401
+    in_address = client.post("/api/actions", params={"token": _TOKEN}, json=_ACTION, headers=_RIGHT)
+    assert in_address.status_code == 400
+    assert client.get("/api/actions", headers=_RIGHT).status_code == 405
+    other = {**_RIGHT, "sec-fetch-site": "cross-site"}
+    assert client.post("/api/actions", json=_ACTION, headers=other).status_code == 403
+    assert client.get("/api/runs").status_code == 200  # to read takes no token on loopback
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "why"),
+    [
+        (_ACTION, 409, "the run is not running: unfinished"),
+        ({**_ACTION, "run": "../a"}, 404, "there is no such run"),
+        ({**_ACTION, "run": "gone"}, 404, "there is no such run"),
+        ({**_ACTION, "values": [2]}, 400, "expected run, kind and values"),
+        ({"run": "a"}, 400, "expected run, kind and values"),
+        ([], 404, "there is no such run"),
+    ],
+)
+def test_an_action_that_cannot_be_is_refused_with_its_reason(
+    runs: Path, body: object, status: int, why: str
+) -> None:
+    client, _ = _client(runs, actions_token=_TOKEN)
+    answer = client.post("/api/actions", json=body, headers=_RIGHT)
+    assert answer.status_code == status
+    assert why in answer.json()["error"]
+
+
+def test_a_deterministic_run_takes_no_actions_and_answers_nobody(runs: Path) -> None:
+    (runs / "a" / "config.yaml").write_text("run: {deterministic: true}\n")
+    with closing(lock_all(runs / "a")):
+        client, _ = _client(runs, actions_token=_TOKEN)
+        answer = client.post("/api/actions", json=_ACTION, headers=_RIGHT)
+        assert answer.status_code == 409
+        assert answer.json()["error"].startswith("refused: SetActors: a run with run.deterministic")
+        told = client.get("/api/run", params={"id": "a"}).json()["monitor"]
+    assert told["words"].startswith("a run with run.deterministic is one process")
+    assert told["actions"] == {}
+
+
+def test_a_live_run_of_a_folder_without_monitor_is_shown_from_its_files(runs: Path) -> None:
+    with closing(lock_all(runs / "a")):
+        client, index = _client(runs, actions_token=_TOKEN)
+        answer = client.post("/api/actions", json=_ACTION, headers=_RIGHT)
+        assert answer.status_code == 409
+        assert "no monitor has said in the run folder where" in answer.json()["error"]
+        run = client.get("/api/run", params={"id": "a"}).json()
+        assert run["monitor"]["words"].endswith("this is what the files say")
+        assert run["flow"]["boxes"][0]["processes"] is None
+    index.look()
+    assert client.get("/api/run", params={"id": "a"}).json()["monitor"] is None

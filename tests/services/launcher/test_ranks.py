@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from aclearn.config import config_of_keys
-from aclearn.control import Directive, SetWorkers
+from aclearn.control import Directive, SetEntropyCost, SetLearningRate, SetWorkers
 from aclearn.envs import read_spec
 from aclearn.errors import RankLost
 from aclearn.learning import StepAccount, TrainingQueue
@@ -20,6 +20,7 @@ from aclearn.learning.ranks import Group
 from aclearn.learning.update_report import Sums
 from aclearn.runs import load_best
 from aclearn.types import Unroll
+from services.monitor.directive_channel import USER, USER_RANK
 from services.trainer.build import make_trainer
 from tests.support.ranks import run_ranks
 from tests.support.whole_run import WholeRun
@@ -363,3 +364,17 @@ def test_a_batch_without_a_step_keeps_no_other_rank_waiting(start, monkeypatch) 
     monkeypatch.setattr(trainer.source, "next", empty_first)
     assert run.run()["updates"] == 4 and emptied
     _assert_account(run)
+
+
+def test_all_ranks_learn_with_what_a_user_sets_from_the_same_update_on(start) -> None:
+    run = start(run={"max_updates": 30}, trainer={"processes": 2})
+    channel = run.monitor.state._channel
+    for payload in (SetLearningRate(0.125), SetEntropyCost(0.5)):
+        channel.issue(Directive("trainer-0", payload), by=USER, rank=USER_RANK)
+    learners = [run.roles[f"trainer-{rank}"]._trainer.learner for rank in (0, 1)]
+    run.run()  # ranks that drift apart end it
+    for learner in learners:
+        assert learner.state.optimiser.param_groups[0]["first_lr"] == 0.125
+        assert learner.objective.config.entropy_cost == 0.5
+    assert run.summary()["reason"] == "max_updates"
+    assert channel.gauges()["monitor_directives_refused"] == 0

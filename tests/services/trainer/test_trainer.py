@@ -428,3 +428,44 @@ def test_sequences_of_a_memory_are_differentiated_all_at_once(memory, monkeypatc
     trainer.account.admit("actor", 0, 0, T * width, {}, T * width)
     trainer.learn(replace(batch, state=state))
     assert (rows == [width]) == bool(memory) and sum(rows) == width
+
+
+def test_a_wanted_checkpoint_is_written_at_once_and_only_once(tmp_path, tools) -> None:
+    clock, trainer = tools.Clock(), make_trainer()
+    folder = RunFolder.create(tmp_path, "r", "")
+    checkpoints = TrainerCheckpoints(trainer, folder, RunConfig(), clock=clock)
+    checkpoints.restore_or_start()
+    learn(trainer, admit(trainer, 0))
+    checkpoints.write_if_due()
+    assert load_newest(folder.checkpoints_dir).label == 0
+    checkpoints.write_soon()
+    checkpoints.write_if_due()
+    assert load_newest(folder.checkpoints_dir).label == 1
+    learn(trainer, admit(trainer, 1))
+    checkpoints.write_if_due()
+    assert load_newest(folder.checkpoints_dir).label == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_set_holds_for_the_next_update_and_for_living_workers(workers: int) -> None:
+    def learned(configured: float, **set: float) -> Trainer:
+        trainer = make_trainer(loss={"entropy_cost": configured})
+        made = [trainer.make_worker() for _ in range(workers)]
+        trainer.set(**set)
+        learn(trainer, admit(trainer, 0), worker=made[-1])
+        return trainer
+
+    expected = learned(0.5).learner.tensors()
+    found = learned(0.01, entropy_cost=0.5).learner.tensors()
+    for name, weights in expected.items():
+        np.testing.assert_array_equal(found[name], weights)
+    rates = learned(0.5, learning_rate=1e-12).learner
+    first = make_trainer(loss={"entropy_cost": 0.5}).learner.tensors()
+    for name, weights in rates.tensors().items():
+        np.testing.assert_allclose(weights, first[name], atol=1e-9)
+
+
+def test_a_loss_without_an_entropy_cost_refuses_one() -> None:
+    trainer = make_trainer(loss={"kind": "dqn"})
+    with pytest.raises(ValueError, match=r"loss\.kind dqn has no entropy_cost"):
+        trainer.set(entropy_cost=0.1)
