@@ -43,6 +43,8 @@ class EpisodeCohort:
     @classmethod
     def joined(cls, cohorts: Sequence[EpisodeCohort]) -> EpisodeCohort:
         """All of these, at least one, as one cohort with their first `MOST_INFO_METRICS` names."""
+        if len(cohorts) == 1 and len(cohorts[0].info_sums) <= MOST_INFO_METRICS:
+            return cohorts[0]
         union = dict.fromkeys(name for each in cohorts for name in each.info_sums)
         names = list(union)[:MOST_INFO_METRICS]
         return cls(
