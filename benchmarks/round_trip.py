@@ -69,7 +69,9 @@ class StubRun:
 
         from services.policy.factory import architecture_of
 
-        self._monitor = context.serve_at(context.run.monitor, (Hello, Heartbeat))
+        self._monitor = context.serve_at(
+            context.run.monitor, dict.fromkeys((Hello, Heartbeat), ("predictor",))
+        )
         self._weights, weights = context.serve("weights")
         self._trainer = Peer("trainer", "trainer-0", context.incarnation, {"weights": weights})
         self._tensors = random_weights(architecture_of(context.config))

@@ -17,7 +17,8 @@ from services.commands.check_env import check_env
 from services.commands.compare import compare, plot
 from services.commands.dashboard import dashboard, report
 from services.commands.evolve import evolve
-from services.commands.files import configs, keys
+from services.commands.files import configs
+from services.commands.keys import keys
 from services.commands.manifests import manifests, slurm
 from services.commands.new import new
 from services.commands.on_run_folders import (
@@ -61,12 +62,12 @@ for command in (
     configs,
     new,
     check_env,
-    keys,
     manifests,
     slurm,
 ):
     # a misspelt option of `train` is answered with the key that may be meant
     app.command(context_settings={"ignore_unknown_options": command is train})(command)
+app.add_typer(keys, name="keys")
 app.add_typer(container, name="container")
 
 

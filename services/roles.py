@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aclearn.config import Config
-from services.wiring import asked_by, endpoints_of
+from services.wiring import SUPERVISOR, asked_by, endpoints_of
 
 #: Largest number in a process's name: one message lists all names.
 MOST_NUMBER: Final = 999_999
@@ -200,6 +200,9 @@ ROLES: dict[str, RoleSpec] = {
     spec.name: spec for spec in (MONITOR, TRAINER, PREDICTOR, COMPRESSOR, ACTOR, EVALUATOR)
 }
 """Every role by name, in order of their start."""
+
+KEY_ROLES = (*ROLES, SUPERVISOR)
+"""What a key can be for."""
 
 WRITERS = tuple(spec.name for spec in ROLES.values() if spec.needs_folder)
 """Roles that write into a run folder."""

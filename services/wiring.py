@@ -6,42 +6,56 @@ obeys them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from aclearn import wire
 from aclearn.config import Config
 from aclearn.types import Unroll
 
+#: The parent of a run on one machine; no role of the table, but its key has this name.
+SUPERVISOR: Final = "supervisor"
+
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server of a role: the messages that it accepts, and those that it sends."""
+    """A server of a role.
+
+    Attributes:
+        accepts: the messages that it accepts, each with the roles that may send it: those of the
+            sender's key, where there are keys.
+        sends: the messages that it sends.
+    """
 
     role: str
-    accepts: tuple[type[wire.Message], ...] = ()
+    accepts: Mapping[type[wire.Message], tuple[str, ...]] = field(default_factory=dict)
     sends: tuple[type[wire.Message], ...] = ()
 
 
 #: Where rank 0 awaits the others; served until all ranks are there.
 GROUP: Final = "group"
 
+_MEMBERS = ("trainer", "predictor", "compressor", "actor", "evaluator")
+# a trainer that fails for good ends the run, in a container without a supervisor
+_END_THE_RUN = (SUPERVISOR, "trainer")
+
 ENDPOINTS: dict[str, Endpoint] = {
     "monitor": Endpoint(
         "monitor",
-        (
-            wire.NumberRequest,
-            wire.Hello,
-            wire.Heartbeat,
-            wire.DirectiveAck,
-            wire.DirectiveMessage,
-            wire.StatusRequest,
-            wire.Action,
-        ),
+        {
+            wire.NumberRequest: _MEMBERS,
+            wire.Hello: _MEMBERS,
+            wire.Heartbeat: _MEMBERS,
+            wire.DirectiveAck: (*_MEMBERS, SUPERVISOR),
+            wire.DirectiveMessage: _END_THE_RUN,
+            wire.StatusRequest: _END_THE_RUN,
+            wire.Action: (SUPERVISOR,),
+        },
         (
             wire.Number,
             wire.Peers,
+            wire.AllowedKeys,
             wire.HeartbeatReply,
             wire.MembershipReply,
             wire.DirectiveMessage,
@@ -49,10 +63,15 @@ ENDPOINTS: dict[str, Endpoint] = {
             wire.ActionReply,
         ),
     ),
-    "unrolls": Endpoint("trainer", (Unroll,), (wire.UnrollReply,)),
+    "unrolls": Endpoint("trainer", {Unroll: ("actor",)}, (wire.UnrollReply,)),
     "weights": Endpoint(
         "trainer",
-        (wire.WeightsRequest, wire.ObservationsRequest, wire.JudgeRequest, wire.Judgement),
+        {
+            wire.WeightsRequest: ("actor", "predictor", "compressor", "evaluator"),
+            wire.ObservationsRequest: ("compressor",),
+            wire.JudgeRequest: ("evaluator",),
+            wire.Judgement: ("evaluator",),
+        },
         (
             wire.Weights,
             wire.NoNewerWeights,
@@ -64,9 +83,13 @@ ENDPOINTS: dict[str, Endpoint] = {
     "shared_weights": Endpoint("trainer"),  # file descriptors of memory, over a unix socket
     GROUP: Endpoint("trainer"),  # the store of torch.distributed, at which ranks find each other
     "artifacts": Endpoint(
-        "compressor", (wire.ArtifactRequest,), (wire.ArtifactReply, wire.NoNewerWeights)
+        "compressor",
+        {wire.ArtifactRequest: ("actor", "predictor", "evaluator")},
+        (wire.ArtifactReply, wire.NoNewerWeights),
     ),
-    "predictions": Endpoint("predictor", (wire.ActRequest, wire.ActCancel), (wire.ActReply,)),
+    "predictions": Endpoint(
+        "predictor", {wire.ActRequest: ("actor",), wire.ActCancel: ("actor",)}, (wire.ActReply,)
+    ),
 }
 """Every server of a run by its name, under which its port is in `network.ports`."""
 

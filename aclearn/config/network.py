@@ -45,8 +45,8 @@ class NetworkConfig(Group):
     keys_dir: str | None = Field(
         default=None,
         min_length=1,
-        description="folder with the cluster's keys from `aclearn keys` (CURVE, ZeroMQ's "
-        "encryption); null: no encryption",
+        description="folder with this machine's keys from `aclearn keys` (CURVE, ZeroMQ's "
+        "encryption), of which each role takes its own; null: no encryption",
     )
     plain_group: bool = Field(
         default=False,

@@ -129,7 +129,9 @@ EVALUATED: Final = (
     "evaluator_compressed_return_standard_error",
     "evaluator_compressed_version",
 )
-_SERVER_FIGURES: Final = ("refused_messages", "refused_connections")
+_SERVER_FIGURES: Final = (
+    *("refused_messages", "refused_connections", "refused_keys", "refused_rights"),
+)
 _WORKER_FIGURES: Final = (*_SERVER_FIGURES, "queue_fill", "workers", "sockets_busy")
 _COMPRESSOR_FIGURES: Final = (
     *("kl_mean", "kl_variance", "kl_max", "kl_observations", "agreement"),

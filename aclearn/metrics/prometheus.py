@@ -16,7 +16,8 @@ _COUNTERS: Final = frozenset(
         *("dropped_steps", "updates", "ended_batches", "episodes", "checkpoint_failures"),
         *("metrics_failures", PART_SECONDS, CHAIN_STEPS, "tuner_verdicts", "tuner_file_warnings"),
         *("evaluator_evaluations", "evaluator_restarts"),
-        *("monitor_refused_messages", "monitor_refused_connections", "monitor_plugin_failures"),
+        *("monitor_refused_messages", "monitor_refused_connections", "monitor_refused_keys"),
+        *("monitor_refused_rights", "monitor_plugin_failures"),
         *("monitor_indicator_failures", "monitor_sink_failures", "monitor_sink_dropped"),
         *("monitor_directives", "monitor_directives_overruled", "monitor_directives_refused"),
     )

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from aclearn.wire.admission import Admission, ClientKeys, ServerKeys
 from aclearn.wire.channels import ChannelPoller, Client, Server
 from aclearn.wire.codec import MAX_FRAME_BYTES, decode, encode
 from aclearn.wire.endpoints import Endpoint, claim_ipc_path, parse_endpoint, tcp_endpoint
 from aclearn.wire.in_process import InProcessNetwork
-from aclearn.wire.keys import KEY_FILE, ClusterKeys, create_keys, load_keys
+from aclearn.wire.key_ring import (
+    LIST_FILE,
+    WatchedList,
+    add_key,
+    create_keys,
+    load_list,
+    revoke_key,
+    rotate_keys,
+)
+from aclearn.wire.keys import KeyPair, OwnKey, key_path, load_key, new_pair
 from aclearn.wire.messages import (
     REPLY_WITHIN_S,
     ActCancel,
@@ -31,6 +41,8 @@ from aclearn.wire.messages import (
 from aclearn.wire.monitor_messages import (
     Action,
     ActionReply,
+    AllowedKey,
+    AllowedKeys,
     DirectiveAck,
     DirectiveMessage,
     Heartbeat,

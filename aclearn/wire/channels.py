@@ -10,17 +10,26 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+
+import zmq
 
 from aclearn.errors import WireError
 from aclearn.types import DEFAULT_POLICY, Unroll
+from aclearn.wire.admission import Admission
 from aclearn.wire.arrays import Part
 from aclearn.wire.codec import buffer_of, decode, encode
 from aclearn.wire.messages import Envelope, ErrorReply, Message
+from aclearn.wire.monitor_messages import AllowedKey
 from aclearn.wire.transport import Frames, Transport, milliseconds, poller_of
 
 _LOGGER = logging.getLogger(__name__)
 
+#: Reasons that this end's log names once.
+_SAID_HERE = ("wrong_version", "not_allowed", "revoked_key")
+
+#: Connections whose rights a server keeps; all are looked up again beyond.
+_MOST_KNOWN = 4096
 #: Most messages of one call of `Server.receive`, including refused ones.
 DEFAULT_RECEIVE_LIMIT = 32
 
@@ -60,8 +69,8 @@ class _Channel:
 
     def _count(self, error: WireError) -> None:
         self.refused[error.reason] += 1
-        if error.reason == "wrong_version" and self.refused[error.reason] == 1:
-            # the peer cannot read an error reply
+        if error.reason in _SAID_HERE and self.refused[error.reason] == 1:
+            # the peer may not be able to read an error reply, or not want to
             _LOGGER.error("event=message_refused reason=%s detail=%r", error.reason, error.detail)
 
     def _encode(self, message: Message, sequence: int | None) -> list[Part]:
@@ -76,8 +85,8 @@ class _Channel:
         self.unsent[unsent] += 1
         return False
 
-    def _open(self, frames: Frames) -> Envelope:
-        envelope = decode(frames, array_bytes=self._array_bytes)
+    def _open(self, frames: Frames, key: AllowedKey | None = None) -> Envelope:
+        envelope = decode(frames, array_bytes=self._array_bytes, key=key)
         if envelope.run != self._run and not isinstance(envelope.message, ErrorReply):
             raise WireError(
                 "wrong_run",
@@ -100,7 +109,8 @@ class Server(_Channel):
     """The serving end: a ROUTER with any number of peers, each known by its routing id.
 
     Args:
-        accepts: the message types that this service handles; None for all.
+        accepts: the message types that this service handles, each with the roles that may send it;
+            None for all, of all.
         array_bytes: most bytes of a message's arrays; longer ones are refused before they are
             decoded. None for no bound.
     """
@@ -111,11 +121,15 @@ class Server(_Channel):
         run: str,
         incarnation: str,
         *,
-        accepts: Collection[type[Message]] | None = None,
+        accepts: Mapping[type[Message], Collection[str]] | None = None,
         array_bytes: int | None = None,
     ) -> None:
         super().__init__(transport, run, incarnation, array_bytes)
-        self._accepts = None if accepts is None else frozenset(accepts)
+        self._accepts = accepts
+        self._everything = None if accepts is None else frozenset(accepts)
+        #: Mark of a connection → the key that it has proved, and what this may send.
+        self._known: dict[str, tuple[AllowedKey, frozenset[type[Message]] | None]] = {}
+        self._revision = -1
 
     def receive(
         self, timeout_s: float, *, limit: int = DEFAULT_RECEIVE_LIMIT, wake: int | None = None
@@ -130,16 +144,25 @@ class Server(_Channel):
         received: list[tuple[bytes, Envelope]] = []
         if not self.transport.wait(timeout_s, wake):
             return received
+        admission = self.transport.admission
+        if admission is not None and admission.revision != self._revision:
+            self._revision = admission.revision
+            self._known.clear()
         for _ in range(limit):
             frames = self.transport.take()
             if frames is None:
                 break
             routing_id = bytes(buffer_of(frames[0]))
             try:
-                received.append((routing_id, self._open(frames[1:])))
+                received.append((routing_id, self._open_for(frames, admission)))
             except WireError as exc:
                 self.refuse(routing_id, exc)
         return received
+
+    @property
+    def refused_keys(self) -> int:
+        """Number of connections and messages that were refused by their key."""
+        return self.transport.refused_keys.total() + self.refused["revoked_key"]
 
     def refuse(self, routing_id: bytes, error: WireError) -> None:
         """Counts a refusal and answers it; also for checks after decoding."""
@@ -157,11 +180,44 @@ class Server(_Channel):
         self._check_owner()
         return self._transmit([routing_id, *self._encode(message, sequence)])
 
-    def _open(self, frames: Frames) -> Envelope:
-        envelope = super()._open(frames)
-        if self._accepts is not None and type(envelope.message) not in self._accepts:
-            raise WireError("unexpected_kind", "this service does not accept messages of this kind")
+    def _open_for(self, frames: Frames, admission: Admission | None) -> Envelope:
+        """The message, checked against what its sender's key is for."""
+        key, allowed = None, self._everything
+        if admission is not None:
+            mark = frames[0].get(b"User-Id")  # type: ignore[union-attr]  # of a socket
+            key, allowed = self._known.get(mark) or self._look_up(frames[0], admission)
+        envelope = self._open(frames[1:], key)
+        kind = type(envelope.message)
+        if allowed is not None and kind not in allowed:
+            if self._accepts is None or kind not in self._accepts:
+                raise WireError(
+                    "unexpected_kind", "this service does not accept messages of this kind"
+                )
+            raise WireError("not_allowed", _not_for(key, f"send {kind.__name__}"))
         return envelope
+
+    def _look_up(
+        self, frame: Part | zmq.Frame, admission: Admission
+    ) -> tuple[AllowedKey, frozenset[type[Message]] | None]:
+        """The key of a connection, and what it may send."""
+        mark, key = admission.sender(frame)
+        if key is None:
+            self.transport.end(frame)
+            raise WireError("revoked_key", "the key of this connection is not allowed any more")
+        allowed = None
+        if self._accepts is not None:
+            roles = set(key.roles)
+            allowed = frozenset(kind for kind, may in self._accepts.items() if roles & set(may))
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        known = self._known[mark] = key, allowed
+        return known
+
+
+def _not_for(key: AllowedKey | None, act: str) -> str:
+    """Why a key does not allow an act."""
+    assert key is not None
+    return f"the key {key.name} is for {' and '.join(key.roles)}, which may not {act}"
 
 
 class Client(_Channel):

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from aclearn.errors import WireError
 from aclearn.wire.arrays import Part, decode_array, encode_array
 from aclearn.wire.messages import PROTOCOL_VERSION, Envelope, Message
+from aclearn.wire.monitor_messages import AllowedKey
 from aclearn.wire.schema import COUNT, SCHEMAS, SHORT_TEXT, ArrayField, Schema
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -44,6 +45,9 @@ REASONS = frozenset(
         "wrong_size",  # a frame's length differs from its dtype and shape
         "wrong_run",
         "unexpected_kind",  # a kind that this service does not accept
+        "not_allowed",  # a kind, or a role, that the sender's key is not for
+        "quota",  # more processes or unrolls than the sender's key may have
+        "revoked_key",  # the sender's key was taken off the list
         "unknown_policy",  # a policy's name that this service does not know
         "bad_request",  # an act request whose observations do not fit the policy
         "queue_full",  # no room for an act request now; it may be repeated
@@ -118,10 +122,16 @@ def _arrays_of(field: ArrayField, value: Any) -> list[tuple[list[str], Any]]:
     return [] if field.form == "optional" and value is None else [([], value)]
 
 
-def decode(frames: Sequence[Part | zmq.Frame], *, array_bytes: int | None = None) -> Envelope:
+def decode(
+    frames: Sequence[Part | zmq.Frame],
+    *,
+    array_bytes: int | None = None,
+    key: AllowedKey | None = None,
+) -> Envelope:
     """The message in the frames; its arrays are read-only views that keep frames alive.
 
     Args:
+        key: the sender's, for the envelope.
         array_bytes: most bytes of its arrays, which are not looked at if they have more; None for
             no bound.
 
@@ -164,7 +174,7 @@ def decode(frames: Sequence[Part | zmq.Frame], *, array_bytes: int | None = None
         )
     if schema.arrays or entries or len(frames) != 1:
         _decode_arrays(schema, entries, frames, fields)
-    return Envelope(run, incarnation, sequence, schema.type(**fields))
+    return Envelope(run, incarnation, sequence, schema.type(**fields), key)
 
 
 def buffer_of(frame: Part | zmq.Frame) -> Part:

@@ -16,12 +16,13 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from aclearn.wire.keys import is_power_of_two, own_socket
+from aclearn.wire.admission import own_socket
 
 _LOG = logging.getLogger(__name__)
 
 # Without NO_DETAIL, which also occurs when a peer just disconnects.
-_NO_KEYS = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+#: Refusals of our own guard are counted there.
+_NO_KEYS = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 _WATCHED = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _NO_KEYS | zmq.EVENT_MONITOR_STOPPED
 #: Events of a socket that libzmq keeps for a guard, so that a flood may be as many connections
 #: ahead of it: 1000, which cannot be set, and those of the guard's own end.
@@ -47,16 +48,16 @@ class ConnectionGuard:
     of open files is 4516 or more. Connected peers are left alone.
 
     Attributes:
-        refused: number of connections that were refused: beyond the bound, without keys, or with
-            those of another cluster. Such a peer tries again several times a second, and each
-            attempt counts. May be read from any thread.
+        refused: number of connections that were refused: beyond the bound, or without a handshake
+            of this server's key. Such a peer tries again several times a second, and each attempt
+            counts. May be read from any thread.
     """
 
     def __init__(self, socket: zmq.Socket[Any], *, most: int | None = None) -> None:
         self.refused = 0
         self._most = most_connections() if most is None else most
         self._open: set[int] = set()
-        self._reasons: dict[str, int] = {}
+        self._said: set[str] = set()
         address = f"inproc://connections-{uuid.uuid4().hex}"
         socket.monitor(address, _WATCHED)
         events = own_socket(socket.context, zmq.PAIR)
@@ -75,7 +76,7 @@ class ConnectionGuard:
                     return
                 if kind == zmq.EVENT_ACCEPTED:
                     self._open.add(descriptor)
-                    if len(self._open) > self._most and _end(descriptor):
+                    if len(self._open) > self._most and end_connection(descriptor):
                         self._refuse(
                             f"there are {self._most} connections, as many as the limit of open "
                             "files (ulimit -n) allows",
@@ -85,7 +86,7 @@ class ConnectionGuard:
                     self._open.discard(descriptor)
                 else:
                     self._refuse(
-                        "a peer has other keys than this cluster (network.keys_dir), or none",
+                        "a peer has no keys (network.keys_dir), or another key for this server",
                         message["endpoint"],
                     )
         except zmq.ContextTerminated:
@@ -93,19 +94,20 @@ class ConnectionGuard:
         finally:
             events.close(linger=0)
 
+    def end_but(self, kept: set[int]) -> None:
+        """End all connections but those with the given descriptors; their peers connect again."""
+        for descriptor in self._open.copy() - kept:
+            end_connection(descriptor)
+
     def _refuse(self, detail: str, endpoint: bytes) -> None:
         self.refused += 1
-        count = self._reasons[detail] = self._reasons.get(detail, 0) + 1
-        if is_power_of_two(count):
-            _LOG.warning(
-                "event=connection_refused endpoint=%s count=%d detail=%r",
-                endpoint.decode(errors="replace"),
-                count,
-                detail,
-            )
+        if detail not in self._said:
+            self._said.add(detail)
+            place = endpoint.decode(errors="replace")
+            _LOG.warning("event=connection_refused endpoint=%s detail=%r", place, detail)
 
 
-def _end(descriptor: int) -> bool:
+def end_connection(descriptor: int) -> bool:
     """Whether this connection was shut down; libzmq closes it then."""
     try:
         connection = system_socket.socket(fileno=descriptor)

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
+import zmq
+
 from aclearn.errors import EndpointError
+from aclearn.wire.admission import ClientKeys, ServerKeys
 from aclearn.wire.arrays import Part
 from aclearn.wire.sockets import QUEUE_MESSAGES
 from aclearn.wire.transport import Unsent, milliseconds
@@ -63,10 +66,25 @@ class _End:
 
     pollable = None
     refused_connections = 0
+    admission = None  # no keys within a process
 
     def __init__(self, network: InProcessNetwork, owner: str, address: str) -> None:
         self.network, self.owner, self.address = network, owner, address
         self.inbox: deque[Message] = deque()
+
+    @property
+    def refused_keys(self) -> Counter[str]:
+        """None: there are no keys."""
+        return Counter()
+
+    def end(self, frame: Part | zmq.Frame) -> None:
+        """Do nothing: there is no connection to end."""
+
+    def rebind(self, keys: ServerKeys) -> None:
+        """Do nothing: no key is proved within a process."""
+
+    def reconnect(self, address: str, keys: ClientKeys) -> None:
+        """Do nothing: no key is proved within a process."""
 
     def take(self) -> Message | None:
         """The frames of the next message, or None."""

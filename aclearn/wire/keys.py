@@ -1,168 +1,243 @@
-"""CURVE keys: one pair for a whole cluster; connections without it are refused.
+"""Key files: the CURVE keys of one kind of role or of one host, readable by its owner only.
 
-Every role of a run holds the same key pair. Only tcp needs keys: file permissions protect an ipc
-socket.
+Only tcp needs keys: file permissions protect an ipc socket. A key has a name, and says for which
+kinds of role it is. It knows the monitor's public key. All other servers make a pair of their own
+at each start, whose public half the monitor tells the roles.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
-from dataclasses import dataclass, field
+import stat
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import zmq
-from zmq.utils import z85
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from aclearn.errors import EndpointError
 
-KEY_FILE = "cluster.key"
+SUFFIX = ".key"
+#: Longest name of a key.
+MOST_NAME = 32
 _LOG = logging.getLogger(__name__)
-_ZAP_ADDRESS = "inproc://zeromq.zap.01"  # fixed by ZeroMQ RFC 27
+_LOOK_EVERY_S = 1.0
+_MOST_BYTES = 64 * 1024
 _KEY_CHARACTERS = 40
 
+#: Half of a CURVE pair, in Z85.
+Half = Annotated[
+    str, Field(min_length=_KEY_CHARACTERS, max_length=_KEY_CHARACTERS, pattern=r"^[!-~]+$")
+]
+#: Name of a key.
+Name = Annotated[str, Field(max_length=MOST_NAME, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 
-@dataclass(frozen=True, slots=True)
-class ClusterKeys:
-    """The key pair of a cluster, each half as 40 Z85 characters; repr hides the secret half."""
 
-    public: bytes
-    secret: bytes = field(repr=False)
+class Frozen(BaseModel):
+    """Base of what key files have."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def create_keys(directory: str | Path) -> Path:
-    """Create a key file in `directory` (made if missing), for its owner only; returns its path.
+class PublicKey(Frozen):
+    """A public half; valid for ever, or until a time in seconds since 1970."""
 
-    Raises:
-        EndpointError: there is a key file already, or the directory cannot be written.
-    """
-    path = Path(directory) / KEY_FILE
+    public: Half
+    until: float | None = None
+
+    def holds(self, now: float) -> bool:
+        """Whether it is still valid."""
+        return self.until is None or now < self.until
+
+
+class KeyPair(PublicKey):
+    """A CURVE pair; repr hides the secret half."""
+
+    secret: Half = Field(repr=False)
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> KeyPair:
+        try:
+            made = zmq.curve_public(self.secret.encode()).decode()
+        except (zmq.ZMQError, ValueError, KeyError):
+            made = ""
+        if made != self.public:
+            raise ValueError("its halves are not a key pair")
+        return self
+
+
+def new_pair() -> KeyPair:
+    """A new CURVE pair."""
     public, secret = zmq.curve_keypair()
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except (FileExistsError, NotADirectoryError):
-        there = next(folder for folder in path.parents if folder.exists())
-        if not there.is_dir():
-            raise EndpointError(
-                f"{there} is a file; expected a folder, in which {KEY_FILE} is made"
-            ) from None
-        raise EndpointError(f"{path} exists already; remove it to make new keys") from None
-    except OSError as exc:
-        raise EndpointError(f"cannot write keys to {path}: {exc.strerror}") from exc
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(b"public " + public + b"\nsecret " + secret + b"\n")
-    return path
+    return KeyPair(public=public.decode(), secret=secret.decode())
 
 
-def load_keys(directory: str | Path) -> ClusterKeys:
-    """The keys that `create_keys` wrote to `directory`.
+class RoleKey(Frozen):
+    """A key: its name, kinds of role, pairs in the order of their use, and the monitor's keys.
+
+    Of several pairs or keys of the monitor the first one that still holds is used.
+    """
+
+    name: Name
+    roles: tuple[Name, ...] = Field(min_length=1)
+    pairs: tuple[KeyPair, ...] = Field(min_length=1)
+    monitor: tuple[PublicKey, ...] = Field(min_length=1)
+
+    def pair(self, now: float) -> KeyPair:
+        """The pair to use now."""
+        return next((pair for pair in self.pairs if pair.holds(now)), self.pairs[-1])
+
+    def monitor_key(self, now: float) -> str:
+        """The public key that the monitor proves now."""
+        return next((key for key in self.monitor if key.holds(now)), self.monitor[-1]).public
+
+
+def key_path(directory: Path, role: str) -> Path:
+    """The key file of a kind of role: that of its name, or the only one which is for it.
 
     Raises:
-        EndpointError: the file is missing, damaged, or readable by other users.
+        EndpointError: there is none, or several.
     """
-    path = Path(directory) / KEY_FILE
+    named = directory / f"{role}{SUFFIX}"
+    if named.exists():
+        return named
+    try:
+        found = sorted(path for path in directory.iterdir() if path.suffix == SUFFIX)
+    except OSError as exc:
+        raise EndpointError(f"cannot read keys from {directory}: {exc.strerror}; {_HOW}") from exc
+    fitting = [path for path in found if role in load_key(path).roles]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        names = ", ".join(path.name for path in fitting)
+        raise EndpointError(
+            f"{directory} has several keys for the role {role}: {names}; leave one of them there"
+        )
+    raise EndpointError(
+        f"{directory} has no key for the role {role}: expected {named.name}, or another file which "
+        f"is for that role; {_HOW}"
+    )
+
+
+_HOW = (
+    "make keys with `aclearn keys new`, and copy to this machine the files of the roles that run "
+    "here"
+)
+
+
+def load_key(path: Path) -> RoleKey:
+    """The key in a file.
+
+    Raises:
+        EndpointError: the file is missing, damaged, or can be read by other users.
+    """
+    text = read_private(path)
+    try:
+        return RoleKey.model_validate_json(text)
+    except ValidationError as exc:
+        raise EndpointError(
+            f"{path} is no key file of aclearn, or damaged ({why_invalid(exc)}); copy it again, or "
+            "make one with `aclearn keys`"
+        ) from None
+
+
+def why_invalid(error: ValidationError) -> str:
+    """What a file's first fault is; it never has the faulty value."""
+    first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+def read_private(path: Path) -> bytes:
+    """The text of a file that only its owner can read.
+
+    A file of root may also be readable by its group, as those of a Kubernetes Secret are.
+
+    Raises:
+        EndpointError: it is missing, or other users can read or change it.
+    """
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            text = file.read(1024)
+            status = os.fstat(file.fileno())
+            text = file.read(_MOST_BYTES + 1)
     except OSError as exc:
-        raise EndpointError(
-            f"cannot read keys from {path}: {exc.strerror}; "
-            f"make them with `aclearn keys {directory}` and copy the file to every machine"
-        ) from exc
-    if mode & 0o077:
+        raise EndpointError(f"cannot read keys from {path}: {exc.strerror}; {_HOW}") from exc
+    of_root = status.st_uid == 0 != os.geteuid()
+    refused = 0o077 & ~(stat.S_IRGRP if of_root else 0)
+    if status.st_mode & refused:
         raise EndpointError(f"{path} can be read by other users; mend it with `chmod 600 {path}`")
-    words = text.split()
-    if len(words) != 4 or words[0] != b"public" or words[2] != b"secret":
-        raise EndpointError(f"{path} is no key file of aclearn; make one with `aclearn keys DIR`")
-    public, secret = words[1], words[3]
-    if not _is_pair(public, secret):
-        raise EndpointError(f"{path} is damaged: its halves are not a key pair; copy it again")
-    return ClusterKeys(public, secret)
+    if len(text) > _MOST_BYTES:
+        raise EndpointError(f"{path} has more than {_MOST_BYTES} bytes; it is no file of aclearn")
+    return text
 
 
-def _is_pair(public: bytes, secret: bytes) -> bool:
-    if len(public) != _KEY_CHARACTERS or len(secret) != _KEY_CHARACTERS:
-        return False
-    try:
-        return zmq.curve_public(secret) == public
-    except (zmq.ZMQError, ValueError, KeyError):
-        return False
+class WatchedFile:
+    """Tells when a file has been replaced or changed, and when to look."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path, self._clock = path, clock
+        self._seen, self._next = self._state(), clock() + _LOOK_EVERY_S
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for a look; true once a second."""
+        if (now := self._clock()) < self._next:
+            return False
+        self._next = now + _LOOK_EVERY_S
+        return True
+
+    def changed(self) -> bool:
+        """Whether it has changed since the last call; False while it is away."""
+        state = self._state()
+        if state is None or state == self._seen:
+            return False
+        self._seen = state
+        return True
+
+    def _state(self) -> tuple[int, int, int] | None:
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def apply_server_keys(
-    context: zmq.Context[Any], socket: zmq.Socket[Any], keys: ClusterKeys
-) -> None:
-    """Lets only holders of the cluster's keys connect to `socket`; call before bind.
+class OwnKey:
+    """The key of this process; a replaced file is read while it runs.
 
-    A thread answers the handshakes until the context ends.
+    Raises:
+        EndpointError: there is no such key, or it cannot be used.
     """
-    _start_guard(context)
-    # the guard compares the client's key with the domain
-    socket.zap_domain = keys.public
-    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
-    socket.curve_publickey = keys.public
-    socket.curve_secretkey = keys.secret
-    socket.curve_server = True
 
+    def __init__(self, directory: Path, role: str, wall: Callable[[], float] = time.time) -> None:
+        self._file, self._wall = WatchedFile(key_path(directory, role)), wall
+        self._key = load_key(self._file.path)
+        self._take()
 
-def apply_client_keys(socket: zmq.Socket[Any], keys: ClusterKeys) -> None:
-    """Makes `socket` prove that it holds the cluster's keys; call before connect."""
-    socket.curve_serverkey = keys.public
-    socket.curve_publickey = keys.public
-    socket.curve_secretkey = keys.secret
+    def look(self) -> None:
+        """See whether the file or the time wants another pair; at most once a second.
 
+        A file that cannot be used changes nothing.
+        """
+        if self._file.due:
+            if self._file.changed():
+                self._read()
+            self._take()
 
-def _start_guard(context: zmq.Context[Any]) -> None:
-    socket = own_socket(context, zmq.REP)
-    try:
-        socket.bind(_ZAP_ADDRESS)
-    except zmq.ZMQError as exc:
-        socket.close()
-        if exc.errno == zmq.EADDRINUSE:
-            return  # this context has its guard
-        raise
-    threading.Thread(target=_guard, args=(socket,), name="aclearn-keys", daemon=True).start()
+    def _read(self) -> None:
+        try:
+            self._key = load_key(self._file.path)
+        except EndpointError as error:
+            _LOG.error("event=key_not_read detail=%r", str(error))
+        else:
+            _LOG.info("event=key_read name=%s", self._key.name)
 
-
-def _guard(socket: zmq.Socket[bytes]) -> None:
-    """Answers ZAP requests (ZeroMQ RFC 27) until the context is terminated."""
-    denied = 0
-    try:
-        while True:
-            request = socket.recv_multipart()
-            admitted = _holds_cluster_key(request)
-            if not admitted:
-                denied += 1
-                if is_power_of_two(denied):
-                    _LOG.warning("event=key_denied count=%d", denied)
-            request_id = request[1] if len(request) > 1 else b""
-            status = (b"200", b"OK", b"cluster") if admitted else (b"400", b"not on the list", b"")
-            socket.send_multipart([b"1.0", request_id, *status, b""])
-    except zmq.ContextTerminated:
-        pass
-    finally:
-        socket.close(linger=0)
-
-
-def _holds_cluster_key(request: list[bytes]) -> bool:
-    # version, request id, domain, address, identity, mechanism, credentials
-    if len(request) != 7 or request[0] != b"1.0" or request[5] != b"CURVE":
-        return False
-    return bool(z85.encode(request[6]) == request[2])
-
-
-def own_socket(context: zmq.Context[Any], kind: int) -> zmq.Socket[bytes]:
-    """A socket for a thread of its own."""
-    # in a shadow context: another thread may close the sockets of `context`, but not this one
-    socket: zmq.Socket[bytes] = zmq.Context.shadow(context).socket(kind)
-    socket.linger = 0
-    return socket
-
-
-def is_power_of_two(count: int) -> bool:
-    """Whether to log the nth occurrence of an event that a peer can repeat without end."""
-    return count & (count - 1) == 0
+    def _take(self) -> None:
+        now = self._wall()
+        #: The pair to use now.
+        self.pair: KeyPair = self._key.pair(now)
+        #: The public key that the monitor proves now.
+        self.monitor_key: str = self._key.monitor_key(now)

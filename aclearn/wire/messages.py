@@ -31,9 +31,9 @@ from aclearn.types.array_rules import (
     Text,
 )
 from aclearn.types.observation_spec import row_count
-from aclearn.wire.monitor_messages import MonitorMessage
+from aclearn.wire.monitor_messages import AllowedKey, MonitorMessage
 
-PROTOCOL_VERSION = 12
+PROTOCOL_VERSION = 13
 """Raised with each change of the wire format; peers of another version are refused."""
 
 REPLY_WITHIN_S = 3.0
@@ -272,9 +272,10 @@ Message = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Envelope:
-    """A decoded message with its header."""
+    """A decoded message with its header, and its sender's key; None where there are no keys."""
 
     run: str
     incarnation: str
     sequence: int
     message: Message
+    key: AllowedKey | None = None

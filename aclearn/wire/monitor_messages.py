@@ -29,6 +29,7 @@ class Hello:
     Role and number form the name, e.g. actor-3. `note` says how the previous process ended, "" if
     unknown. `generation` is a trainer's. `digests` has one of each setting that must be equal in a
     run, by its name; `forced` says that the user wants to take part although some differ.
+    `server_key` is the public key that its servers prove, "" without keys.
     """
 
     role: str
@@ -40,17 +41,22 @@ class Hello:
     generation: Count = 0
     digests: dict[str, str] = field(default_factory=dict)
     forced: bool = False
+    server_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One living role that serves others (part of `Peers`); `generation` is a trainer's."""
+    """One living role that serves others (part of `Peers`); `generation` is a trainer's.
+
+    `server_key` is the public key that its servers prove, "" where there are no keys.
+    """
 
     role: str
     name: str
     incarnation: str
     endpoints: dict[str, str]
     generation: Count = 0
+    server_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,29 @@ class Peers:
 
     revision: Count
     peers: list[Peer]
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedKey:
+    """A public key that may connect, or one that may no more (part of `AllowedKeys`).
+
+    `name` is the key's, `roles` those that it is for. `processes` is the largest number of its
+    processes, and `unrolls_per_s` that of their unrolls a second at one trainer; 0 for no bound.
+    """
+
+    public: str
+    name: str
+    roles: list[str]
+    revoked: bool = False
+    processes: Count = 0
+    unrolls_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedKeys:
+    """All keys that may connect to a server of the run."""
+
+    keys: list[AllowedKey]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +225,7 @@ MonitorMessage = (
     | Number
     | Hello
     | Peers
+    | AllowedKeys
     | Heartbeat
     | HeartbeatReply
     | MembershipReply

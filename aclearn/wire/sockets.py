@@ -16,9 +16,9 @@ from typing import Any
 import zmq
 
 from aclearn.errors import EndpointError
+from aclearn.wire.admission import ClientKeys, ServerKeys
 from aclearn.wire.codec import MAX_FRAME_BYTES
 from aclearn.wire.endpoints import Endpoint, claim_ipc_path, parse_endpoint, tcp_endpoint
-from aclearn.wire.keys import ClusterKeys, apply_client_keys, apply_server_keys
 
 #: Most waiting messages per peer and direction. More than an actor's unrolls in flight: with a full
 #: queue libzmq stops reading heartbeats on tcp and ends the connection.
@@ -39,14 +39,14 @@ def bind_router(
     address: str,
     *,
     directory: str | Path | None = None,
-    keys: ClusterKeys | None = None,
+    keys: ServerKeys | None = None,
 ) -> tuple[zmq.Socket[bytes], str]:
     """A bound ROUTER and its address for peers.
 
     Args:
         address: an `ipc://` or `tcp://` address ("*" for every interface, announced as the
             machine's name), "ipc" (a new file in `directory`) or "tcp" (a free port on loopback).
-        keys: the cluster's keys; needed off loopback.
+        keys: its pair, and who may connect; needed off loopback.
 
     Raises:
         EndpointError: the address is malformed, in use, or off loopback without keys.
@@ -61,7 +61,8 @@ def bind_router(
         # to time out
         socket.router_handover = True
         if keys is not None and endpoint.transport == "tcp":
-            apply_server_keys(context, socket, keys)
+            socket.zap_domain = uuid.uuid4().hex.encode()  # the guard's name of this server
+            keys.apply(socket)
         if endpoint.transport == "ipc":
             claim_ipc_path(endpoint.path)
         socket.bind(str(endpoint))
@@ -84,7 +85,7 @@ def connect_dealer(
     endpoint: str,
     *,
     routing_id: bytes,
-    keys: ClusterKeys | None = None,
+    keys: ClientKeys | None = None,
 ) -> zmq.Socket[bytes]:
     """A DEALER that connects, and reconnects, to a router's address.
 
@@ -92,7 +93,7 @@ def connect_dealer(
 
     Args:
         routing_id: the incarnation's bytes, 1 to 255, not beginning with a zero byte.
-        keys: the cluster's keys; needed off loopback.
+        keys: this process's pair, and the server's public key; needed off loopback.
 
     Raises:
         EndpointError: the address is malformed, has no port, or is off loopback without keys.
@@ -109,7 +110,7 @@ def connect_dealer(
         _set_common(socket, parsed)
         socket.setsockopt(zmq.ROUTING_ID, routing_id)
         if keys is not None and parsed.transport == "tcp":
-            apply_client_keys(socket, keys)
+            keys.apply(socket)
         socket.connect(str(parsed))
     except zmq.ZMQError as exc:
         socket.close(linger=0)
@@ -130,11 +131,12 @@ def _resolve(address: str, directory: str | Path | None) -> Endpoint:
     return parse_endpoint(address)
 
 
-def _require_keys(endpoint: Endpoint, keys: ClusterKeys | None) -> None:
+def _require_keys(endpoint: Endpoint, keys: ServerKeys | ClientKeys | None) -> None:
     if keys is None and not endpoint.is_loopback:
         raise EndpointError(
             f"{endpoint} can be reached from other machines and needs keys: make them with "
-            "`aclearn keys DIR`, copy DIR to every machine and set network.keys_dir: DIR"
+            "`aclearn keys new`, copy to every machine the files of its roles and set "
+            "network.keys_dir to their folder"
         )
 
 

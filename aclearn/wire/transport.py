@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 import zmq
 
+from aclearn.errors import EndpointError
+from aclearn.wire.admission import Admission, ClientKeys, ServerKeys
 from aclearn.wire.arrays import Part
 from aclearn.wire.codec import MAX_FRAMES
-from aclearn.wire.connections import ConnectionGuard
+from aclearn.wire.connections import ConnectionGuard, end_connection
 
 #: The frames of a received message.
 Frames = Sequence[Part | zmq.Frame]
@@ -20,6 +24,8 @@ Unsent = Literal["unreachable", "full"]
 
 # Plain numbers: combining two members of an enumeration takes a microsecond for each frame.
 _NO_WAIT, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+#: Seconds until the address of a socket that has just stopped listening is free.
+_REBIND_WITHIN_S, _REBIND_EVERY_S = 3.0, 0.005
 
 
 class Transport(Protocol):
@@ -33,8 +39,29 @@ class Transport(Protocol):
         """The socket for a poller; None where messages arrive only between this thread's waits."""
 
     @property
+    def admission(self) -> Admission | None:
+        """Who may connect to this server; None without keys."""
+
+    @property
     def refused_connections(self) -> int:
-        """Number of connection attempts without this cluster's keys, or beyond the bound."""
+        """Number of refused connection attempts: by their keys, or beyond the bound."""
+
+    @property
+    def refused_keys(self) -> Counter[str]:
+        """Of these, those by their keys, by reason."""
+
+    def end(self, frame: Part | zmq.Frame) -> None:
+        """End the connection that a message's first frame came from."""
+
+    def rebind(self, keys: ServerKeys) -> None:
+        """Listen at the same address with another pair; all connections end, and come back.
+
+        Raises:
+            EndpointError: another process has taken the address.
+        """
+
+    def reconnect(self, address: str, keys: ClientKeys) -> None:
+        """Connect to the server again with these keys; messages on their way may be lost."""
 
     def send(self, parts: Sequence[Part]) -> Unsent | None:
         """Send a whole message without waiting; returns None, or why it could not be sent."""
@@ -57,14 +84,28 @@ class Transport(Protocol):
 
 
 class ZmqTransport:
-    """A ROUTER or DEALER, from `bind_router` or `connect_dealer`."""
+    """A ROUTER or DEALER, from `bind_router` or `connect_dealer`.
 
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+    Args:
+        keys: of a server, as for `bind_router`.
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes], keys: ServerKeys | None = None) -> None:
         self.socket = socket
+        self._domain: bytes = socket.getsockopt(zmq.ZAP_DOMAIN)  # type: ignore[assignment]
+        # without a domain it is no tcp socket
+        self._admission = keys.admission if keys is not None and self._domain else None
         # kept, since `Socket.poll` makes a poller for each call
         self._readable: dict[int | None, zmq.Poller] = {}
         self._writable: zmq.Poller | None = None
         self._guard = ConnectionGuard(socket) if socket.type == zmq.ROUTER else None
+        if self._admission is not None and self._guard is not None:
+            self._admission.serve(self._domain, self._guard.end_but)
+
+    @property
+    def admission(self) -> Admission | None:
+        """Who may connect to this server; None without keys."""
+        return self._admission
 
     @property
     def pollable(self) -> zmq.Socket[bytes]:
@@ -73,8 +114,46 @@ class ZmqTransport:
 
     @property
     def refused_connections(self) -> int:
-        """Number of connection attempts without this cluster's keys, or beyond the bound."""
-        return 0 if self._guard is None else self._guard.refused
+        """Number of refused connection attempts: by their keys, or beyond the bound."""
+        beyond = 0 if self._guard is None else self._guard.refused
+        return beyond + self.refused_keys.total()
+
+    @property
+    def refused_keys(self) -> Counter[str]:
+        """Of these, those by their keys, by reason."""
+        return Counter() if self._admission is None else self._admission.refused(self._domain)
+
+    def end(self, frame: Part | zmq.Frame) -> None:
+        """End the connection that a message's first frame came from."""
+        if isinstance(frame, zmq.Frame):
+            end_connection(frame.get(zmq.SRCFD))
+
+    def rebind(self, keys: ServerKeys) -> None:
+        """Listen at the same address with another pair; all connections end, and come back.
+
+        Raises:
+            EndpointError: another process has taken the address.
+        """
+        address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        self.socket.unbind(address)
+        keys.apply(self.socket)
+        deadline = time.monotonic() + _REBIND_WITHIN_S
+        while True:
+            try:
+                self.socket.bind(address)
+                return
+            except zmq.ZMQError as exc:  # the old listener may take a moment
+                if exc.errno != zmq.EADDRINUSE or time.monotonic() > deadline:
+                    raise EndpointError(
+                        f"cannot listen at {address} with the new key: {exc.strerror}"
+                    ) from exc
+            time.sleep(_REBIND_EVERY_S)
+
+    def reconnect(self, address: str, keys: ClientKeys) -> None:
+        """Connect to the server again with these keys; messages on their way may be lost."""
+        self.socket.disconnect(address)
+        keys.apply(self.socket)
+        self.socket.connect(address)
 
     def send(self, parts: Sequence[Part]) -> Unsent | None:
         """Give a whole message to ZeroMQ without waiting.
@@ -128,6 +207,8 @@ class ZmqTransport:
 
     def close(self, linger_s: float) -> None:
         """Close the socket; unsent messages have `linger_s` seconds to leave."""
+        if self._admission is not None:
+            self._admission.forget(self._domain)
         self.socket.close(linger=milliseconds(linger_s))
 
 

@@ -1,4 +1,4 @@
-"""The commands that write shipped configurations and new keys."""
+"""The command that writes shipped configurations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from aclearn.config import shipped_config, shipped_configs, summary_of
 from aclearn.config.schema import schema_line, schema_text
 from aclearn.errors import ConfigError
 from aclearn.runs import check_file, write_file
-from aclearn.wire import create_keys
 from services.commands.options import ForceOption
 
 
@@ -62,10 +61,3 @@ def configs(
     check_file(to, "--to", force=force)
     write_file(to, data, "--to")
     typer.echo(f"wrote {to}; aclearn train {to}")
-
-
-def keys(
-    directory: Annotated[Path, typer.Argument(help="folder for the new key file")],
-) -> None:
-    """Make the keys for roles on several machines (network.keys_dir)."""
-    typer.echo(f"wrote {create_keys(directory)}; copy it to every machine, and keep it secret")

@@ -35,10 +35,12 @@ def manifests(
 
     Example: aclearn manifests cartpole --out k8s --image registry.example/aclearn
     """
-    from aclearn.wire import KEY_FILE, load_keys
+    from aclearn.wire import load_list
+    from aclearn.wire.keys import read_private
+    from services.roles import ROLES
     from services.schedulers.checks import check_files, check_name
     from services.schedulers.folder import write_folder
-    from services.schedulers.pods import metadata
+    from services.schedulers.pods import key_files, metadata
     from services.schedulers.population import RAY_TOKEN, population_objects
     from services.schedulers.run import run_objects
 
@@ -57,22 +59,24 @@ def manifests(
         source = f'--from-literal={RAY_TOKEN}="$(openssl rand -hex 32)"'
     else:
         objects = dict(run_objects(loaded, image, storage, most_actors))
-        source = f"--from-file=keys/{KEY_FILE}"
+        source = "--from-file=keys"
     if keys is not None:
-        load_keys(keys)
-        data = base64.b64encode((keys / KEY_FILE).read_bytes()).decode()
+        load_list(keys)
+        files = [file for spec in ROLES.values() for file in key_files(spec)]
+        for file in files:
+            read_private(keys / file)
         objects["keys"] = {
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": metadata(loaded, "keys"),
             "type": "Opaque",
-            "data": {KEY_FILE: data},
+            "data": {file: base64.b64encode((keys / file).read_bytes()).decode() for file in files},
         }
     write_folder(out, objects)
     typer.echo(f"wrote {len(objects)} objects to {out}; next:")
     if keys is None:
         if not population:
-            typer.echo("  aclearn keys keys    # once")
+            typer.echo("  aclearn keys new    # once")
         typer.echo(f"  kubectl create secret generic {name}-keys {source}")
     typer.echo(f"  kubectl apply -f {out}")
 

@@ -26,21 +26,24 @@ from aclearn.errors import AclearnError, ConfigError, EndpointError, RankLost, R
 from aclearn.launch import RESTARTS_VARIABLE, StopFlag
 from aclearn.runs import RunFolder
 from aclearn.wire import (
-    KEY_FILE,
+    LIST_FILE,
     Client,
+    ClientKeys,
+    OwnKey,
     StatusRequest,
     ZmqTransport,
     connect_dealer,
     create_keys,
-    load_keys,
     new_incarnation,
     parse_endpoint,
 )
 from services.container.command import KEYS, PORTS
 from services.container.health import read_reports, reports_folder
 from services.ending.words import why_over
+from services.role.context import own_key
 from services.role.health import FAILED, HealthReport
-from services.roles import MONITOR, RoleSpec
+from services.roles import KEY_ROLES, MONITOR, RoleSpec
+from services.wiring import SUPERVISOR
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -72,9 +75,9 @@ def make_keys(keys: Path, runs: Path, work: Path) -> None:
     """
     owner = work.stat()
     try:
-        if not (keys / KEY_FILE).exists():
-            print(f"wrote {create_keys(keys)}")
-        for path in (keys, keys / KEY_FILE, runs):
+        if not (keys / LIST_FILE).exists():
+            print(f"wrote {len(create_keys(keys, KEY_ROLES))} keys to {keys}")
+        for path in (keys, *keys.iterdir(), runs):
             os.chown(path, owner.st_uid, owner.st_gid)
     except (EndpointError, OSError) as error:
         print(f"aclearn: {error}", file=sys.stderr)
@@ -139,7 +142,7 @@ def run_contained(
     except AclearnError as error:
         print(f"aclearn: {error}", file=sys.stderr)
         if config is not None and here and spec is not MONITOR and not spec.optional:
-            _end_run(config, monitor, f"role failed: {role}: {str(error).splitlines()[0]}")
+            _end_run(spec, config, monitor, f"role failed: {role}: {str(error).splitlines()[0]}")
         return 0
 
 
@@ -231,13 +234,16 @@ def memory_limit_bytes() -> int | None:
     return None
 
 
-def _end_run(config: Config, monitor: str, reason: str) -> None:
-    """Ask the monitor to end the run, as `aclearn train` does after too many restarts."""
+def _end_run(spec: RoleSpec, config: Config, monitor: str, reason: str) -> None:
+    """Ask the monitor to end the run, as `aclearn train` does after too many restarts.
+
+    That takes the supervisor's key, or the trainer's: the key of another role cannot end a run.
+    """
     incarnation = new_incarnation()
-    keys_dir = config.network.keys_dir
     with zmq.Context() as context:
         try:
-            keys = load_keys(Path(keys_dir)) if keys_dir else None
+            key = _key_that_ends(spec, config)
+            keys = None if key is None else ClientKeys(key.pair, key.monitor_key)
             socket_ = connect_dealer(context, monitor, routing_id=incarnation.encode(), keys=keys)
         except EndpointError:
             return  # the role failed with the same error and reported it
@@ -245,6 +251,13 @@ def _end_run(config: Config, monitor: str, reason: str) -> None:
         for message in (StatusRequest(), StopRun(reason).message()):  # of a supervisor
             client.send(message, timeout_s=_LAST_WORD_WITHIN_S)
         client.close(linger_s=1.0)
+
+
+def _key_that_ends(spec: RoleSpec, config: Config) -> OwnKey | None:
+    try:
+        return own_key(config, SUPERVISOR)
+    except EndpointError:  # this machine has the key of the role alone
+        return own_key(config, spec.name)
 
 
 def _is_over(config: Config) -> bool:

@@ -17,16 +17,19 @@ from aclearn.wire import (
     Action,
     ActionReply,
     Client,
+    ClientKeys,
     ErrorReply,
+    KeyPair,
     Message,
+    OwnKey,
     Status,
     StatusRequest,
     ZmqTransport,
     connect_dealer,
-    load_keys,
     new_incarnation,
 )
 from services.monitor.address_file import MonitorAddress, read_address
+from services.wiring import SUPERVISOR
 
 _FILE: Final = "monitor.json"
 #: Seconds between two looks of the thread, and between two questions to a monitor.
@@ -135,6 +138,8 @@ class _Asked:
     _written: tuple[int, int] | None = None
     _address: MonitorAddress | None = None
     _client: Client | None = None
+    _key: OwnKey | None = None
+    _pair: KeyPair | None = None
     _fault: str = ""
     _status: Mapping[str, Any] | None = None
     _asked_at: float = field(default=float("-inf"))
@@ -166,8 +171,11 @@ class _Asked:
 
     def _open(self, now: float) -> None:
         """Connect to the monitor that the run folder names, if that has changed."""
+        if self._key is not None:
+            self._key.look()
+        pair = None if self._key is None else self._key.pair
         written = _written(self.run_dir / _FILE)
-        if written is not None and written == self._written:
+        if written is not None and written == self._written and pair is self._pair:
             return
         self.close()
         self._written, self._status, self._heard_at = written, None, now
@@ -177,7 +185,9 @@ class _Asked:
             if self._address is None:
                 self._fault = "no monitor has said in the run folder where it answers"
                 return
-            self._client = _connect(self._address, self.context)
+            self._key = _key_for(self._address)
+            self._pair = None if self._key is None else self._key.pair
+            self._client = _connect(self._address, self._key, self.context)
         except (EndpointError, RunFolderError, zmq.ZMQError) as error:
             self._fault = str(error)
 
@@ -197,7 +207,7 @@ def act(run_dir: Path, kind: str, values: Mapping[str, Any]) -> None:
         address = read_address(run_dir / _FILE)
         if address is None:
             raise ActionRefused("no monitor has said in the run folder where it answers")
-        client = _connect(address, context)
+        client = _connect(address, _key_for(address), context)
         client.send(Action(address.key, kind, dict(values)), timeout_s=_ACTION_WITHIN_S)
         answer = client.receive(_ACTION_WITHIN_S)
     except (EndpointError, RunFolderError, ValueError) as error:
@@ -218,8 +228,14 @@ def act(run_dir: Path, kind: str, values: Mapping[str, Any]) -> None:
         raise ActionRefused(message.refusal)
 
 
-def _connect(address: MonitorAddress, context: zmq.Context[zmq.Socket[bytes]]) -> Client:
-    keys = None if address.keys_dir is None else load_keys(Path(address.keys_dir))
+def _key_for(address: MonitorAddress) -> OwnKey | None:
+    return None if address.keys_dir is None else OwnKey(Path(address.keys_dir), SUPERVISOR)
+
+
+def _connect(
+    address: MonitorAddress, key: OwnKey | None, context: zmq.Context[zmq.Socket[bytes]]
+) -> Client:
+    keys = None if key is None else ClientKeys(key.pair, key.monitor_key)
     incarnation = new_incarnation()
     socket = connect_dealer(
         context, address.from_here(), routing_id=incarnation.encode(), keys=keys

@@ -175,7 +175,8 @@ def _supervise(
         start_process=place.start,
     )
     try:
-        line = StatusClient(context.connect(context.run.monitor))
+        client = context.connect(context.run.monitor)
+        line = StatusClient(client, context.watch_key(client))
         with console as view:
             for text in chosen:
                 view.note(text)

@@ -12,19 +12,20 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from aclearn.config import MAX_PROCESSES, Config
 from aclearn.errors import ConfigError
 from aclearn.launch import RoleCommand, StopFlag
-from aclearn.wire import KEY_FILE, create_keys, tcp_endpoint
+from aclearn.wire import LIST_FILE, create_keys, key_path, tcp_endpoint
 from services.launcher.place import Note
 from services.launcher.seed_runs import busy_threads
 from services.on_ray.cluster import RayCluster, open_cluster, unplaced_words
 from services.on_ray.host import FILES, NODE_IP, Order
 from services.on_ray.process import LongWaits, ProcessOnRay
 from services.on_ray.room import Need, Node, room_for
-from services.roles import ACTOR, MONITOR, ROLES, TRAINER, RoleSpec
+from services.roles import ACTOR, KEY_ROLES, MONITOR, ROLES, TRAINER, RoleSpec
 from services.start.temporary_directory import RAY, temporary_directory
 
 _CONFIG_FILE: Final = "config.yaml"
@@ -44,7 +45,7 @@ def open_ray(config: Config, stop: StopFlag) -> Iterator[OnRay]:
     _check_config(config)
     with temporary_directory(RAY, stop) as keys, open_cluster(stop) as cluster:
         if config.network.keys_dir is None:
-            create_keys(keys)
+            create_keys(keys, KEY_ROLES)
         yield OnRay(config, cluster, config.network.keys_dir or str(keys))
 
 
@@ -106,7 +107,7 @@ class OnRay:
     def __init__(self, config: Config, cluster: RayCluster, keys_dir: str) -> None:
         self._cluster, self._given = cluster, config
         self._processes: dict[str, ProcessOnRay] = {}
-        self._files: dict[str, bytes] = {}
+        self._config_yaml = b""
         self._counts: deque[tuple[float, int]] = deque(maxlen=64)
         self._waits = LongWaits()
         with socket.socket() as probe:
@@ -160,9 +161,14 @@ class OnRay:
         return config.model_copy(update={"network": self._given.network, "actors": actors})
 
     def open_files(self, config_yaml: bytes) -> None:
-        """Take the configuration and the keys, which travel with each role."""
-        with open(f"{self.config.network.keys_dir}/{KEY_FILE}", "rb") as file:
-            self._files = {_CONFIG_FILE: config_yaml, KEY_FILE: file.read()}
+        """Take the configuration, which travels with each role."""
+        self._config_yaml = config_yaml
+
+    def _files_of(self, role: str) -> dict[str, bytes]:
+        """What travels with a role: the configuration, and its own key; a monitor has the list."""
+        keys = Path(str(self.config.network.keys_dir))
+        paths = [key_path(keys, role), *([keys / LIST_FILE] if role == MONITOR.name else [])]
+        return {_CONFIG_FILE: self._config_yaml} | {path.name: path.read_bytes() for path in paths}
 
     def start(self, command: RoleCommand, restarts: int) -> ProcessOnRay:
         """An actor of Ray with the role's process."""
@@ -172,7 +178,7 @@ class OnRay:
             command.argv[1:],
             command.environment,
             restarts,
-            self._files,
+            self._files_of(command.role),
         )
         need = self._needs.get(command.name, self._actor_need)
         process = self._processes[command.name] = ProcessOnRay(self._cluster, command, order, need)

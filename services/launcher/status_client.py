@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from aclearn.control.directives import SetActors, StopRun, obey
@@ -16,13 +17,16 @@ _STATUS = "status"
 class StatusClient:
     """Requests the run's status and its end from the monitor.
 
+    Args:
+        watch_key: looks at this process's key, as `RoleContext.watch_key` gives it.
+
     Attributes:
         asked: number of requests; a status has the number of its request in "answers".
         actors: number of actors that the monitor wants; None before its first directive.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, watch_key: Callable[[], bool] = lambda: False) -> None:
+        self._client, self._watch_key = client, watch_key
         # never marked as answered: repeated each second
         self._requests = Requests[str](RetryPolicy(answer_within_s=STATUS_EVERY_S))
         self._requests.add(_STATUS, StatusRequest(), float("-inf"))
@@ -32,6 +36,7 @@ class StatusClient:
     def poll(self, now: float) -> dict[str, Any] | None:
         """The newest status if one came, else None; requests one when due."""
         newest = None
+        self._watch_key()
         while (envelope := self._client.receive(0.0)) is not None:
             if isinstance(envelope.message, Status):
                 newest = json.loads(envelope.message.json)

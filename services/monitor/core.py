@@ -15,6 +15,8 @@ from aclearn.telemetry import ActiveClock
 from aclearn.wire import (
     Action,
     ActionReply,
+    AllowedKey,
+    AllowedKeys,
     DirectiveAck,
     DirectiveMessage,
     Envelope,
@@ -58,6 +60,11 @@ _AWAY_SHARE = 0.25
 _OBSERVE_EVERY_S = 0.1
 #: The rank that saves.
 _FIRST_TRAINER = f"{TRAINER.name}-0"
+#: Gauges of refusals that an event names once for each process.
+_SAID_REFUSALS: Mapping[str, str] = {
+    "refused_keys": "connections of keys that are unknown or revoked",
+    "refused_rights": "messages for which the sender's key is not",
+}
 _ONE_EACH: Mapping[str, int] = {MONITOR.name: 1, TRAINER.name: 1}
 
 
@@ -94,6 +101,7 @@ class MonitorState:
 
     Attributes:
         refused: number of heartbeats with implausible values, and of directives of others.
+        not_allowed: number of messages for which the sender's key is not.
     """
 
     def __init__(
@@ -137,7 +145,8 @@ class MonitorState:
         self._sent_revision = 0
         self._active_clock = ActiveClock(_AWAY_SHARE * registry.silent_after_s)
         self._claims = HeartbeatClaims(policies)
-        self.refused = 0
+        self.refused = self.not_allowed = 0
+        self._keys: AllowedKeys | None = None
         self._lines = Lines(
             metrics,
             plugins,
@@ -167,9 +176,21 @@ class MonitorState:
 
     def take(self, routing_id: bytes, envelope: Envelope, now: float) -> list[OutgoingMessage]:
         """Take one message; returns the answers."""
-        take = _TAKEN[type(envelope.message)]
-        answers = take(self, envelope.message, _Sender(routing_id, envelope, now))
+        sender = _Sender(routing_id, envelope, now)
+        if (fault := self._key_fault(sender)) is None:
+            answers = _TAKEN[type(envelope.message)](self, envelope.message, sender)
+        else:
+            self.not_allowed += 1
+            self.report.event_once(envelope.incarnation, fault, f"a process is refused: {fault}")
+            answers = [MembershipReply("leave", fault)]
         return [OutgoingMessage(routing_id, answer) for answer in answers]
+
+    def allow(self, keys: Sequence[AllowedKey]) -> None:
+        """Tell the roles of a new list of keys; members whose key is not on it have to go."""
+        self._keys = AllowedKeys(list(keys))
+        for member in self._registry.take_out_revoked({k.name for k in keys if not k.revoked}):
+            self._leave(member)
+            self.report.event(f"{member.name} is refused: its key {member.key} was revoked")
 
     def observe_time(self, now: float) -> list[OutgoingMessage]:
         """Detect silence, ask the plug-ins and advance the ending; returns the due messages."""
@@ -182,7 +203,9 @@ class MonitorState:
         if self._registry.revision != self._sent_revision:
             self._sent_revision = self._registry.revision
             messages = [
-                OutgoingMessage(m.routing_id, self._peers()) for m in self._registry.members
+                OutgoingMessage(member.routing_id, message)
+                for member in self._registry.members
+                for message in self._told(member)
             ]
         self._channel.meet(self._receivers())
         if self._judge is not None and self.phase is Phase.RUNNING:
@@ -261,6 +284,8 @@ class MonitorState:
             pid=hello.pid,
             generation=hello.generation,
             spaces={} if hello.forced else spaces_in(hello.digests),
+            server_key=hello.server_key,
+            key="" if sender.envelope.key is None else sender.envelope.key.name,
         )
         refusal = (
             hello_fault(incarnation, hello, self._fixed)
@@ -286,7 +311,26 @@ class MonitorState:
             for other in self._registry.members:
                 if other.spaces and differing(other.spaces, member.spaces):
                     self._leave(other)
-        return [self._peers()]
+        return self._told(member)
+
+    def _key_fault(self, sender: _Sender) -> str | None:
+        """Why the sender's key does not allow this message, as text for its log; None if it does.
+
+        Which kinds a key may send at all, the server has checked.
+        """
+        message, key = sender.envelope.message, sender.envelope.key
+        if key is None:
+            return None
+        known = self._registry.get(sender.incarnation)
+        if known is not None and known.key != key.name:
+            return f"its key is {key.name}, and {known.name} of that incarnation has another one"
+        if not isinstance(message, Hello | NumberRequest):
+            return None
+        if message.role not in key.roles:
+            return f"its key {key.name} is for {' and '.join(key.roles)}, not for {message.role}"
+        if key.processes and self._registry.with_key(key, sender.incarnation) >= key.processes:
+            return f"its key {key.name} is for at most {key.processes} processes, which are there"
+        return None
 
     def _difference(self, member: Member, hello: Hello) -> str | None:
         """Why a process cannot take part: it differs from the run. None if it does not."""
@@ -321,6 +365,10 @@ class MonitorState:
                 f"{member.name} reports too much: at most {MOST_GAUGES} gauges and "
                 f"{MOST_LABELS} labels of {MOST_LABEL_BYTES} bytes are allowed",
             )
+        for figure, what in _SAID_REFUSALS.items():
+            if fitting.gauges.get(figure):
+                words = f"{member.name} refuses {what}; see {figure} in the metrics, and its log"
+                self.report.event_once(incarnation, figure, words)
         if (fault := self._claims.fault(incarnation, fitting)) is None:
             self._lines.take(member, fitting, now, self._wall(now))
             if self._judge is not None and member.role == EVALUATOR.name:
@@ -412,9 +460,14 @@ class MonitorState:
         if not keep_metrics:
             self._metrics.role_gone(member.incarnation)
 
+    def _told(self, member: Member) -> list[Message]:
+        """What a member is told of the others; one that serves, of the keys before."""
+        keys = [self._keys] if self._keys is not None and member.endpoints else []
+        return [*keys, self._peers()]
+
     def _peers(self) -> Peers:
         peers = [
-            Peer(m.role, m.name, m.incarnation, dict(m.endpoints), m.generation)
+            Peer(m.role, m.name, m.incarnation, dict(m.endpoints), m.generation, m.server_key)
             for m in self._registry.members
             if m.endpoints
         ]

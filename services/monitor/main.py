@@ -31,6 +31,7 @@ from services.monitor.core import MonitorState
 from services.monitor.ending import Phase
 from services.monitor.files import MonitorFiles
 from services.monitor.judge import Judge
+from services.monitor.keys import MonitorKeys
 from services.monitor.plugins import TUNER, Plugins, load_plugins
 from services.monitor.registry import OutgoingMessage, Registry
 from services.monitor.run_clock import moment, started_seconds_ago
@@ -65,6 +66,7 @@ class MonitorRole:
         if folder.metrics_path.exists():
             numbers_from = clock() + config.monitor.heartbeat_every_s + _RECONNECTED_WITHIN_S
         self._server = context.serve_at(context.run.monitor, ENDPOINTS["monitor"].accepts)
+        self._keys = MonitorKeys.open(context, self._server)
         own = load_indicators(config.monitor.indicators)
         self._sinks = SinkSet(
             load_sinks(config.metrics, config.network.bind_host),
@@ -122,6 +124,8 @@ class MonitorRole:
                     key,
                 )
             )
+        if self._keys is not None:
+            self.state.allow(self._keys.allowed)
         self._directives = self.state.directives["standing"]
         self._meter, self._cores = WaitMeter(), FreeCores()
         self._next_line = clock()  # immediately, to show that the run has started
@@ -146,6 +150,11 @@ class MonitorRole:
         for routing_id, envelope in received:
             _send(server, state.take(routing_id, envelope, self._clock()))
         now = self._clock()
+        if self._keys is not None:
+            if self._keys.look():
+                state.allow(self._keys.allowed)
+            for text in self._keys.refusals():
+                state.report.event(text)
         if stop := self._context.stop:
             if self._context.start.contained:
                 state.leave(str(stop.reason))
@@ -190,11 +199,14 @@ class MonitorRole:
 
     def _figures(self) -> dict[str, float | None]:
         """The monitor's own figures for a metrics line."""
-        refused = sum(self._server.refused.values()) + self.state.refused
+        server, state = self._server, self.state
+        refused = server.refused.total() + state.refused + state.not_allowed
         figures: dict[str, float | None] = {
             RESIDENT_ENVS: self._context.config.resident.envs,
             "monitor_refused_messages": refused,
-            "monitor_refused_connections": self._server.transport.refused_connections,
+            "monitor_refused_connections": server.transport.refused_connections,
+            "monitor_refused_keys": server.refused_keys,
+            "monitor_refused_rights": server.refused["not_allowed"] + state.not_allowed,
             **self._sinks.gauges(),
         }
         free = self._cores.look()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from aclearn.config import MAX_PROCESSES
-from aclearn.wire import Message
+from aclearn.wire import AllowedKey, Message
 from services.monitor.role_numbers import HandedOutNumbers
 from services.roles import TRAINER
 
 #: Most bytes of the list of serving roles: it travels in one header of at most 64 KiB.
 _MOST_LISTED_BYTES = 56 * 1024
 #: Bytes of an entry beside its texts, and of an endpoint beside its two: field names, lengths.
-_ENTRY_BYTES, _ENDPOINT_BYTES = 96, 6
+_ENTRY_BYTES, _ENDPOINT_BYTES = 112, 6
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Member:
     Attributes:
         heard_at: time of its last message, in seconds of the registry's clock.
         spaces: digests of its environment's spaces; empty if it has none.
+        server_key: public key that its servers prove; empty without keys.
+        key: name of the key that it has proved; empty without keys.
     """
 
     role: str
@@ -35,6 +37,8 @@ class Member:
     pid: int = 0
     generation: int = 0
     spaces: Mapping[str, str] = field(default_factory=dict)
+    server_key: str = ""
+    key: str = ""
 
     @property
     def name(self) -> str:
@@ -46,7 +50,8 @@ class Member:
         """Upper bound of its bytes in the list of serving roles."""
         if not self.endpoints:
             return 0
-        texts = (self.role, self.name, self.incarnation, *self.endpoints, *self.endpoints.values())
+        own = (self.role, self.name, self.incarnation, self.server_key)
+        texts = (*own, *self.endpoints, *self.endpoints.values())
         return (
             _ENTRY_BYTES
             + _ENDPOINT_BYTES * len(self.endpoints)
@@ -185,6 +190,18 @@ class Registry:
         if member is not None and member.endpoints:
             self.revision += 1
         return member
+
+    def with_key(self, key: AllowedKey, newcomer: str) -> int:
+        """The number of members of a key, but for the incarnation `newcomer`."""
+        return sum(m.key == key.name and m.incarnation != newcomer for m in self._members.values())
+
+    def take_out_revoked(self, valid: Collection[str]) -> list[Member]:
+        """Remove and return the members whose key is not valid; all get the list of peers again."""
+        revoked = [m for m in self._members.values() if m.key and m.key not in valid]
+        for member in revoked:
+            self.leave(member.incarnation)
+        self.revision += 1
+        return revoked
 
     def take_out_silent(self, now: float) -> list[Member]:
         """Remove and return the members that were silent for too long."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,19 +21,24 @@ from aclearn.launch import PARENT_PID_VARIABLE, StopFlag
 from aclearn.runs import RunFolder
 from aclearn.types import EnvSpec
 from aclearn.wire import (
+    Admission,
+    AllowedKey,
     Client,
-    ClusterKeys,
+    ClientKeys,
     Heartbeat,
     Hello,
     InProcessNetwork,
+    KeyPair,
     Message,
+    OwnKey,
     Server,
+    ServerKeys,
     Transport,
     ZmqTransport,
     bind_router,
     connect_dealer,
-    load_keys,
     new_incarnation,
+    new_pair,
     parse_endpoint,
     tcp_endpoint,
 )
@@ -42,18 +48,21 @@ from services.role.monitor_client import MonitorClient
 from services.role.seeds import Seeds
 from services.wiring import ENDPOINTS
 
+#: The messages that a server accepts, each with the roles that may send it.
+Accepts = Mapping[type[Message], Collection[str]]
+
 if TYPE_CHECKING:  # most roles have no torch
     from aclearn.learning.ranks import LockstepRanks
 
 
-def cluster_keys(config: Config) -> ClusterKeys | None:
-    """The keys in `network.keys_dir`; None if it is not set.
+def own_key(config: Config, role: str) -> OwnKey | None:
+    """The key of a process of this role in `network.keys_dir`; None if it is not set.
 
     Raises:
-        EndpointError: they cannot be read.
+        EndpointError: there is none, or it cannot be used.
     """
     keys_dir = config.network.keys_dir
-    return load_keys(Path(keys_dir)) if keys_dir else None
+    return OwnKey(Path(keys_dir), role) if keys_dir else None
 
 
 @dataclass
@@ -128,8 +137,18 @@ class RoleContext:
     zmq_context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=zmq.Context)
 
     def __post_init__(self) -> None:
-        self.keys: ClusterKeys | None = cluster_keys(self.config)
+        self.key = own_key(self.config, self.role)
+        #: Who may connect to this process's servers; made with the first of them.
+        self._admission: Admission | None = None
+        #: Of this process's connections, with their suffixes. Other processes do not know it: they
+        #: could take the connections over.
+        self.routing_id = new_incarnation().encode()
         self._socket_files: list[Path] = []
+
+    @cached_property
+    def served_pair(self) -> KeyPair:
+        """What the servers of this process prove, but for a monitor's; new at each start."""
+        return new_pair()
 
     @property
     def name(self) -> str:
@@ -174,30 +193,50 @@ class RoleContext:
             if is_tcp
             else "ipc",
             directory=None if is_tcp else Path(monitor.path).parent,
-            keys=self.keys,
+            keys=(keys := self.server_keys(self.served_pair)),
         )
-        server = self._server(self._owned(socket_, endpoint), accepts, array_bytes)
+        server = self._server(self._owned(socket_, endpoint, keys), accepts, array_bytes)
         self._for_policies(server)
         if is_tcp and network.announce_host is not None:
             endpoint = str(tcp_endpoint(network.announce_host, parse_endpoint(endpoint).port))
         return server, endpoint
 
-    def serve_at(self, address: str, accepts: Sequence[type[Message]]) -> Server:
-        """A server bound to exactly `address`, for messages without arrays."""
+    def serve_at(self, address: str, accepts: Accepts) -> Server:
+        """A server bound to exactly `address`, for messages without arrays.
+
+        It proves the key of this process, which others know before they connect.
+        """
         if self.run.network is not None:
             return self._server(self.run.network.bind(self.name, address), accepts, 0)
-        socket_, endpoint = bind_router(self.zmq_context, address, keys=self.keys)
-        return self._server(self._owned(socket_, endpoint), accepts, 0)
+        keys = None if self.key is None else self.server_keys(self.key.pair)
+        socket_, endpoint = bind_router(self.zmq_context, address, keys=keys)
+        return self._server(self._owned(socket_, endpoint, keys), accepts, 0)
 
-    def _owned(self, socket_: zmq.Socket[bytes], endpoint: str) -> ZmqTransport:
+    def server_keys(self, pair: KeyPair) -> ServerKeys | None:
+        """What a server needs that proves this pair; None without keys."""
+        return None if self.key is None else ServerKeys(pair, self.admission)
+
+    @property
+    def admission(self) -> Admission:
+        """Who may connect to the servers of this process."""
+        if self._admission is None:
+            self._admission = Admission(self.zmq_context)
+        return self._admission
+
+    def allow(self, keys: Sequence[AllowedKey]) -> None:
+        """Admit the holders of these keys, and no others; from the monitor."""
+        if self._admission is not None:
+            self._admission.allow(keys)
+
+    def _owned(
+        self, socket_: zmq.Socket[bytes], endpoint: str, keys: ServerKeys | None
+    ) -> ZmqTransport:
         """The transport of a bound socket; `close` removes its file."""
         if path := parse_endpoint(endpoint).path:
             self._socket_files.append(Path(path))
-        return ZmqTransport(socket_)
+        return ZmqTransport(socket_, keys)
 
-    def _server(
-        self, transport: Transport, accepts: Sequence[type[Message]], array_bytes: int
-    ) -> Server:
+    def _server(self, transport: Transport, accepts: Accepts, array_bytes: int) -> Server:
         return Server(
             transport, self.run_name, self.incarnation, accepts=accepts, array_bytes=array_bytes
         )
@@ -207,23 +246,53 @@ class RoleContext:
         server.policies = self.config.policy_names()
         return server
 
-    def connect(self, endpoint: str, suffix: str = "") -> Client:
+    def connect(self, endpoint: str, suffix: str = "", *, server_key: str | None = None) -> Client:
         """A client of the server at `endpoint`.
 
         Args:
             suffix: of the routing id; another one for each client of this process there.
+            server_key: the public key that the server proves; None for the monitor's.
         """
-        routing_id = f"{self.incarnation}{suffix}".encode()
+        routing_id = self.routing_id + suffix.encode()
         transport: Transport
         if self.run.network is not None:
             transport = self.run.network.connect(self.name, endpoint, routing_id=routing_id)
         else:
+            keys = self._client_keys(server_key)
             transport = ZmqTransport(
-                connect_dealer(self.zmq_context, endpoint, routing_id=routing_id, keys=self.keys)
+                connect_dealer(self.zmq_context, endpoint, routing_id=routing_id, keys=keys)
             )
         client = Client(transport, self.run_name, self.incarnation)
         client.policies = (*client.policies, *self.config.policy_names())
         return client
+
+    def _client_keys(self, server_key: str | None = None) -> ClientKeys | None:
+        if self.key is None:
+            return None
+        return ClientKeys(self.key.pair, server_key or self.key.monitor_key)
+
+    def watch_key(self, client: Client) -> Callable[[], bool]:
+        """A look at this process's key, to take now and then, for its client of the monitor.
+
+        It connects the client again once the key, or the monitor's, is another one, and returns
+        whether it did.
+        """
+        if (key := self.key) is None:
+            return lambda: False
+        pair, monitor_key = key.pair, key.monitor_key
+
+        def look() -> bool:
+            nonlocal pair, monitor_key
+            key.look()
+            if key.pair is pair and key.monitor_key is monitor_key:
+                return False
+            pair, monitor_key = key.pair, key.monitor_key
+            if parse_endpoint(self.run.monitor).transport != "tcp":
+                return False
+            client.transport.reconnect(self.run.monitor, ClientKeys(pair, monitor_key))
+            return True
+
+        return look
 
     def seeds(self, generation: int) -> Seeds:
         """The seeds of this start, under a trainer of that generation."""
@@ -246,6 +315,7 @@ class RoleContext:
             generation,
             self.digests,
             self.start.forced,
+            self.served_pair.public if endpoints and self.key is not None else "",
         )
 
     def join(
@@ -264,8 +334,11 @@ class RoleContext:
             suffix: tells the connection from an earlier one of this process.
             on: directives that this role obeys → what it does; `ValueError` is a refusal.
         """
+        client = self.connect(self.run.monitor, suffix)
         return MonitorClient(
-            self.connect(self.run.monitor, suffix),
+            client,
+            watch_key=self.watch_key(client),
+            allow=self.allow,
             hello=self.hello(dict(endpoints or {}), generation=generation),
             heartbeat=heartbeat,
             heartbeat_every_s=self.config.monitor.heartbeat_every_s,
@@ -287,4 +360,6 @@ class RoleContext:
         for file in self._socket_files:
             with suppress(OSError):  # a remaining file does no harm: the next bind removes it
                 file.unlink(missing_ok=True)
+        if self._admission is not None:
+            self._admission.close()
         self.zmq_context.destroy(linger=0)

@@ -88,6 +88,8 @@ class RoleMetrics:
             gauges["refused_connections"] = float(
                 sum(server.transport.refused_connections for server in self.servers)
             )
+            gauges["refused_keys"] = float(sum(server.refused_keys for server in self.servers))
+            gauges["refused_rights"] = float(refused["not_allowed"])
         if self.workers is not None:
             waits, parts = self.workers.waits(), add_up(self.workers.parts(), parts)
             counters["worker_failures"] = self.workers.failures

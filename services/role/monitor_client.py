@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import TypeVar
@@ -14,6 +14,8 @@ from aclearn.launch import StopFlag
 from aclearn.telemetry import WaitMeter
 from aclearn.types import EpisodeCohort, bounded_cohorts
 from aclearn.wire import (
+    AllowedKey,
+    AllowedKeys,
     Client,
     DirectiveAck,
     DirectiveMessage,
@@ -151,6 +153,8 @@ class MonitorClient:
         health: receives the reason to wait.
         number_given: the monitor gave the number in the name; `tick` raises `NumberTaken` if
             another process has taken it before the first hello.
+        watch_key: looks at this process's key; true if it has connected the client again.
+        allow: takes the keys that may connect to this process.
     """
 
     def __init__(
@@ -164,12 +168,15 @@ class MonitorClient:
         stop: StopFlag | None = None,
         health: HealthFile | None = None,
         number_given: bool = False,
+        watch_key: Callable[[], bool] = lambda: False,
+        allow: Callable[[Sequence[AllowedKey]], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._hello, self._make_heartbeat = client, hello, heartbeat
         self._stop_flag = StopFlag() if stop is None else stop
         self._heartbeat_every_s, self._health, self._clock = heartbeat_every_s, health, clock
         self._number_given = number_given
+        self._watch_key, self._allow = watch_key, allow
         self._on: Obeyed = {StopRole: self._end_run} | dict(on or {})
         #: By kind of directive, the monitor that gave the newest one, and the answer.
         self._answered: dict[str, tuple[str, DirectiveAck]] = {}
@@ -201,6 +208,8 @@ class MonitorClient:
                 self._client.send(self._obey(message, envelope.incarnation))
             else:
                 self._take(message)
+        if self._watch_key():
+            self._say_hello()  # what was on its way may be lost
         now = self._clock()
         for key, hello in self._requests.due(now):
             self._requests.tried(key, now, sent=self._client.send(hello))
@@ -303,6 +312,8 @@ class MonitorClient:
             self._requests.answered(_HELLO)
             self._unanswered.answered()
             self.peers, self.revision = tuple(message.peers), message.revision
+        elif isinstance(message, AllowedKeys):
+            self._allow(message.keys)
         elif isinstance(message, HeartbeatReply):
             for episodes in self._episodes.values():
                 episodes.answered()

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Generic
 
-from aclearn.wire import Client, ErrorReply, Message, Peer
+from aclearn.wire import Client, ErrorReply, KeyPair, Message, Peer
 from services.role.context import RoleContext
 from services.role.monitor_client import MonitorClient
 from services.role.requests import Key, Requests, RetryPolicy, say_refusal
 
 _LOGGER = logging.getLogger(__name__)
+#: Seconds for messages that are on their way over a connection that is replaced.
+_LAST_MESSAGES_WITHIN_S = 1.0
 
 
 class PeerLink:
@@ -44,6 +46,7 @@ class PeerLink:
         self._told: tuple[Peer, ...] | None = None
         self._there: list[str] = []
         self._passed_over = 0
+        self._pair: KeyPair | None = None
         self.client: Client | None = None
         self.peer: Peer | None = None
 
@@ -53,9 +56,10 @@ class PeerLink:
         return "" if self.peer is None else self.peer.role
 
     def follow(self, monitor: MonitorClient) -> bool:
-        """Connect to the current peer; True if it is another one."""
+        """Connect to the current peer, or with a new key; True if the connection is another one."""
+        pair = None if self._context.key is None else self._context.key.pair
         # by identity, not by revision: a restarted monitor counts from 0 again
-        if monitor.peers is self._told:
+        if monitor.peers is self._told and pair is self._pair:
             return False
         self._told = monitor.peers
         serving = (
@@ -71,13 +75,16 @@ class PeerLink:
             # the skipped peer may be gone: each role starts again with its own
             self._there, self._passed_over = there, 0
         peer = peers[(self._index + self._passed_over) % len(peers)]
-        if peer.incarnation == self._incarnation:
+        if peer.incarnation == self._incarnation and pair is self._pair:
             return False
         if self.client is not None:
-            self.client.close()
-        self._incarnation = peer.incarnation
+            same = peer.incarnation == self._incarnation
+            self.client.close(linger_s=_LAST_MESSAGES_WITHIN_S if same else 0.0)
+        self._incarnation, self._pair = peer.incarnation, pair
         self.peer = peer
-        self.client = self._context.connect(peer.endpoints[self._endpoint], self._suffix)
+        self.client = self._context.connect(
+            peer.endpoints[self._endpoint], self._suffix, server_key=peer.server_key
+        )
         _LOGGER.info("event=connected role=%s name=%s", peer.role, peer.name)
         return True
 

@@ -6,7 +6,8 @@ import math
 from typing import Any, Final
 
 from aclearn.config import Config
-from aclearn.wire import KEY_FILE
+from aclearn.wire import LIST_FILE
+from aclearn.wire.keys import SUFFIX
 from services.container.command import (
     BEHIND_SHARES,
     KERNELS,
@@ -32,7 +33,6 @@ CONFIG_FOLDER, CONFIG_FILE = "/etc/aclearn", "run.yaml"
 CONFIG_PATH: Final = f"{CONFIG_FOLDER}/{CONFIG_FILE}"
 #: Folder of the health reports.
 _REPORTS = "/run/aclearn"
-_SECRET = "/run/secrets/aclearn"
 #: Seconds for the last write to the claim, beside those in which roles end.
 _SAVE_S = 20
 #: Memory of a pod, in MiB (docs/machines.md); the limit is four times as much.
@@ -126,7 +126,7 @@ def container(spec: RoleSpec, config: Config, image: str) -> Object:
     mounts = [
         *mounts,
         {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
-        {"name": "keys", "mountPath": KEYS, "readOnly": True},
+        {"name": f"key-{spec.name}", "mountPath": KEYS, "readOnly": True},
     ]
     if spec.needs_folder:
         mounts.append({"name": "runs", "mountPath": RUNS})
@@ -155,14 +155,25 @@ def container(spec: RoleSpec, config: Config, image: str) -> Object:
     }
 
 
+def key_files(spec: RoleSpec) -> list[str]:
+    """Files of a role's own key: a monitor has the list of keys too."""
+    return [f"{spec.name}{SUFFIX}", *([LIST_FILE] if spec is MONITOR else [])]
+
+
+def _key_volume(spec: RoleSpec, run: str) -> Object:
+    items = [{"key": file, "path": file} for file in key_files(spec)]
+    # the pod's group reads them too, which our check of keys allows for files of root
+    secret = {"secretName": f"{run}-keys", "defaultMode": 0o440, "items": items}
+    return {"name": f"key-{spec.name}", "secret": secret}
+
+
 def pod(specs: list[RoleSpec], config: Config, image: str, role: str) -> Object:
     """Template of a pod with the containers of these roles."""
     name = str(config.run.name)
     volumes, _ = writable_folders()
     volumes += [
         {"name": "config", "configMap": {"name": f"{name}-config"}},
-        {"name": "secret", "secret": {"secretName": f"{name}-keys"}},
-        {"name": "keys", "emptyDir": {"medium": "Memory"}},
+        *(_key_volume(spec, name) for spec in specs),
     ]
     if any(spec.needs_folder for spec in specs):
         claim = {"claimName": f"{name}-runs"}
@@ -172,20 +183,6 @@ def pod(specs: list[RoleSpec], config: Config, image: str, role: str) -> Object:
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": math.ceil(config.supervisor.stop_timeout_s) + _SAVE_S,
         "securityContext": pod_security(),
-        # a Secret's file belongs to root and is readable by the group, which our key check refuses
-        "initContainers": [
-            {
-                "name": "keys",
-                "image": image,
-                "command": ["install", "-m", "600", f"{_SECRET}/{KEY_FILE}", KEYS],
-                "volumeMounts": [
-                    {"name": "secret", "mountPath": _SECRET, "readOnly": True},
-                    {"name": "keys", "mountPath": KEYS},
-                ],
-                "resources": resources("10m", 32),
-                "securityContext": security(),
-            }
-        ],
         "containers": [container(each, config, image) for each in specs],
         "volumes": volumes,
     }

@@ -9,7 +9,7 @@ from typing import Final
 
 from aclearn.config import Config
 from aclearn.errors import ConfigError
-from aclearn.wire import load_keys
+from aclearn.wire import key_path, load_key, load_list
 from services.roles import ACTOR, MONITOR, ROLES, TRAINER
 from services.schedulers.checks import gpus
 
@@ -45,7 +45,7 @@ def slurm_script(
         source: the configuration as the user named it; all nodes read it.
         nodes: those of the actors; the first node is another one.
         time: of the job, as Slurm writes it.
-        keys: the cluster's keys, in a folder that all nodes see.
+        keys: those of the cluster, in a folder that all nodes see.
 
     Raises:
         ConfigError: the job cannot run this configuration.
@@ -67,7 +67,10 @@ def slurm_script(
         raise ConfigError(
             f"--nodes: {nodes} nodes need as many actors; set actors.processes to that or more"
         )
-    load_keys(keys)
+    load_list(keys)
+    for spec in ROLES.values():
+        if spec.processes(config):
+            load_key(key_path(keys, spec.name))
     here = [spec for spec in ROLES.values() if spec is not ACTOR and spec.processes(config)]
     actors = ACTOR.processes(config)
     key = "trainer.device" if config.resident.envs is None else "resident.device"

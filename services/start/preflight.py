@@ -29,7 +29,14 @@ from aclearn.policies import Architecture
 from aclearn.runs import RunFolder, next_name
 from aclearn.telemetry.cores import usable_cores
 from aclearn.types import EnvSpec
-from aclearn.wire import MAX_FRAME_BYTES, bind_router, claim_ipc_path, parse_endpoint
+from aclearn.wire import (
+    MAX_FRAME_BYTES,
+    Admission,
+    ServerKeys,
+    bind_router,
+    claim_ipc_path,
+    parse_endpoint,
+)
 from compress import PolicyGraph
 from compress.graphs.onnx_graph import why_not
 from services.policy.factory import acting_chain, architecture_of, make_ladder
@@ -37,9 +44,9 @@ from services.policy.torch_elsewhere import Questions, ask_torch
 from services.policy.users_network import learn_network, unknown_network
 from services.role import isolated
 from services.role.automatic import amp_is_open, settled
-from services.role.context import RoleContext, cluster_keys
+from services.role.context import RoleContext, own_key
 from services.role.torch_checks import check_learning, check_predictor_device, learning_may_fail
-from services.roles import ROLES, roles_of
+from services.roles import MONITOR, ROLES, roles_of
 from services.start.probe import probe_environment, probe_evaluator
 
 _LOGGER = logging.getLogger(__name__)
@@ -221,13 +228,14 @@ def check_address(config: Config, monitor: str) -> None:
     Raises:
         EndpointError: it is malformed, in use, not of this machine, or off loopback without keys.
     """
-    keys = cluster_keys(config)
+    own = own_key(config, MONITOR.name)
     endpoint = parse_endpoint(monitor)
     if endpoint.transport == "ipc":
         claim_ipc_path(endpoint.path)
         return
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
+        keys = None if own is None else ServerKeys(own.pair, Admission(context))
         socket, _ = bind_router(context, monitor, keys=keys)
         socket.close(linger=0)
     except EndpointError as error:

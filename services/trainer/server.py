@@ -30,6 +30,7 @@ from services.role.seeds import Use
 from services.role.worker_pool import WORKER_WAITS_S, Step, WorkerPool
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.obeyed import obeyed_by
+from services.trainer.quota import QUOTA, KeyQuota
 from services.trainer.trainer import Trainer
 from services.trainer.trainers import Trainers
 from services.trainer.weight_sharing import allocator_for, share_weights
@@ -38,8 +39,8 @@ from services.trainer.weights_server import WeightsServer
 #: Longest wait of the thread; while the training queue is full, the delay until it sees free room.
 _LOOK_EVERY_S = 0.05
 _LOOK_EVERY_WHILE_FULL_S = 0.005
-#: Why an unroll is refused that does not fit the run.
-_UNFIT = ("unknown_policy", "bad_unroll")
+#: Why an unroll is refused that does not fit the run, or comes beyond its key's bound.
+_UNFIT = ("unknown_policy", "bad_unroll", QUOTA)
 #: Seconds for the workers' last updates, and for the last heartbeat.
 _LAST_UPDATE_WITHIN_S, _CLOSE_WITHIN_S = 5.0, 3.0
 
@@ -82,6 +83,7 @@ class QueueLoop:
             policy: unroll_spec_of(each, specs[policy], policy) for policy, each in own.items()
         }
         self._most_lag = {policy: each.trainer.max_lag_versions for policy, each in own.items()}
+        self._quota, self._clock = KeyQuota(), context.clocks.decisions
         self._joint = JointUnrolls(
             queues,
             most_bytes=config.trainer.queue_bytes,
@@ -222,7 +224,14 @@ class QueueLoop:
         unroll = envelope.message
         assert isinstance(unroll, Unroll)  # the server accepts no other
         policy = unroll.policy if unroll.policy in self._queues else next(iter(self._queues))
+        now = self._clock()
         try:
+            self._quota.check_process(envelope.key, envelope.incarnation, now)
+        except WireError as error:  # its account would close another process's
+            self._unrolls.refuse(routing_id, error)
+            return
+        try:
+            self._quota.check_rate(envelope.key, now)
             check_unroll(unroll, self._specs[policy])
             most = self._most_lag[policy]
             reason = too_old(unroll, self._trainer.at, max_lag_versions=most)

@@ -50,10 +50,10 @@ def test_keys_are_made_where_they_are_missing_and_refused_where_others_could_rea
     keys = cluster.folder / "keys"
     output = refused(cluster, *FEW, KEYS="./keys", CONFIG="configs/pongg.yaml")
     assert output.count("configs/pongg.yaml: there is no such configuration file") == 4
-    (keys / "cluster.key").chmod(0o644)
+    (keys / "actor.key").chmod(0o644)
     output = refused(cluster, *FEW, KEYS="./keys")
-    assert "can be read by other users; mend it with `chmod 600 /keys/cluster.key`" in output
-    assert (keys / "cluster.key").stat().st_mode & 0o777 == 0o644
+    assert "can be read by other users; mend it with `chmod 600 /keys/actor.key`" in output
+    assert (keys / "actor.key").stat().st_mode & 0o777 == 0o644
 
 
 def test_a_run_folder_of_another_environment_or_that_cannot_be_written(clone) -> None:

@@ -78,7 +78,7 @@ def test_every_key_of_the_configuration_that_a_page_names_exists(page: Path) -> 
     known = keys | {key.rpartition(".")[0] for key in keys}
     sections = "|".join({key.partition(".")[0] for key in keys})
     named = re.findall(rf"`((?:{sections})\.\w[\w.]*)", page.read_text("utf-8"))
-    files = ("py", "yaml", "log", "jsonl", "json", "md", "onnx")
+    files = ("py", "yaml", "log", "jsonl", "json", "md", "onnx", "key")
     unknown = {
         key for key in named if schema_key(key) not in known and key.rpartition(".")[2] not in files
     }

@@ -82,8 +82,8 @@ class KeptContext(RoleContext):
         self.channels.append(server)
         return server
 
-    def connect(self, endpoint, suffix=""):
-        client = super().connect(endpoint, suffix)
+    def connect(self, endpoint, suffix="", **options):
+        client = super().connect(endpoint, suffix, **options)
         self.channels.append(client)
         return client
 

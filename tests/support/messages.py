@@ -57,6 +57,7 @@ def samples_of_messages() -> dict[str, Any]:
         wire.Peers(
             3, [wire.Peer("trainer", "trainer-0", "ab12", {"unrolls": "tcp://127.0.0.1:5555"})]
         ),
+        wire.AllowedKeys([wire.AllowedKey("k" * 40, "rack7", ["actor"], False, 8, 50.0)]),
         wire.Heartbeat(
             counters={"env_steps": 640},
             gauges={"lag": 1.5},

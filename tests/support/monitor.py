@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from aclearn.config import Config, RunConfig
 from aclearn.control import MonitorPlugin, StopCondition
 from aclearn.metrics import MetricsAggregator
-from aclearn.wire import DirectiveMessage, Envelope, Hello
+from aclearn.wire import AllowedKey, DirectiveMessage, Envelope, Hello
 from services.monitor.core import MonitorState
 from services.monitor.plugins import Plugins
 from services.monitor.registry import OutgoingMessage, Registry
@@ -45,8 +45,10 @@ class Monitor:
         if plugins is None:  # else the test makes the first look
             self.state.observe_time(self.now)
 
-    def take(self, incarnation: str, message) -> list[OutgoingMessage]:
-        envelope = Envelope("run-1", incarnation, 0, message)
+    def take(
+        self, incarnation: str, message, key: AllowedKey | None = None
+    ) -> list[OutgoingMessage]:
+        envelope = Envelope("run-1", incarnation, 0, message, key)
         return self.state.take(incarnation.encode(), envelope, self.now)
 
     def hello(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aclearn.wire import create_keys
+from tests.support.keys import make_keys
 from tests.support.network_hosts import Hosts, open_hosts
 from tests.support.system import CARTPOLE, Run, System
 
@@ -84,8 +84,8 @@ def test_a_run_on_three_hosts_outlives_a_host_and_a_partition_and_admits_no_stra
         actors={"inference": "predictor"},
         compressor={"chain": [{"quantize": "int8"}, "onnx"]},
     )
-    create_keys(tmp_path / "keys")
-    create_keys(tmp_path / "other")
+    make_keys(tmp_path / "keys")
+    make_keys(tmp_path / "other")
     cluster = Cluster(system, hosts, config, tmp_path / "keys")
     for host in (ACTS, ANSWERS, LEARNS):
         cluster.start(host)

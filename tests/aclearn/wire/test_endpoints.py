@@ -6,10 +6,17 @@ import socket
 import stat
 
 import pytest
-import zmq
 
 from aclearn.errors import EndpointError
-from aclearn.wire import ClusterKeys, Endpoint, bind_router, connect_dealer, parse_endpoint
+from aclearn.wire import (
+    Admission,
+    Endpoint,
+    ServerKeys,
+    bind_router,
+    connect_dealer,
+    new_pair,
+    parse_endpoint,
+)
 from aclearn.wire.endpoints import IPC_PATH_MAX_BYTES
 
 
@@ -69,11 +76,11 @@ def test_only_addresses_of_this_machine_are_loopback():
 
 @pytest.mark.parametrize("address", ["tcp://0.0.0.0:*", "tcp://*:5555", "tcp://10.0.0.7:*"])
 def test_off_loopback_no_socket_binds_or_connects_without_keys(context, address):
-    with pytest.raises(EndpointError, match="aclearn keys DIR"):
+    with pytest.raises(EndpointError, match="aclearn keys new"):
         bind_router(context, address)
     with pytest.raises(EndpointError):
         connect_dealer(context, address, routing_id=b"a")
-    with pytest.raises(EndpointError, match="aclearn keys DIR"):
+    with pytest.raises(EndpointError, match="aclearn keys new"):
         connect_dealer(context, "tcp://10.0.0.7:5555", routing_id=b"a")
 
 
@@ -88,7 +95,8 @@ def test_a_port_in_use_is_refused(context):
 
 
 def test_a_host_of_another_machine_cannot_be_bound(context):
-    keys = ClusterKeys(*zmq.curve_keypair())
+    keys = ServerKeys(new_pair(), Admission(context))
+    keys.admission.close()
     # An address of the block that is kept for documentation: no machine has it.
     with pytest.raises(EndpointError, match=r"cannot bind tcp://192\.0\.2\.1:\*: this machine has"):
         bind_router(context, "tcp://192.0.2.1:*", keys=keys)

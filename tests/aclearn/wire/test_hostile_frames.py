@@ -109,6 +109,7 @@ def test_a_value_or_a_size_out_of_bounds_is_refused(samples, name, values, reaso
 
 
 _PEER = {"role": "actor", "name": "a", "incarnation": "i", "endpoints": {}, "generation": 0}
+_PEER["server_key"] = ""
 
 
 @pytest.mark.parametrize(

@@ -1,167 +1,137 @@
-"""Only holders of the cluster's keys can connect."""
+"""Key files: which one a role uses, and what is refused of them."""
 
 from __future__ import annotations
 
-import logging
+import json
+import os
+import shutil
+import time
 
 import pytest
 import zmq
 
 from aclearn.errors import EndpointError
-from aclearn.wire import (
-    Client,
-    ClusterKeys,
-    Server,
-    StatusRequest,
-    ZmqTransport,
-    bind_router,
-    connect_dealer,
-    create_keys,
-    load_keys,
-    new_incarnation,
-)
-from tests.support.waiting import wait_for
-
-#: Time that a stranger tries. A connection with the right keys takes a few ms.
-STRANGER_TRIES_MS = 500
+from aclearn.wire import OwnKey, add_key, key_path, load_key, load_list, rotate_keys
+from aclearn.wire.keys import KeyPair, PublicKey, RoleKey, new_pair
+from tests.support.keys import make_keys
 
 
 @pytest.fixture
 def keys(tmp_path):
-    create_keys(tmp_path / "keys")
-    return load_keys(tmp_path / "keys")
+    return make_keys(tmp_path / "keys")
 
 
-@pytest.fixture
-def server(context, keys):
-    socket, endpoint = bind_router(context, "tcp", keys=keys)
-    channel = Server(ZmqTransport(socket), "run-1", "server")
-    channel.endpoint = endpoint
-    yield channel
-    channel.close()
-
-
-def assert_a_good_peer_is_heard(context, server, keys):
-    socket = connect_dealer(
-        context, server.endpoint, routing_id=new_incarnation().encode(), keys=keys
-    )
-    client = Client(ZmqTransport(socket), "run-1", "good")
-    try:
-        assert client.send(StatusRequest(), timeout_s=5)
-        [(_, envelope)] = server.receive(5)
-        assert (envelope.incarnation, envelope.message) == ("good", StatusRequest())
-    finally:
-        client.close()
-
-
-def assert_not_connected(socket):
-    try:
-        assert not socket.poll(STRANGER_TRIES_MS, zmq.POLLOUT)
-        with pytest.raises(zmq.Again):
-            socket.send(b"let me in", zmq.NOBLOCK)
-    finally:
-        socket.close()
-
-
-def test_two_servers_of_one_process_share_a_guard(context, server, keys):
-    socket, endpoint = bind_router(context, "tcp", keys=keys)
-    second = Server(ZmqTransport(socket), "run-1", "second")
-    second.endpoint = endpoint
-    try:
-        assert_a_good_peer_is_heard(context, second, keys)
-        assert_a_good_peer_is_heard(context, server, keys)
-    finally:
-        second.close()
-
-
-@pytest.mark.parametrize("of_another_cluster", [False, True])
-def test_a_peer_without_these_keys_gets_nothing_and_is_counted(
-    context, server, keys, caplog, of_another_cluster
-):
-    assert server.transport.refused_connections == 0
-    other = ClusterKeys(*zmq.curve_keypair()) if of_another_cluster else None
-    assert_not_connected(
-        connect_dealer(context, server.endpoint, routing_id=b"stranger", keys=other)
-    )
-    assert server.receive(0) == []
-    wait_for(lambda: server.transport.refused_connections, "a connection is refused")
-    assert "event=connection_refused" in caplog.text and server.endpoint in caplog.text
-    assert_a_good_peer_is_heard(context, server, keys)
-
-
-def test_a_peer_that_knows_the_public_key_only_is_refused_by_the_guard(
-    context, server, keys, caplog
-):
-    public, secret = zmq.curve_keypair()
-    stranger = context.socket(zmq.DEALER)
-    stranger.linger = 0
-    stranger.immediate = True
-    stranger.curve_serverkey = keys.public
-    stranger.curve_publickey = public
-    stranger.curve_secretkey = secret
-
-    with caplog.at_level(logging.WARNING, logger="aclearn.wire.keys"):
-        stranger.connect(server.endpoint)
-        assert_not_connected(stranger)
-        wait_for(lambda: server.receive(0.01) or caplog.records, "the guard says so")
-
-    assert caplog.records[0].getMessage() == "event=key_denied count=1"
-    assert server.receive(0) == []
-    assert_a_good_peer_is_heard(context, server, keys)
-
-
-def test_a_client_with_keys_refuses_a_server_without(context, keys):
-    socket, endpoint = bind_router(context, "tcp")
-    try:
-        assert_not_connected(connect_dealer(context, endpoint, routing_id=b"a", keys=keys))
-    finally:
-        socket.close()
-
-
-def test_off_loopback_a_server_with_keys_binds_and_names_its_machine(context, keys):
-    socket, endpoint = bind_router(context, "tcp://0.0.0.0:*", keys=keys)
-    try:
-        assert "0.0.0.0" not in endpoint
-    finally:
-        socket.close()
-
-
-def test_keys_are_for_their_owner_only_not_shown_and_not_overwritten(tmp_path):
-    path = create_keys(tmp_path / "keys")
-    keys, text = load_keys(tmp_path / "keys"), path.read_bytes()
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert keys.secret.decode() not in repr(keys) and keys.public.decode() in repr(keys)
-    with pytest.raises(EndpointError, match="exists already"):
-        create_keys(tmp_path / "keys")
+def test_keys_are_for_their_owner_only_not_shown_and_not_overwritten(keys, tmp_path):
+    path = keys / "actor.key"
+    key, text = load_key(path), path.read_bytes()
+    assert all(each.stat().st_mode & 0o777 == 0o600 for each in keys.iterdir())
+    assert keys.stat().st_mode & 0o777 == 0o700
+    assert key.pairs[0].secret not in repr(key) and key.pairs[0].public in repr(key)
+    with pytest.raises(EndpointError, match="has keys already"):
+        make_keys(keys)
     assert path.read_bytes() == text
-    path.chmod(0o644)
+    path.chmod(0o640)
     with pytest.raises(EndpointError, match="chmod 600"):
-        load_keys(tmp_path / "keys")
-    with pytest.raises(EndpointError, match=f"aclearn keys {tmp_path}/none"):
-        load_keys(tmp_path / "none")
+        load_key(path)
+    (keys / "allowed.json").chmod(0o604)
+    with pytest.raises(EndpointError, match="chmod 600"):
+        load_list(keys)
+    with pytest.raises(EndpointError, match=r"cannot read keys from .*none: No such.*aclearn keys"):
+        key_path(tmp_path / "none", "actor")
+
+
+def test_the_group_may_read_a_file_of_root_as_in_a_pod(keys, monkeypatch):
+    if os.geteuid() != 0:
+        pytest.skip("only root makes a file of root")
+    path = keys / "actor.key"
+    path.chmod(0o440)
+    with pytest.raises(EndpointError, match="chmod 600"):
+        load_key(path)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert load_key(path).name == "actor"
+    path.chmod(0o444)
+    with pytest.raises(EndpointError, match="chmod 600"):
+        load_key(path)
+
+
+def test_every_kind_of_role_has_a_key_and_a_host_may_have_one_for_several(keys, tmp_path):
+    assert load_key(key_path(keys, "trainer")).roles == ("trainer",)
+    made = add_key(keys, "rack7", ["actor", "predictor"])
+    assert key_path(keys, "actor").name == "actor.key"  # its own comes first
+    host = tmp_path / "host"
+    host.mkdir()
+    shutil.copy2(made, host)
+    assert key_path(host, "actor") == key_path(host, "predictor") == host / "rack7.key"
+    with pytest.raises(EndpointError, match="has no key for the role trainer: expected trainer"):
+        key_path(host, "trainer")
+    shutil.copy2(add_key(keys, "rack8", ["actor"]), host)
+    with pytest.raises(EndpointError, match=r"several keys for the role actor: rack7.key, rack8.k"):
+        key_path(host, "actor")
 
 
 @pytest.mark.parametrize("directory", ["file", "file/below", "file/far/below"])
 def test_a_file_for_a_folder_is_named(tmp_path, directory):
     (tmp_path / "file").touch()
     with pytest.raises(EndpointError, match=f"^{tmp_path}/file is a file; expected a folder"):
-        create_keys(tmp_path / directory)
+        make_keys(tmp_path / directory)
+
+
+def _half(keys, name, half):
+    """The key with another public half."""
+    data = json.loads((keys / f"{name}.key").read_text())
+    data["pairs"][0]["public"] = half
+    return json.dumps(data)
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("make", "said"),
     [
-        b"",
-        b"public secret",
-        b"public abc\nsecret def\n",
-        b"public " + b"a" * 40 + b"\nsecret " + b"b" * 40,
-        b"public " + b"\xff" * 40 + b"\nsecret " + b"\xff" * 40,
-        bytes(1000),
+        (lambda _: "", "no key file"),
+        (lambda _: "\0" * 1000, "no key file"),
+        (lambda _: "{}", "name: Field required"),
+        (lambda _: "x" * 70_000, "more than 65536 bytes"),
+        (lambda keys: _half(keys, "actor", "a" * 39), r"public: .*at least 40 characters"),
+        (lambda keys: _half(keys, "actor", "a" * 41), r"public: .*at most 40 characters"),
+        (lambda keys: _half(keys, "actor", "a" * 40), "its halves are not a key pair"),
+        (lambda keys: _half(keys, "actor", "\xff" * 40), "public: "),
     ],
 )
-def test_damaged_keys_are_refused(tmp_path, text):
-    create_keys(tmp_path).write_bytes(text)
+def test_damaged_keys_and_those_of_a_wrong_length_are_refused(keys, make, said):
+    path = keys / "actor.key"
+    secret = load_key(path).pairs[0].secret
+    path.write_text(make(keys))
+    with pytest.raises(EndpointError, match=said) as refused:
+        load_key(path)
+    assert secret not in str(refused.value)
+    (keys / "allowed.json").write_text(make(keys))
+    with pytest.raises(EndpointError, match=r"no list of keys|more than 65536"):
+        load_list(keys)
 
-    with pytest.raises(EndpointError, match=r"no key file|damaged"):
-        load_keys(tmp_path)
+
+def test_a_role_takes_its_replaced_file_and_keeps_its_key_where_that_is_damaged(
+    keys, caplog, monkeypatch
+):
+    monkeypatch.setattr("aclearn.wire.keys._LOOK_EVERY_S", 0.0)
+    own = OwnKey(keys, "actor")
+    before = own.pair
+    rotate_keys(keys, ["actor"], grace_s=60)
+    own.look()
+    assert before != own.pair == load_key(keys / "actor.key").pairs[0]
+    after = own.pair
+    (keys / "actor.key").write_text("half a file")
+    own.look()
+    assert "event=key_not_read" in caplog.text and own.pair is after
+
+
+def test_the_next_pair_is_used_once_the_time_of_the_first_is_over():
+    old, new = new_pair(), new_pair()
+    key = RoleKey(
+        name="monitor",
+        roles=("monitor",),
+        pairs=(KeyPair(public=old.public, secret=old.secret, until=100.0), new),
+        monitor=(PublicKey(public=old.public, until=100.0), PublicKey(public=new.public)),
+    )
+    assert key.pair(99.0).public == key.monitor_key(99.0) == old.public
+    assert key.pair(100.0).public == key.monitor_key(100.0) == new.public
+    assert zmq.curve_public(new.secret.encode()).decode() == new.public
+    assert key.pair(time.time()) == new

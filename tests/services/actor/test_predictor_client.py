@@ -62,7 +62,7 @@ class Asking:
         self.say(reply)
 
     def say(self, message) -> None:
-        assert self.predictor.send(self.actor.incarnation.encode(), message)
+        assert self.predictor.send(self.actor.routing_id, message)
         assert self.link.client.transport.wait(self.tools.deadline_s)
         self.actions.poll()
 
@@ -107,7 +107,7 @@ def test_actions_are_waited_for_and_not_longer_than_is_told(asking) -> None:
     assert asking.actions.take(0, 0.0) is None
     zeros = np.zeros(2, np.float32)
     reply = ActReply(request.request, 0, 1, zeros.astype(np.int32), zeros)
-    asking.predictor.send(asking.actor.incarnation.encode(), reply)
+    asking.predictor.send(asking.actor.routing_id, reply)
     choice = asking.actions.take(0, asking.tools.deadline_s)
     assert choice.at == PolicyVersion(0, 1)
 
@@ -186,7 +186,7 @@ def test_a_predictor_that_is_silent_for_six_seconds_is_passed_over(asking) -> No
     _, envelope = asking.tools.next_message(other, asking.actions.poll)
     assert envelope.message.request == first.request
     reply = ActReply(first.request, 1, 9, np.zeros(2, np.int32), np.zeros(2, np.float32))
-    assert other.send(asking.actor.incarnation.encode(), reply)
+    assert other.send(asking.actor.routing_id, reply)
     assert asking.link.client.transport.wait(asking.tools.deadline_s)
     assert asking.collect(0).at == PolicyVersion(1, 9)
     asking.request(0, 2)
@@ -212,7 +212,7 @@ def test_an_answer_that_came_while_the_environments_stepped_is_no_silence(asking
     request = asking.asked()
     zeros = np.zeros(2, np.float32)
     reply = ActReply(request.request, 0, 1, zeros.astype(np.int32), zeros)
-    assert asking.predictor.send(asking.actor.incarnation.encode(), reply)
+    assert asking.predictor.send(asking.actor.routing_id, reply)
     assert asking.link.client.transport.wait(asking.tools.deadline_s)
     asking.clock.now += 60.0
     assert asking.collect(0).at == PolicyVersion(0, 1)

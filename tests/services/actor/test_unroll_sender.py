@@ -43,7 +43,7 @@ class Shipping:
         self, sequence: int, accepted: bool = True, reason: str = "", *, last: bool = False
     ) -> None:
         reply = UnrollReply(sequence, accepted, reason, last)
-        assert self.trainer.send(self.actor.incarnation.encode(), reply)
+        assert self.trainer.send(self.actor.routing_id, reply)
         assert self.link.client.transport.wait(self.tools.deadline_s)
         self.sender.poll()
 
@@ -78,7 +78,7 @@ def test_the_sender_waits_until_the_acknowledgement_comes(shipping) -> None:
     shipping.send(2)
     shipping.arrived()
     assert not shipping.send_unless(3)
-    shipping.trainer.send(shipping.actor.incarnation.encode(), UnrollReply(1, True, ""))
+    shipping.trainer.send(shipping.actor.routing_id, UnrollReply(1, True, ""))
     assert shipping.sender.send(3, [shipping.unroll], shipping.tools.deadline_s)
     assert [shipping.arrived(), shipping.arrived()] == [2, 3]
 
@@ -98,7 +98,7 @@ def test_an_answer_to_nothing_and_an_error_change_nothing(shipping) -> None:
     shipping.send(5)
     shipping.arrived()
     shipping.answer(4)
-    assert shipping.trainer.send(shipping.actor.incarnation.encode(), ErrorReply("bad_header", ""))
+    assert shipping.trainer.send(shipping.actor.routing_id, ErrorReply("bad_header", ""))
     assert shipping.link.client.transport.wait(shipping.tools.deadline_s)
     shipping.sender.poll()
     assert shipping.sender.in_flight == 1

@@ -67,7 +67,9 @@ def test_a_container_that_gives_up_ends_the_run_as_its_supervisor(load, tools) -
     with zmq.Context() as context:
         router, address = bind_router(context, "tcp")
         try:
-            container._end_run(load("network.keys_dir=null"), address, "no restart is left")
+            container._end_run(
+                ROLES["actor"], load("network.keys_dir=null"), address, "no restart is left"
+            )
             for _ in range(2):
                 assert router.poll(int(1000 * DEADLINE_S))
                 _, *frames = router.recv_multipart()
@@ -164,7 +166,7 @@ def test_an_optional_role_that_cannot_work_does_not_end_the_run(
     monkeypatch.setattr(container, "become_owner", lambda work: None)
     monkeypatch.setattr(container, "_watch_monitor", lambda *_: None)
     ended: list[str] = []
-    monkeypatch.setattr(container, "_end_run", lambda config, monitor, why: ended.append(why))
+    monkeypatch.setattr(container, "_end_run", lambda spec, config, monitor, why: ended.append(why))
     load()
 
     def run_role(*_, **__):

@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,11 @@ from pathlib import Path
 import pytest
 import zmq
 
-from aclearn.wire import Server, ZmqTransport, bind_router, create_keys, load_keys
+from aclearn.wire import Admission, OwnKey, Server, ServerKeys, ZmqTransport, bind_router, load_list
 from services.dashboard.monitors import ActionRefused, Monitors, act
 from services.monitor.address_file import MonitorAddress
 from services.wiring import ENDPOINTS
+from tests.support.keys import make_keys
 from tests.support.monitor import Monitor
 from tests.support.waiting import wait_for
 
@@ -33,9 +35,14 @@ class Answering:
             self.monitor.hello(name, name)
         self.silent, self._stop = threading.Event(), threading.Event()
         self._context = zmq.Context[zmq.Socket[bytes]]()
-        keys = None if keys_dir is None else load_keys(keys_dir)
+        keys = None
+        if keys_dir is not None:
+            keys = ServerKeys(OwnKey(keys_dir, "monitor").pair, Admission(self._context))
+            keys.admission.allow(load_list(keys_dir).allowed(time.time()))
         bound, endpoint = bind_router(self._context, address, keys=keys)
-        self._server = Server(ZmqTransport(bound), "r", "m", accepts=ENDPOINTS["monitor"].accepts)
+        self._server = Server(
+            ZmqTransport(bound, keys), "r", "m", accepts=ENDPOINTS["monitor"].accepts
+        )
         self.address = MonitorAddress(
             "r", endpoint, socket.gethostname(), os.getpid(), keys_dir and str(keys_dir), _KEY
         )
@@ -68,7 +75,7 @@ def answering(request, tools, run: Path, tmp_path: Path) -> Iterator[Answering]:
     if request.param == "ipc":
         made = Answering(tools, run, f"ipc://{tmp_path}/monitor.sock")
     else:
-        create_keys(tmp_path / "keys")
+        make_keys(tmp_path / "keys")
         made = Answering(tools, run, "tcp://127.0.0.1:*", tmp_path / "keys")
     yield made
     made.close()

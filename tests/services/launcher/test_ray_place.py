@@ -10,11 +10,11 @@ import pytest
 from aclearn.config import Config
 from aclearn.errors import ConfigError
 from aclearn.launch import RoleCommand, StopFlag
-from aclearn.wire import create_keys
 from services.launcher import ray_place as module
 from services.launcher.place import open_place
 from services.launcher.ray_place import OnRay, open_ray
 from services.on_ray.room import Node
+from tests.support.keys import make_keys
 
 CARTPOLE = {"env": {"id": "CartPole-v1"}}
 
@@ -83,7 +83,7 @@ def test_actors_are_as_many_as_there_are_cpus_beside_the_other_roles(
     clock: SimpleNamespace, tmp_path: Path
 ) -> None:
     config = Config(**CARTPOLE, ray={"max_actors": 6})
-    create_keys(tmp_path)
+    make_keys(tmp_path)
     nodes = Nodes(2, 3)
     place = OnRay(config, nodes, str(tmp_path))
     assert place.config.actors.processes == 2 - 1 + 3
@@ -93,9 +93,12 @@ def test_actors_are_as_many_as_there_are_cpus_beside_the_other_roles(
     place.open_files(b"env: {}")
     trainer = _start(place, "trainer-0")
     assert (trainer.need.num_cpus, trainer.need.node_id) == (1.0, "n0")
-    assert trainer.order.files["config.yaml"] == b"env: {}" and "cluster.key" in trainer.order.files
-    assert _start(place, "monitor-0").need.num_cpus == 0.0
-    actor = _start(place, "actor-0")
+    assert trainer.order.files["config.yaml"] == b"env: {}"
+    monitor, actor = _start(place, "monitor-0"), _start(place, "actor-0")
+    assert monitor.need.num_cpus == 0.0
+    # each has its own key alone
+    files = [started.order.files.keys() - {"config.yaml"} for started in (trainer, monitor, actor)]
+    assert files == [{"trainer.key"}, {"monitor.key", "allowed.json"}, {"actor.key"}]
     assert (actor.need.num_cpus, actor.need.node_id) == (1.0, None)
 
     notes: list[str] = []
@@ -125,24 +128,27 @@ def test_actors_are_as_many_as_there_are_cpus_beside_the_other_roles(
     assert "actor-0 waits for a node with 1 CPUs; the nodes have 10.0.0.0: 2 CPUs" in notes[-1]
 
 
-def test_a_role_on_another_node_leaves_its_room_here(clock: SimpleNamespace) -> None:
+def test_a_role_on_another_node_leaves_its_room_here(
+    clock: SimpleNamespace, tmp_path: Path
+) -> None:
     config = Config(**CARTPOLE, actors={"inference": "predictor"}, predictor={"processes": 1})
-    place = OnRay(config, Nodes(4, 2), "/keys")
+    place = OnRay(config, Nodes(4, 2), str(make_keys(tmp_path / "keys")))
     assert place.config.actors.processes == 4 - 1 + 2 - 1
     predictor = _start(place, "predictor-0")
     predictor.node_id = "n1"
     assert place.actors(None, print) == 3 + 1
 
 
-def test_a_gpu_is_the_trainer_s_where_there_is_one(clock: SimpleNamespace) -> None:
+def test_a_gpu_is_the_trainer_s_where_there_is_one(clock: SimpleNamespace, tmp_path: Path) -> None:
+    keys = str(make_keys(tmp_path / "keys"))
     for device, gpus, taken in (("auto", 1.0, 1.0), ("auto", 0.0, 0.0), ("cpu", 1.0, 0.0)):
         config = Config(**CARTPOLE, trainer={"device": device})
-        place = OnRay(config, Nodes(2, gpus=gpus), "/keys")
+        place = OnRay(config, Nodes(2, gpus=gpus), keys)
         assert _start(place, "trainer-0").need.num_gpus == taken
     config = Config(**CARTPOLE, resident={"envs": 8, "threads": 2})
-    place = OnRay(config, Nodes(2), "/keys")
+    place = OnRay(config, Nodes(2), keys)
     assert place.actors(None, print) is None  # no actors
     with pytest.raises(ConfigError, match=r"no room for all roles.*2 CPUs; the nodes have"):
-        OnRay(config, Nodes(1, 8), "/keys")
+        OnRay(config, Nodes(1, 8), keys)
     with pytest.raises(ConfigError, match=r"no room for an actor, which takes 1 CPUs"):
-        OnRay(Config(**CARTPOLE), Nodes(1), "/keys")
+        OnRay(Config(**CARTPOLE), Nodes(1), keys)

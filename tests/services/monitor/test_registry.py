@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -116,28 +117,32 @@ def test_a_run_is_full_with_512_processes_but_takes_one_that_was_started_again()
     assert registry.refusal(late) is None
 
 
-def test_a_process_that_the_list_of_all_has_no_room_for_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("endpoints", "least"),
+    [
+        ({"e" * 200 + str(i): "t" * 250 for i in range(8)}, 10),
+        ({"predictions": "tcp://node-123.cluster.example.org:54321"}, 150),
+    ],
+)
+def test_a_process_that_the_list_of_all_has_no_room_for_is_refused(endpoints, least) -> None:
     registry = Registry(silent_after_s=10)
-    endpoints = {"e" * 200 + str(i): "t" * 250 for i in range(8)}
     admitted = []
-    for number in range(40):
-        newcomer = _member(f"predictor-{number}", f"{number:064}", endpoints=endpoints)
+    for number in range(400):
+        newcomer = _member(
+            f"predictor-{number}", f"{number:064}", endpoints=endpoints, server_key="k" * 40
+        )
         if registry.refusal(newcomer) is None:
             registry.hello(newcomer)
             admitted.append(newcomer)
     assert "does not fit one message" in str(registry.refusal(newcomer))
     assert registry.refusal(_member("actor-0", "a")) is None
     assert registry.refusal(admitted[0]) is None
-    peers = [Peer(m.role, m.name, m.incarnation, m.endpoints) for m in registry.members]
-    assert len(peers) == len(admitted) > 10
+    peers = [
+        Peer(m.role, m.name, m.incarnation, m.endpoints, m.generation, m.server_key)
+        for m in registry.members
+    ]
+    assert len(peers) == len(admitted) > least
     decode(encode(Peers(1, peers), run="r" * 1024, incarnation="s" * 1024, sequence=2**63 - 1))
-
-
-def test_the_longest_list_of_peers_can_be_sent() -> None:
-    endpoints = {"actions": "tcp://node-123.cluster.example.org:54321"}
-    peers = [Peer("actor", f"actor-{i}", f"{i:032x}", {}) for i in range(256)]
-    peers += [Peer("predictor", f"predictor-{i}", f"{i:032x}", endpoints) for i in range(256)]
-    decode(encode(Peers(1, peers), run="r" * 100, incarnation="s" * 32, sequence=1))
 
 
 def test_the_revision_counts_changes_of_roles_that_serve_only() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from aclearn.config import Config
 from aclearn.errors import EndpointError
-from aclearn.wire import create_keys
 from services.role.context import RoleContext, RunEnv
+from tests.support.keys import make_keys
 from tests.support.system import free_port
 
 
@@ -42,7 +42,7 @@ def test_the_files_of_sockets_go_with_the_role_and_no_others(tmp_path: Path) -> 
 def test_a_role_listens_at_its_port_and_announces_where_others_reach_it(
     tmp_path: Path, network: dict[str, str], announced: str
 ) -> None:
-    create_keys(tmp_path)
+    make_keys(tmp_path)
     port = free_port()
     config = Config.model_validate(
         {
@@ -63,5 +63,15 @@ def test_a_role_listens_at_its_port_and_announces_where_others_reach_it(
             pass
         first.close()
         second.close()
+    finally:
+        context.close()
+
+
+def test_a_routing_id_is_not_the_incarnation_that_others_know(tmp_path: Path) -> None:
+    config = Config.model_validate({"run": {"name": "r"}, "env": {"id": "CartPole-v1"}})
+    context = RoleContext("actor", 0, config, RunEnv(f"ipc://{tmp_path}/m.sock"))
+    try:
+        assert len(context.routing_id) == len(context.incarnation) == 32
+        assert context.routing_id != context.incarnation.encode()
     finally:
         context.close()

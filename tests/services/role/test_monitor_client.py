@@ -66,14 +66,15 @@ class Line:
     def next(self):
         """The monitor's next message; the role ticks meanwhile."""
         routing_id, envelope = self.tools.next_message(self.monitor, self.membership.tick)
-        assert routing_id == envelope.incarnation.encode() == self.context.incarnation.encode()
+        assert envelope.incarnation == self.context.incarnation
+        assert routing_id == self.context.routing_id
         return envelope.message
 
     def quiet(self) -> bool:
         return self.tools.nothing_comes(self.monitor, self.membership.tick)
 
     def say(self, message) -> None:
-        assert self.monitor.send(self.context.incarnation.encode(), message)
+        assert self.monitor.send(self.context.routing_id, message)
 
     def introduce(self, revision: int = 1) -> None:
         assert isinstance(self.next(), Hello)

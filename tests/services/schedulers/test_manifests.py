@@ -14,12 +14,12 @@ import yaml
 
 from aclearn.config import config_from_yaml, load_config
 from aclearn.errors import AclearnError
-from aclearn.wire import create_keys, load_keys
 from services.commands.manifests import manifests
 from services.container.command import MOST_RESTARTS
 from services.container.container import MONITOR_HOST
 from services.roles import ROLES
 from services.wiring import ENDPOINTS, QUESTIONS
+from tests.support.keys import make_keys
 
 _REPOSITORY = Path(__file__).parents[3]
 _CONFIG = str(_REPOSITORY / "configs" / "cluster.yaml")
@@ -169,19 +169,24 @@ def test_who_may_talk_to_whom_is_what_the_wiring_says(made) -> None:
         assert selects == objects["learner"]["spec"]["template"]["metadata"]["labels"]
 
 
-def test_the_private_key_is_written_only_when_asked_and_for_its_owner(made, tmp_path) -> None:
-    create_keys(tmp_path / "keys")
+def test_each_pod_has_its_own_key_alone_and_the_secret_is_written_only_when_asked(
+    made, tmp_path
+) -> None:
+    keys = make_keys(tmp_path / "keys")
     assert all(each["kind"] != "Secret" for each in made().values())
-    secret = made(keys=tmp_path / "keys")["keys"]
-    text = base64.b64decode(secret["data"]["cluster.key"])
-    assert load_keys(tmp_path / "keys").secret in text
+    secret = made(keys=keys)["keys"]
+    data = {name: base64.b64decode(text) for name, text in secret["data"].items()}
+    assert data.keys() == {"allowed.json", *(f"{role}.key" for role in ROLES)}
+    assert all(text == (keys / name).read_bytes() for name, text in data.items())
     assert (tmp_path / "out" / "keys.yaml").stat().st_mode & 0o777 == 0o600
-    [pod] = [pod for pod in _pods(made()).values() if pod["containers"][0]["name"] == "actor"]
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    assert volumes["secret"]["secret"]["secretName"] == secret["metadata"]["name"]
-    # roles refuse keys that others can read
-    [copies] = pod["initContainers"]
-    assert copies["command"][:3] == ["install", "-m", "600"] and copies["command"][-1] == "/keys"
+    for role, container in _containers(made()).items():
+        [mount] = [each for each in container["volumeMounts"] if each["mountPath"] == "/keys"]
+        [volume] = [each for each in container["pod"]["volumes"] if each["name"] == mount["name"]]
+        assert volume["secret"]["secretName"] == secret["metadata"]["name"]
+        assert mount["readOnly"] and volume["secret"]["defaultMode"] == 0o440
+        files = {item["path"]: item["key"] for item in volume["secret"]["items"]}
+        own = {f"{role}.key"} | ({"allowed.json"} if role == "monitor" else set())
+        assert files == {name: name for name in own}
     assert not (tmp_path / "out" / "keys.yaml").exists()  # the folder is replaced
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from aclearn.errors import AclearnError
 from aclearn.runs import is_metrics_line
-from aclearn.wire import create_keys
 from services.commands.manifests import slurm
+from tests.support.keys import make_keys
 from tests.support.metrics_lines import check_lines
 from tests.support.waiting import DEADLINE_S
 
@@ -45,7 +45,7 @@ def _script(capsys, *overrides: str, config: str = "cartpole", **options) -> str
 @pytest.fixture(autouse=True)
 def _keys(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    create_keys("keys")
+    make_keys(Path("keys"))
 
 
 def _free_job() -> int:
@@ -107,7 +107,7 @@ def test_the_job_asks_for_what_its_roles_take(capsys) -> None:
         ("population.members=4", {}, "population.members: the script is that of one run"),
         ("actors.processes=2", {"nodes": 3}, "--nodes: 3 nodes need as many actors"),
         ("run.seed=2", {"time": "soon"}, "--time: expected a time of Slurm"),
-        ("run.seed=2", {"keys": Path("none")}, "cannot read keys from none/cluster.key"),
+        ("run.seed=2", {"keys": Path("none")}, "cannot read keys from none/allowed.json"),
     ],
 )
 def test_what_a_job_cannot_express_is_refused_by_name(override, options, said, capsys) -> None:

@@ -18,7 +18,6 @@ from aclearn.launch import StopFlag
 from aclearn.policies.devices import choose_amp
 from aclearn.types import ActionSpec, EnvSpec, LeafSpec, ObservationSpec
 from aclearn.types.action_spec import ActionPart
-from aclearn.wire import create_keys
 from compress.methods.quantizer import Quantizer
 from services.launcher.role_commands import monitor_addresses
 from services.role import isolated
@@ -29,6 +28,7 @@ from services.start.preflight import Checked, check_policy, check_role, check_ru
 from services.start.probe import check_environment, probe_environment
 from tests.support.calls_here import Here
 from tests.support.env_specs import plain_spec
+from tests.support.keys import make_keys
 from tests.support.waiting import wait_for
 
 _ROOT = Path(__file__).parents[3]
@@ -138,7 +138,10 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
             "did you mean BestStreak",
         ],
     ),
-    "no keys": (("network.keys_dir=nowhere",), ["nowhere/cluster.key", "aclearn keys"]),
+    "no keys": (
+        ("network.keys_dir=nowhere",),
+        ["cannot read keys from", "nowhere: No such", "aclearn keys"],
+    ),
     "a foreign address": (
         ("monitor.port=5555", "network.bind_host=203.0.113.7", "network.keys_dir=keys"),
         ["monitor.port", "tcp://203.0.113.7:5555", "no such host or interface"],
@@ -161,7 +164,7 @@ _NOT_OF_A_LINE = ("unknown id", "images needed")
 def test_a_run_that_cannot_begin_is_refused_in_one_line(case: str, load, tmp_path: Path) -> None:
     overrides, words = _WRONG[case]
     (tmp_path / "spoilt.py").write_text("import os\nundefined\n")
-    create_keys("keys")
+    make_keys(Path("keys"))
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(AclearnError) as refused:
         _check(load(*overrides), tmp_path, Here())

@@ -1,0 +1,155 @@
+"""What the monitor lets each key do, and what it tells the roles of the list."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import zmq
+
+from aclearn.config import Config
+from aclearn.wire import (
+    AllowedKey,
+    AllowedKeys,
+    DirectiveAck,
+    Heartbeat,
+    Hello,
+    MembershipReply,
+    Number,
+    NumberRequest,
+    Peers,
+    connect_dealer,
+    load_list,
+    revoke_key,
+    rotate_keys,
+)
+from services.monitor.keys import MonitorKeys
+from services.role.context import RoleContext, RunEnv
+from services.wiring import ENDPOINTS
+from tests.support.keys import client_keys, make_keys
+
+ACTOR = AllowedKey("a" * 40, "actor", ["actor"])
+TRAINER = AllowedKey("t" * 40, "trainer", ["trainer"])
+RACK = AllowedKey("r" * 40, "rack7", ["actor", "predictor"], processes=2)
+
+
+def _hello(role: str, number: int = 0, **endpoints: str) -> Hello:
+    return Hello(role, number, "box", 1, endpoints, server_key="s" * 40 if endpoints else "")
+
+
+def _answers(messages):
+    return [each.message for each in messages]
+
+
+@pytest.mark.parametrize("message", [_hello("trainer"), NumberRequest("predictor")])
+def test_a_key_registers_no_role_that_it_is_not_for(monitor, message) -> None:
+    for _ in range(2):
+        [answer] = _answers(monitor.take("thief", message, ACTOR))
+        assert isinstance(answer, MembershipReply) and answer.action == "leave"
+        assert f"its key actor is for actor, not for {message.role}" in answer.reason
+    assert monitor.state.not_allowed == 2 and not monitor.registry.members
+    said = [e for e in monitor.state.report.events if "its key actor is for actor" in e]
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    "message", [_hello("actor"), Heartbeat(), Heartbeat(final=True), DirectiveAck(1)]
+)
+def test_a_key_cannot_speak_for_a_process_of_another_key(monitor, message) -> None:
+    monitor.take("t0", _hello("trainer", unrolls="tcp://h:1"), TRAINER)
+    [answer] = _answers(monitor.take("t0", message, ACTOR))  # a hello that was seen, replayed
+    assert isinstance(answer, MembershipReply)
+    assert "its key is actor, and trainer-0 of that incarnation has another one" in answer.reason
+    [trainer] = monitor.registry.members
+    assert (trainer.name, trainer.key) == ("trainer-0", "trainer")
+    # its own key may say it again
+    assert isinstance(_answers(monitor.take("t0", Heartbeat(), TRAINER))[0], object)
+    assert monitor.state.not_allowed == 1
+
+
+def test_a_key_of_a_host_has_its_roles_and_no_more_processes_than_its_bound(monitor) -> None:
+    monitor.take("p0", _hello("predictor", predictions="tcp://h:1"), RACK)
+    monitor.take("a0", _hello("actor"), RACK)
+    for message in (_hello("actor", 1), NumberRequest("actor")):
+        [answer] = _answers(monitor.take("a1", message, RACK))
+        assert "its key rack7 is for at most 2 processes" in answer.reason
+    monitor.take("a0", _hello("actor"), RACK)  # again
+    monitor.take("a0", Heartbeat(final=True), RACK)
+    [number] = _answers(monitor.take("a1", NumberRequest("actor"), RACK))
+    assert number == Number(0)
+
+
+def test_who_serves_is_told_of_the_keys_at_hello_and_with_each_new_list(monitor) -> None:
+    monitor.state.allow([ACTOR, TRAINER])
+    told = _answers(monitor.take("t0", _hello("trainer", unrolls="tcp://h:1"), TRAINER))
+    assert told[0] == AllowedKeys([ACTOR, TRAINER])
+    [peer] = told[1].peers
+    assert peer.server_key == "s" * 40
+    [peers] = _answers(monitor.take("a0", _hello("actor"), ACTOR))  # it serves nobody
+    monitor.tick()
+    monitor.state.allow([ACTOR, TRAINER, RACK])
+    told = {(each.routing_id, type(each.message)) for each in monitor.tick()}
+    assert told == {(b"t0", AllowedKeys), (b"t0", Peers), (b"a0", Peers)}
+    # a list that was lost is noticed by its number
+    assert monitor.registry.revision > peers.revision
+
+
+def test_members_of_a_revoked_key_are_gone_at_once_and_others_hear_of_it(monitor) -> None:
+    monitor.state.allow([ACTOR, TRAINER, RACK])
+    monitor.take("t0", _hello("trainer", unrolls="tcp://h:1"), TRAINER)
+    monitor.take("p0", _hello("predictor", predictions="tcp://h:2"), RACK)
+    monitor.take("a0", _hello("actor"), ACTOR)
+    monitor.tick()
+    revoked = AllowedKey("r" * 40, "rack7", ["actor"], revoked=True)
+    monitor.state.allow([ACTOR, TRAINER, revoked])
+    assert [m.name for m in monitor.registry.members] == ["actor-0", "trainer-0"]
+    assert "predictor-0 is refused: its key rack7 was revoked" in monitor.state.report.events
+    lists = [m for m in _answers(monitor.tick()) if isinstance(m, Peers)]
+    assert [[peer.name for peer in each.peers] for each in lists] == [["trainer-0"]] * 2
+
+
+def test_what_a_role_has_refused_is_an_event_of_the_run_once(monitor) -> None:
+    monitor.take("t0", _hello("trainer"), TRAINER)
+    for count in (0.0, 1.0, 2.0):
+        monitor.take("t0", Heartbeat(gauges={"refused_rights": count}), TRAINER)
+    said = [e for e in monitor.state.report.events if "trainer-0 refuses messages" in e]
+    assert len(said) == 1
+
+
+def test_a_monitor_follows_its_files(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("aclearn.wire.keys._LOOK_EVERY_S", 0.0)
+    folder = make_keys(tmp_path / "keys")
+    config = Config.model_validate(
+        {
+            "run": {"name": "r"},
+            "env": {"id": "CartPole-v1"},
+            "network": {"keys_dir": str(folder)},
+        }
+    )
+    context = RoleContext("monitor", 0, config, RunEnv("tcp://127.0.0.1:*"))
+    try:
+        server = context.serve_at(context.run.monitor, ENDPOINTS["monitor"].accepts)
+        keys = MonitorKeys.open(context, server)
+        assert keys is not None and not keys.look()
+        before, address = keys.allowed, server.transport.socket.last_endpoint.decode()
+        revoke_key(folder, "actor")
+        assert keys.look() and keys.allowed != before
+        assert not keys.look()
+        rotate_keys(folder, ["monitor"], grace_s=0)
+        assert keys.look()
+        proves = connect_dealer(
+            context.zmq_context, address, routing_id=b"e", keys=client_keys(folder, "evaluator")
+        )
+        assert proves.poll(5000, zmq.POLLOUT)  # the new pair, at the same address
+        assert keys.allowed == load_list(folder).allowed(time.time())
+        context.admission.said("a peer has another key")
+        assert list(keys.refusals()) == ["a peer has another key"] and not list(keys.refusals())
+        server.close()
+    finally:
+        context.close()
+
+
+def test_without_keys_there_is_nothing_to_follow(roles) -> None:
+    context = roles("monitor-0")
+    server = context.serve_at(context.run.monitor, ENDPOINTS["monitor"].accepts)
+    assert MonitorKeys.open(context, server) is None
