@@ -23,7 +23,7 @@ _RUNS: dict[str, dict[str, Any]] = {
     "actor_critic": {
         "env": {"id": "CartPole-v1", "clip_rewards": True},
         "policy": {"architecture": "mlp", "hidden": [16]},
-        "trainer": {"device": "cpu", "amp": "off", "minibatches": 2, "epochs": 2},
+        "trainer": {"amp": "off", "minibatches": 2, "epochs": 2},
         "loss": {"normalise_advantages": True},
     },
     "ppo": {
@@ -56,7 +56,7 @@ def _trained(
         "run": {"max_updates": updates},
         "resident": {"envs": 64, "device": device},
         "actors": {"unroll_length": 8},
-        "trainer": {"device": "cpu", "amp": "off", "minibatches": 1, "epochs": 4},
+        "trainer": {"amp": "off", "minibatches": 1, "epochs": 4},
     } | _RUNS[named]
     config = config_from_yaml(yaml.safe_dump(settings))
     env = find_env(config.env.id.removesuffix("-v1"))
