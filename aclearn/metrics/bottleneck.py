@@ -158,7 +158,8 @@ class _Line:
         return Bottleneck(
             "trainer",
             f"trainer: it plays {amount(self.resident_envs)} environments itself; {what} take "
-            f"{percent(max(rollout, 1.0 - rollout))} of its time; {remedy} or a GPU would help",
+            f"{percent(max(rollout, 1.0 - rollout))} of its time; {remedy} or a faster "
+            "device would help",
             kind=f"resident {what}",
         )
 
@@ -189,14 +190,15 @@ class _Line:
                     "trainer",
                     f"{seen}, since replay.ratio draws {self.replay_ratio:.3g} steps for each new "
                     "one before actors go on; "
-                    f"{self.fewer_updates}, a smaller policy.architecture or a GPU would help",
+                    f"{self.fewer_updates}, a smaller policy.architecture or a faster device would "
+                    "help",
                     kind="replay",
                 )
             remedy = self._advice(
                 "trainer.workers",
                 "fewer actors.processes",
                 "a smaller policy.architecture",
-                "a GPU",
+                "a faster device",
             )
             return Bottleneck(
                 "trainer",

@@ -22,7 +22,8 @@ def test_a_busy_trainer_that_actors_wait_for_is_the_bottleneck() -> None:
         "trainer",
         "trainer: it works 97 % of the time while actors wait 40 % for the training queue; "
         "more trainer.workers where cores are free, fewer actors.processes, a smaller "
-        "policy.architecture or a GPU would help; tuner.enabled=true tries such counts by itself",
+        "policy.architecture or a faster device would help; tuner.enabled=true tries such counts "
+        "by itself",
         count="trainers",
     )
 
@@ -37,7 +38,7 @@ def test_actors_that_wait_for_the_draws_of_a_replay_memory_blame_its_ratio() -> 
         "trainer",
         "trainer: it works 97 % of the time while actors wait 40 % for the training queue, since "
         "replay.ratio draws 7.98 steps for each new one before actors go on; a smaller "
-        "replay.ratio, a smaller policy.architecture or a GPU would help",
+        "replay.ratio, a smaller policy.architecture or a faster device would help",
     )
 
 
@@ -248,7 +249,7 @@ def test_the_hint_is_what_the_run_s_tuner_does(shares, gauges, hint) -> None:
 @pytest.mark.parametrize(
     ("shares", "few"),
     [
-        (_TRAINER_BUSY, "fewer actors.processes, a smaller policy.architecture or a GPU"),
+        (_TRAINER_BUSY, "fewer actors.processes, a smaller policy.architecture or a faster device"),
         (_ACTORS_BUSY, "a smaller policy.architecture"),
     ],
 )
