@@ -91,8 +91,8 @@ def test_a_plain_line_has_the_figures_and_the_goal_and_the_bottleneck_follows_on
         f"time=0:12:34 {figures.format(34, 26)}",
         f"bottleneck: {_BOTTLENECK}; more trainer.workers where",
         "  cores are free, fewer actors.processes, a smaller policy.architecture or a faster "
-        "device would help; tuner.enabled=true",
-        "  tries such counts by itself",
+        "device would help;",
+        "  tuner.enabled=true tries such counts by itself",
         f"time=0:12:44 {figures.format(44, 16)}",
     ]
 
