@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=50
 
 .DEFAULT_GOAL := help
-.PHONY: help train check test unit system nightly lint docs docs-site onnxruntime-web clean
+.PHONY: help train check test unit system nightly lint docs docs-site onnxruntime-web screenshots clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' Makefile
@@ -41,6 +41,9 @@ docs: $(STAMP)  ## write docs/configuration.md, docs/links.md, docs/reference/ t
 	$(BIN)/python -m tools.reference_pages
 	$(BIN)/python -m tools.learning_table
 	$(BIN)/python -m tools.wiring_picture
+
+screenshots: $(STAMP)  ## train short runs and take the pictures of the dashboard in docs/pictures/; needs chromium
+	$(BIN)/python -m tools.screenshots
 
 docs-site: docs  ## build the site of docs/ in build/site; a broken link is an error
 	$(BIN)/zensical build --strict

@@ -36,11 +36,11 @@ def arrays_of(batch: Batch) -> tuple[Arrays, dict[str, Any]]:
     """
     arrays: Arrays = {}
     orders: dict[str, list[int]] = {}
-    tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
+    fields = {name: getattr(batch, name) for name in _ADDED} if batch.unrolls else vars(batch)
+    tensors = {name: value for name, value in fields.items() if isinstance(value, Tensor)}
     if batch.unrolls:
         for number, unroll in enumerate(batch.unrolls):
             arrays |= {f"unroll/{number}/{name}": array for name, array in unroll.arrays()}
-        tensors = {name: tensor for name, tensor in tensors.items() if name in _ADDED}
     else:
         tensors |= {f"observations.{name}": leaf for name, leaf in batch.observations.items()}
         tensors |= {f"state.{number}": part for number, part in enumerate(batch.state)}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from math import prod
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +17,7 @@ from safetensors import SafetensorError
 
 from aclearn.errors import CheckpointError
 from aclearn.files import open_to_write
+from aclearn.runs.atomic_file import write_all
 
 #: The folder of the rings in a run's: `<policy>/<generation>/<number>.batches`.
 RING_FOLDER: Final = "flight_recorder"
@@ -29,10 +32,13 @@ _LENGTH_BYTES: Final = 8
 #: Most buffers of one `writev`, below the limit of any system.
 _MOST_BUFFERS: Final = 512
 _DTYPES: Final = {
-    "bool": "BOOL",
-    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
-    **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
+    np.dtype(name): code
+    for name, code in {
+        "bool": "BOOL",
+        **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
+        **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
+        **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
+    }.items()
 }
 
 
@@ -164,32 +170,39 @@ def _record(blob: bytes) -> Record:
 
 def _write(descriptor: int, record: Record) -> int:
     """Write a record without a copy of its arrays; its bytes."""
-    arrays = [np.ascontiguousarray(array) for array in record.arrays.values()]
-    header: dict[str, Any] = {"__metadata__": {"data": json.dumps(record.data)}}
-    end = 0
-    for (name, given), array in zip(record.arrays.items(), arrays, strict=True):
-        begin, end = end, end + array.nbytes
-        header[name] = {
-            "dtype": _DTYPES[array.dtype.name],
-            "shape": given.shape,
-            "data_offsets": (begin, end),
-        }
-    text = json.dumps(header, separators=(",", ":")).encode()
+    arrays = [
+        array if array.flags.c_contiguous else np.array(array, order="C")
+        for array in record.arrays.values()
+    ]
+    forms = tuple(
+        (name, array.dtype, array.shape) for name, array in zip(record.arrays, arrays, strict=True)
+    )
+    data = json.dumps(json.dumps(record.data))
+    text = f'{{"__metadata__":{{"data":{data}}}{_described(forms)}}}'.encode()
     text += b" " * (-len(text) % 8)
-    length = _LENGTH_BYTES + len(text) + end
+    length = _LENGTH_BYTES + len(text) + sum(array.nbytes for array in arrays)
     head = length.to_bytes(8, "little") + len(text).to_bytes(8, "little") + text
-    bodies = (array.reshape(-1).view(np.uint8).data for array in arrays if array.nbytes)
-    _write_all(descriptor, [memoryview(head), *bodies])
+    _write_all(descriptor, [head, *arrays])
     return _LENGTH_BYTES + length
 
 
-def _write_all(descriptor: int, buffers: list[memoryview]) -> None:
-    while buffers:
-        written = os.writev(descriptor, buffers[:_MOST_BUFFERS])
-        while buffers and written >= buffers[0].nbytes:
-            written -= buffers.pop(0).nbytes
-        if written:
-            buffers[0] = buffers[0][written:]
+@lru_cache(maxsize=16)
+def _described(forms: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]) -> str:
+    """The entries of arrays in a header of safetensors; those of most batches are the same."""
+    text, end = "", 0
+    for name, dtype, shape in forms:
+        begin, end = end, end + dtype.itemsize * prod(shape)
+        entry = {"dtype": _DTYPES[dtype], "shape": shape, "data_offsets": (begin, end)}
+        text += f",{json.dumps(name)}:{json.dumps(entry)}"
+    return text
+
+
+def _write_all(descriptor: int, buffers: Sequence[Any]) -> None:
+    for first in range(0, len(buffers), _MOST_BUFFERS):
+        some = buffers[first : first + _MOST_BUFFERS]
+        written = os.writev(descriptor, some)
+        if written < sum(memoryview(each).nbytes for each in some):  # a nearly full disk
+            write_all(descriptor, memoryview(b"".join(some))[written:])
 
 
 def _remove_ring(ring: Path) -> None:

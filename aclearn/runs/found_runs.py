@@ -14,6 +14,8 @@ POPULATION_FILE = "population.json"
 PUBLICATION_FILE = "publication.json"
 #: The run folder in a population that has its best agent.
 BEST_FOLDER = "best"
+#: Files of a sweep, whose trials are runs in its folder: all trials, and the best configuration.
+SWEEP_FILE, SWEEP_BEST = "sweep.json", "best.yaml"
 
 
 def runs_in(path: Path) -> list[Path]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aclearn.errors import RunFolderError
-from aclearn.population import Lineage, Member
-from aclearn.population.file import read_lineage
 from aclearn.views.learning_curves import check_picture, draw_grid, write_picture
+from aclearn.views.population_panels import Panel, read_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,90 +44,37 @@ def figure_of_population(folder: Path) -> Figure:
 
     from aclearn.views.notebook_figure import NotebookFigure
 
-    lineage = read_lineage(folder)
-    over = [each for each in lineage.rounds if not each.waiting]
-    if not over:
-        raise RunFolderError(f"no round of the population {folder} is over yet; wait for the first")
-    keys = sorted({key for member in over[0].members for key in member.values})
-    figure = NotebookFigure(figsize=(8.0, 3.6 + 2.2 * len(keys)), layout="constrained")
-    heights = [1.6, *(1.0 for _ in keys)]
-    panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)
-    top, *others = panels[:, 0]
-    lineage = Lineage(rounds=tuple(over), best=lineage.best, time_s=lineage.time_s)
-    _draw(top, lineage, lambda member: member.fitness)
-    best = _best_so_far(lineage)
-    numbers = [each.number for each in over]
-    top.step(numbers, best, where="post", color="black", linewidth=1.0, label="best so far")
-    dead = [each.number for each in over for member in each.members if member.is_dead]
-    if dead:
-        bottom = top.get_ylim()[0]
-        top.plot(dead, [bottom] * len(dead), "x", color="tab:red", label="dead", clip_on=False)
-    top.set_ylabel("fitness: mean return of\nthe evaluator's episodes")
-    top.legend(frameon=False, loc="best")
-    for key, panel in zip(keys, others, strict=True):
-        values = [member.values[key] for each in over for member in each.members if member.values]
-        if min(values) > 0 and max(values) >= 10 * min(values):
-            panel.set_yscale("log")
-        _draw(panel, lineage, partial(_value, key), values=True)
-        panel.set_ylabel(key.replace(".", ".\n"))
-    for panel in (top, *others):
-        draw_grid(panel)
-    panels[-1, 0].set_xlabel("round")
-    panels[-1, 0].xaxis.set_major_locator(MaxNLocator(integer=True))
+    found = read_panels(folder)
+    figure = NotebookFigure(figsize=(8.0, 1.4 + 2.2 * len(found)), layout="constrained")
+    heights = [1.6, *(1.0 for _ in found[1:])]
+    panels = figure.subplots(len(found), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
+    for panel, axes in zip(found, panels, strict=True):
+        _draw(axes, panel)
+        draw_grid(axes)
+    panels[0].set_ylabel("fitness: mean return of\nthe evaluator's episodes")
+    panels[0].legend(frameon=False, loc="best")
+    panels[-1].set_xlabel("round")
+    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
 
 
-def _value(key: str, member: Member) -> float | None:
-    return member.values.get(key)
-
-
-def _draw(
-    panel: Any,
-    lineage: Lineage,
-    height: Callable[[Member], float | None],
-    *,
-    values: bool = False,
-) -> None:
-    """Draw a figure of each member, and who has it from whom.
-
-    Args:
-        values: whether it is inherited with the hyper-parameters, not with the weights.
-    """
-
-    def parent(member: Member) -> int:
-        return member.values_from if values else member.weights_from
-
-    labelled: set[str] = set()
-    for before, after in zip(lineage.rounds, lineage.rounds[1:], strict=False):
-        for member in after.members:
-            ends = height(before.members[parent(member)]), height(member)
-            copied = parent(member) != member.number
-            if None not in ends:
-                label = "copied" if copied and "copied" not in labelled else None
-                labelled |= {label} if label else set()
-                style = _COPIES if copied else _STAYS
-                panel.plot([before.number, after.number], ends, label=label, **style)
-    points = [
-        (each.number, height(member), member)
-        for each in lineage.rounds
-        for member in each.members
-        if height(member) is not None
-    ]
-    panel.scatter([at for at, *_ in points], [y for _, y, _ in points], s=9, color="0.35", zorder=3)
-    if lineage.best is not None:
-        way, number = list[tuple[int, float | None]](), lineage.best.member
-        for each in reversed(lineage.rounds[: lineage.best.round]):
-            way.append((each.number, height(each.members[number])))
-            number = parent(each.members[number])
-        known = [(at, y) for at, y in reversed(way) if y is not None]
-        panel.plot(*zip(*known, strict=True), label="the best agent's ancestors", **_ANCESTORS)
-
-
-def _best_so_far(lineage: Lineage) -> list[float]:
-    best, found = float("-inf"), []
-    for each in lineage.rounds:
-        best = max(
-            [best, *(member.fitness for member in each.ranked if member.fitness is not None)]
-        )
-        found.append(best if best > float("-inf") else float("nan"))
-    return found
+def _draw(axes: Any, panel: Panel) -> None:
+    if panel.log:
+        axes.set_yscale("log")
+    for lines, style in ((panel.stays, _STAYS), (panel.copies, _COPIES)):
+        for n, ends in enumerate(lines):
+            label = "copied" if lines is panel.copies and n == 0 else None
+            axes.plot(*zip(*ends, strict=True), label=label, **style)
+    rounds, heights = [at for at, _ in panel.points], [y for _, y in panel.points]
+    axes.scatter(rounds, heights, s=9, color="0.35", zorder=3)
+    if panel.ancestors:
+        way = zip(*panel.ancestors, strict=True)
+        axes.plot(*way, label="the best agent's ancestors", **_ANCESTORS)
+    if panel.best:
+        way = zip(*panel.best, strict=True)
+        axes.step(*way, where="post", color="black", linewidth=1.0, label="best so far")
+    if panel.dead:
+        bottom = [axes.get_ylim()[0]] * len(panel.dead)
+        axes.plot(panel.dead, bottom, "x", color="tab:red", label="dead", clip_on=False)
+    if panel.key is not None:
+        axes.set_ylabel(panel.key.replace(".", ".\n"))

@@ -27,6 +27,7 @@ PARTS = (
     "forward",
     "backward",
     "device",
+    "record",
     "refresh",
     "optimiser",
     "publish",

@@ -57,11 +57,11 @@ def run_sweep(file: Path, *, resume: bool, on: str, at_once: int | None, stop: S
     """
     # imported here: they take a while
     from aclearn.extensions import make_extension
-    from aclearn.runs import FolderLock
+    from aclearn.runs import SWEEP_BEST, FolderLock
     from services.population.engine import Engine
     from services.sweep.proposals import Proposals, import_optuna
     from services.sweep.settings import load_sweep
-    from services.sweep.sweep import BEST_CONFIG, Sweep, words_of
+    from services.sweep.sweep import Sweep, words_of
 
     settings = load_sweep(file)
     config = settings.config_of({})
@@ -96,7 +96,7 @@ def run_sweep(file: Path, *, resume: bool, on: str, at_once: int | None, stop: S
         print(f"sweep {folder.name} ended: {stop.reason}; --resume continues it", flush=True)
     if best is not None:
         words = f"{best.newest:.4g}, trial {best.number} ({words_of(best.values)})"
-        print(f"best: {words}\nnext: aclearn train {folder / BEST_CONFIG}", flush=True)
+        print(f"best: {words}\nnext: aclearn train {folder / SWEEP_BEST}", flush=True)
     return folder
 
 

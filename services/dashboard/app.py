@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from aclearn.control.directives import StopRun
+from aclearn.errors import RunFolderError
 from aclearn.views.run_state import RUNNING
 from services.dashboard.charts import AXES
 from services.dashboard.comparison import COMPARED, compare
@@ -25,6 +26,7 @@ from services.dashboard.monitor_view import DETERMINISTIC
 from services.dashboard.monitors import ActionRefused, Monitors, act
 from services.dashboard.run_index import IndexedRun, RunIndex
 from services.dashboard.run_view import logs, run_view
+from services.dashboard.searches import search_view
 
 STATIC: Final = Path(__file__).parent / "static"
 #: Seconds between two looks for a change to tell the page of.
@@ -66,6 +68,8 @@ def make_app(
             Route("/api/run", pages.run),
             Route("/api/logs", pages.logs),
             Route("/api/compare", pages.compare),
+            Route("/api/search", pages.search),
+            Route("/api/best", pages.best),
             Route("/api/events", pages.events),
             Route(ACTIONS, pages.act, methods=["POST"]),
             Route(LOGIN, pages.login_page, methods=["GET"]),
@@ -152,6 +156,36 @@ class _Pages:
         each = query.get("each") == "true"
         return JSONResponse(await asyncio.to_thread(compare, found, figure, axis, each=each))
 
+    async def search(self, request: Request) -> Response:
+        """What the page shows of a sweep or a population."""
+        return await self._searched(request, JSONResponse)
+
+    async def best(self, request: Request) -> Response:
+        """The best configuration of a sweep or a population, as a file to train from."""
+
+        def file_of(view: dict[str, Any]) -> Response:
+            if view["yaml"] is None:
+                return _gone(request)
+            headers = {"content-disposition": 'attachment; filename="best.yaml"'}
+            return Response(view["yaml"], media_type="application/yaml", headers=headers)
+
+        return await self._searched(request, file_of)
+
+    async def _searched(
+        self, request: Request, answer: Callable[[dict[str, Any]], Response]
+    ) -> Response:
+        id, kind = (request.query_params.get(name, "") for name in ("id", "kind"))
+        for search in self._index.searches():
+            if (search.id, search.kind) == (id, kind):
+                break
+        else:
+            return _gone(request)
+        inside = search.path != self._index.runs_dir
+        try:
+            return answer(await asyncio.to_thread(search_view, search, inside=inside))
+        except RunFolderError as error:
+            return JSONResponse({"error": str(error)}, status_code=409)
+
     async def events(self, request: Request) -> Response:
         """A message with the table each time that something has changed."""
 
@@ -176,6 +210,7 @@ class _Pages:
             "axes": AXES,
             "figures": COMPARED,
             "runs": [run.row() for run in runs],
+            "searches": [search.row() for search in self._index.searches()],
         }
 
     def _named(self, request: Request) -> IndexedRun | None:

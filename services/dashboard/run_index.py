@@ -16,6 +16,7 @@ from aclearn.errors import RunFolderError
 from aclearn.runs import runs_in
 from aclearn.views.run_state import run_state
 from services.dashboard.run_series import RunSeries
+from services.dashboard.searches import Search, searches_in
 
 _log = logging.getLogger(__name__)
 #: Seconds between two looks at the folder.
@@ -100,6 +101,7 @@ class RunIndex:
         self.runs_dir = runs_dir.absolute()
         self._store = store
         self._runs = dict[str, IndexedRun]()
+        self._searches = list[Search]()
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="run index", daemon=True)
@@ -123,15 +125,24 @@ class RunIndex:
         with self._lock:
             return self._runs.get(id)
 
+    def searches(self) -> list[Search]:
+        """The sweeps and populations of the folder."""
+        with self._lock:
+            return self._searches
+
     def look(self) -> bool:
-        """Look for new and deleted runs, and read of each some new lines; whether more follow."""
+        """Look for new and deleted runs and searches, and read of each run some new lines.
+
+        Returns whether more lines follow.
+        """
         found = {self._id(path): path for path in runs_in(self.runs_dir)}
+        searches = searches_in(self.runs_dir)
         with self._lock:
             known = self._runs
         runs = {id: known.get(id) or self._open(id, path) for id, path in found.items()}
         with self._lock:
-            changed = list(runs) != list(self._runs)
-            self._runs = runs
+            changed = list(runs) != list(self._runs) or searches != self._searches
+            self._runs, self._searches = runs, searches
         more = False
         for run in runs.values():
             if self._stop.is_set():

@@ -15,15 +15,13 @@ from typing import Any, Final
 from aclearn.config import Config
 from aclearn.errors import ConfigError, RoleFailure, RunFolderError
 from aclearn.launch import StopFlag
-from aclearn.runs import write_atomically
+from aclearn.runs import SWEEP_BEST, SWEEP_FILE, write_atomically
 from services.population.engine import Engine, Outcome, Task
 from services.population.inheriting import write_member
 from services.population.member import read_outcome
 from services.sweep.proposals import Proposals, Trial
 from services.sweep.settings import SweepSettings
 
-RESULTS: Final = "sweep.json"
-BEST_CONFIG: Final = "best.yaml"
 #: Trials without a fitness, and no other, after which a sweep ends.
 _HOPELESS: Final = 5
 _ENDS: Final = dict.fromkeys(("target_return", "max_updates", "max_wall_s"))
@@ -52,7 +50,7 @@ class Sweep:
         self._folder, self._settings, self._proposals = folder, settings, proposals
         self._engine, self._stop, self._note = engine, stop, note
         self._at_once = at_once
-        #: Number of the trial whose configuration is in `BEST_CONFIG`.
+        #: Number of the trial whose configuration is in `SWEEP_BEST`.
         self._written: int | None = None
 
     def run(self) -> Trial | None:
@@ -198,10 +196,10 @@ class Sweep:
             "importance": self._proposals.importance(),
         }
         try:
-            write_atomically(self._folder / RESULTS, json.dumps(document, indent=1).encode())
+            write_atomically(self._folder / SWEEP_FILE, json.dumps(document, indent=1).encode())
             if best is not None and best.number != self._written:
                 text = _to_train_from(settings.config_of(best.values)).to_yaml()
-                write_atomically(self._folder / BEST_CONFIG, text.encode())
+                write_atomically(self._folder / SWEEP_BEST, text.encode())
                 self._written = best.number
         except OSError as error:
             raise RunFolderError(

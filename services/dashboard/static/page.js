@@ -3,9 +3,9 @@
 
 const byId = (id) => document.getElementById(id);
 const chosen = new Set();
-let table = { runs: [], axes: {}, figures: {} };
+let table = { runs: [], searches: [], axes: {}, figures: {} };
 let order = { name: "id", down: false };
-let view = null; // of the shown run: {id, runView, drawn}
+let view = null; // what is shown of a run or a search: {id, drawn, row}
 let compared = null; // what the comparison was asked with
 
 const COLUMNS = [
@@ -102,39 +102,73 @@ async function compare() {
   chart.show(table.axes[byId("axis").value], series, null, found.targets);
 }
 
-async function drawRun() {
-  const id = decodeURIComponent(location.hash.slice(1));
-  byId("all").hidden = id !== "";
-  byId("one").hidden = id === "";
-  if (!id) { view = null; showMonitor(null); }
-  if (!id || !table.dir) return; // before the first table
-  byId("one-title").textContent = id;
-  if (!view || view.id !== id) view = { id, runView: null, row: null };
-  const here = view, row = table.runs.find((run) => run.id === id);
-  const now = JSON.stringify([row, table.monitors, byId("axis").value, points()]);
+// Words of an address that stands for a search, not for a run; no encoded name begins so.
+const SEARCH = "search:";
+
+function drawSearches() {
+  byId("searches").hidden = table.searches.length === 0;
+  byId("search-list").replaceChildren(...table.searches.map((search) => {
+    const link = element("a", { href: `#${SEARCH}${encodeURIComponent(`${search.kind}/${search.id}`)}` }, search.id);
+    return element("li", {}, link, ` (${search.kind})`);
+  }));
+}
+
+// What the address names: its title, its row in the table, and how to show it.
+function named() {
+  const hash = location.hash.slice(1);
+  if (!hash.startsWith(SEARCH)) {
+    const id = decodeURIComponent(hash);
+    return { key: hash, title: id, row: table.runs.find((run) => run.id === id), what: "run", show: showRun };
+  }
+  const [kind, ...parts] = decodeURIComponent(hash.slice(SEARCH.length)).split("/");
+  const id = parts.join("/");
+  const row = table.searches.find((search) => search.id === id && search.kind === kind);
+  return { key: hash, title: id, row, what: kind, show: showSearch };
+}
+
+async function showRun(row, here, isOld) {
+  const [run, logs] = await Promise.all(["/api/run", "/api/logs"].map((path) => asked(path, { id: row.id })));
+  if (isOld()) return;
+  here.drawn = here.drawn || new RunView();
+  if (!here.drawn.root.isConnected) byId("run").replaceChildren(here.drawn.root);
+  showMonitor(run);
+  const axis = byId("axis").value;
+  here.drawn.show(run, logs, axis, table.axes[axis], points());
+}
+
+async function showSearch(row, here, isOld) {
+  const search = await asked("/api/search", { id: row.id, kind: row.kind });
+  if (isOld()) return;
+  here.drawn = here.drawn || new Parts(element("div"));
+  if (!here.drawn.root.isConnected) byId("run").replaceChildren(here.drawn.root);
+  here.drawn.show(partsOfSearch(search));
+}
+
+async function drawOne() {
+  const { key, title, row, what, show } = named();
+  byId("all").hidden = key !== "";
+  byId("one").hidden = key === "";
+  if (!key) view = null;
+  if (!view || view.key !== key) showMonitor(null);
+  if (!key || !table.dir) return; // before the first table
+  byId("one-title").textContent = title;
+  if (!view || view.key !== key) view = { key, drawn: null, row: null };
+  const here = view, now = JSON.stringify([row, table.monitors, byId("axis").value, points()]);
   if (row && here.row === now) return;
   here.row = now;
   try {
-    if (!row) throw new Error("there is no such run; it may have been deleted");
-    const [run, logs] = await Promise.all([asked("/api/run", { id }), asked("/api/logs", { id })]);
-    if (here !== view || here.row !== now) return; // a later look
-    if (!here.runView) {
-      here.runView = new RunView();
-      byId("run").replaceChildren(here.runView.root);
-    }
-    showMonitor(run);
-    const axis = byId("axis").value;
-    here.runView.show(run, logs, axis, table.axes[axis], points());
+    if (!row) throw new Error(`there is no such ${what}; it may have been deleted`);
+    await show(row, here, () => here !== view || here.row !== now);
   } catch (error) {
     if (here !== view) return;
-    here.runView = here.row = null;
+    here.drawn = here.row = null;
     showMonitor(null);
-    byId("run").replaceChildren(element("p", { class: "warning" }, `${id}: ${error.message}`));
+    byId("run").replaceChildren(element("p", { class: "warning" }, `${title}: ${error.message}`));
   }
 }
 
 function draw() {
-  drawRun();
+  drawOne();
   compare();
 }
 
@@ -153,6 +187,7 @@ function told(message) {
     byId("figure").replaceChildren(...chosenAxis(table.figures));
   }
   drawTable();
+  drawSearches();
   draw();
 }
 
@@ -166,4 +201,4 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", restyled);
 const events = new EventSource("/api/events");
 events.addEventListener("runs", told);
 events.addEventListener("error", () => { byId("told").textContent = "no connection; trying again"; });
-drawRun();
+drawOne();

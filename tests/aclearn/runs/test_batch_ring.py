@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -74,12 +75,9 @@ def test_arrays_come_back_as_they_were_and_any_reader_of_safetensors_reads_them(
 def test_more_arrays_than_one_call_writes_and_a_short_write_lose_nothing(
     tmp_path, monkeypatch
 ) -> None:
-    import os
-
     whole = os.writev
     monkeypatch.setattr(
-        "aclearn.runs.batch_ring.os.writev",
-        lambda descriptor, buffers: whole(descriptor, [b"".join(buffers[:3])[:1000]]),
+        os, "writev", lambda descriptor, buffers: whole(descriptor, [b"".join(buffers)[:1000]])
     )
     arrays = {f"a{number}": np.full(100, number, np.int32) for number in range(600)}
     ring = BatchRing(tmp_path, 0, 1)

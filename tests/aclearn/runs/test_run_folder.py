@@ -40,7 +40,14 @@ def test_a_folder_that_is_a_run_already_is_refused_with_the_ways_on(tmp_path: Pa
 def test_a_run_is_replaced_if_that_is_wanted_and_nobody_writes_it(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path, "pong", "first\n") as folder:
         save_checkpoint(folder.checkpoints_dir, tensors={}, state={}, label=1, keep=1)
-        for ours in (folder.directives_path, folder.path / "wandb_id", folder.log_path("x", "0")):
+        ring = folder.path / "flight_recorder" / "default" / "000000" / "00000000.batches"
+        ring.parent.mkdir(parents=True)
+        for ours in (
+            folder.directives_path,
+            folder.path / "wandb_id",
+            folder.log_path("x", "0"),
+            ring,
+        ):
             ours.write_text("first")
         (folder.path / "notes.txt").write_text("the user's own")
         with pytest.raises(RunFolderTaken, match="is being written"):

@@ -8,35 +8,10 @@ import pytest
 from matplotlib import image
 
 from aclearn.errors import RunFolderError
-from aclearn.population import Lineage, Origin
+from aclearn.population import Lineage
 from aclearn.population.file import write_lineage
 from aclearn.views.population_plot import figure_of_population, plot_population
-
-RATE = "optimiser.learning_rate"
-
-
-def write_population(folder: Path) -> Path:
-    """Three members and three rounds; member 2 dies, and copies member 1 twice."""
-    folder.mkdir()
-    lineage = Lineage.begin([{RATE: 10.0 ** -(n + 1)} for n in range(3)], round_steps=10)
-    for fitness in ([1.0, 5.0, None], [2.0, 6.0, 7.0], [3.0, 9.0, 8.0]):
-        now = lineage.now
-        for member, mean in zip(now.members, fitness, strict=True):
-            after = (
-                member.died("diverged", "not finite", 10, 0)
-                if mean is None
-                else member.judged(mean, 0.5, 10, "000001-1", 0)
-            )
-            now = now.with_member(after)
-        lineage = lineage.with_now(now)
-        best = lineage.new_best()
-        lineage = lineage.model_copy(update={"best": best or lineage.best})
-        origins = [Origin.stays(each) for each in now.standings]
-        origins[2] = Origin(1, 1, {RATE: 2e-2})
-        following = now.next(origins, round_steps=10, stop_after=None)
-        lineage = lineage.with_next(following)
-    write_lineage(folder, lineage)
-    return folder
+from tests.support.searches import RATE, write_population
 
 
 def test_fitness_hyper_parameters_copies_and_the_best_agents_ancestors_are_drawn(

@@ -153,6 +153,7 @@ def test_a_member_at_its_bound_stops_and_any_trainer_continues_it(tmp_path: Path
         ({"resident": {"envs": 4, "device": "cpu", "policy": "bf16"}}, "resident.policy"),
         ({"resident": {"envs": 4, "device": "cpu", "devices": 2}}, "resident.devices"),
         ({"trainer": {"amp": "off", "compile": True}}, "trainer.compile"),
+        ({"run": {"flight_recorder": 4}}, "run.flight_recorder"),
     ],
 )
 def test_what_cannot_be_batched_is_refused_by_name(change: dict[str, Any], named: str) -> None:
