@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
 from aclearn.config._named import Named
+from aclearn.types import ActionSpec
+
+#: The default bound of Gaussians: at half a nat an action is still a likely one of both policies.
+GAUSSIAN_MAX_KL = 0.5
 
 
 class _Links:
@@ -80,12 +84,12 @@ class CompressorConfig(Group):
         description="artifacts over which a comparison is spread: one version is compared on a "
         "part of the observations with each of them",
     )
-    max_kl: float | None = Field(
-        default=None,
-        gt=0.0,
+    max_kl: Annotated[float, Field(gt=0.0)] | Literal["auto"] | None = Field(
+        default="auto",
         description="largest mean KL divergence from the policy to an artifact, in nats, each "
-        "compared on 32 observations; beyond it the uncompressed policy is published; null: no "
-        "bound",
+        f"compared on 32 observations; beyond it the uncompressed policy is published; auto: "
+        f"{GAUSSIAN_MAX_KL:g} where actions are numbers, whose Gaussian may be narrow, else no "
+        "bound; null: no bound",
     )
     min_action_prob: float = Field(
         default=0.0,
@@ -95,6 +99,12 @@ class CompressorConfig(Group):
         "of probability zero could never be learned",
     )
 
+    def kl_bound(self, actions: ActionSpec) -> float | None:
+        """Largest mean KL divergence of an artifact of a policy with these actions; None: any."""
+        if self.max_kl != "auto":
+            return self.max_kl
+        return GAUSSIAN_MAX_KL if actions.numbers and self.fidelity_observations else None
+
     @property
     def rungs(self) -> list[list[Any]]:
         """The ladder of chains; that of `chain` has two rungs; empty: no compression."""
@@ -102,7 +112,7 @@ class CompressorConfig(Group):
 
     @override
     def contradictions(self, config: Any) -> Iterator[str]:
-        if self.max_kl is not None and self.fidelity_observations == 0:
+        if self.max_kl not in ("auto", None) and self.fidelity_observations == 0:
             yield (
                 f"compressor.max_kl: {self.max_kl} nats cannot be checked, since "
                 "compressor.fidelity_observations is 0; set that to 32 or so, or max_kl to null"

@@ -12,6 +12,9 @@ from aclearn.config._fields import AtMostTwo, Device, Group, Whole
 
 #: Largest `optimiser.learning_rate`.
 MOST_LEARNING_RATE = 10.0
+#: Links of a chain that round, and others that compute the same network.
+_ROUNDING = frozenset({"int8", "fp16", "bf16", "quantize"})
+_SAME_NETWORK = frozenset({"fuse", "onnx", "torchscript"})
 
 
 class TrainerConfig(Group):
@@ -118,6 +121,11 @@ class TrainerConfig(Group):
         description="measure the two parts of each ratio π/μ, implementation gap and drift, also "
         "where no corrector asks for them; it costs a forward pass of each batch",
     )
+    as_actors: bool = Field(
+        default=False,
+        description="round the forward pass as the actors' chain does (int8, fp16, bf16), with the "
+        "gradient of the exact one, so that the policy that learns is nearer to the one that acts",
+    )
     kept_weights_bytes: Whole = Field(
         default=256 * 1024**2,
         ge=0,
@@ -129,6 +137,8 @@ class TrainerConfig(Group):
     def contradictions(self, config: Any) -> Iterator[str]:
         if self.split_ratios:
             yield from self._of_split_ratios(config)
+        if self.as_actors:
+            yield from self._of_as_actors(config)
         if self.burn_in_steps:
             yield from self._of_burn_in(config)
         yield from self._of_ranks(config, config.ranks)
@@ -144,6 +154,27 @@ class TrainerConfig(Group):
                 "trainer.split_ratios: without a compressed policy there is no implementation gap; "
                 "set it to false, or compressor.chain to [int8, onnx] or another one"
             )
+
+    def _of_as_actors(self, config: Any) -> Iterator[str]:
+        key, chain = "trainer.as_actors", config.compressor.chain
+        names = [next(iter(item), "") if isinstance(item, dict) else str(item) for item in chain]
+        if config.loss.acting != "sample" or config.loss.source == "replay":
+            yield (
+                f"{key}: loss.kind {config.loss.kind} learns without importance ratios, which it "
+                "would bring nearer to 1; set it to false"
+            )
+        if not {*names} & _ROUNDING:
+            yield (
+                f"{key}: nothing in compressor.chain rounds; set that to [int8, onnx], or this to "
+                "false"
+            )
+        elif others := [name for name in names if name not in _ROUNDING | _SAME_NETWORK]:
+            yield (
+                f"{key}: {', '.join(others)} in compressor.chain changes the network, and the "
+                "trainer only rounds; remove it there, or set this to false"
+            )
+        if self.compile:
+            yield f"{key}: it is not compiled; set trainer.compile to false"
 
     def _of_burn_in(self, config: Any) -> Iterator[str]:
         if config.policy.memory.kind is None and not config.policy.is_users:

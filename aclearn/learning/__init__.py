@@ -12,6 +12,7 @@ from aclearn.learning.objective import make_objective
 from aclearn.learning.observation_buffer import RecentObservations
 from aclearn.learning.published import PublishedWeights
 from aclearn.learning.recorded_batch import arrays_of, batch_of
+from aclearn.learning.rounding import Rounding
 from aclearn.learning.sources.fifo import Fifo
 from aclearn.learning.sources.memory import ReplayMemory
 from aclearn.learning.sources.queue import QueueSource
@@ -39,6 +40,7 @@ __all__ = [
     "RecentObservations",
     "Replay",
     "ReplayMemory",
+    "Rounding",
     "StepAccount",
     "StopCheck",
     "Sums",

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from aclearn.distributions import torch_distribution_of
+from aclearn.learning.rounding import Rounding
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, target_moments
 from aclearn.types import PolicyOutput
@@ -20,6 +21,7 @@ class Networks:
     Args:
         amp_dtype: autocast dtype, None for fp32.
         scalars: names of learned numbers beside the weights.
+        rounding: what actors round; None: nothing.
 
     Attributes:
         scalars: the learned numbers, `[]` each, with gradient.
@@ -37,10 +39,13 @@ class Networks:
         channels_last: bool = True,
         compiled: bool = False,
         scalars: Iterable[str] = (),
+        rounding: Rounding | None = None,
     ) -> None:
         self._device, self._amp_dtype = device, amp_dtype
         self.network = place(PolicyNetwork(architecture, seed=0), device, channels_last)
         self.values_actions = architecture.values_actions
+        if rounding is not None:
+            rounding.install(self.network)
         if compiled:
             self.network.compile()
         self.scalars = {

@@ -43,11 +43,13 @@ class IntegerExecutable:
             read = [values[name] for name in layer.reads]
             if layer.kind == "state":
                 continue
-            if layer.is_product:
+            if graph.is_integer(layer):
                 output = _product(layer, read[0], given)
                 if graph.has_output_scale(layer):
                     end = f"{layer.name}.output"
                     output = _steps(output, given, end) * given[f"{end}_scale"]
+            elif layer.is_product:
+                output = _multiplied(layer, read[0], given)
             elif layer.kind == "log_std":
                 deviations = given[f"{layer.name}.log_std"].expand(len(read[0]), -1)
                 output = torch.cat([read[0], deviations], -1)
@@ -69,13 +71,18 @@ def _steps(x: Tensor, given: dict[str, Tensor], end: str) -> Tensor:
 
 def _product(layer: Layer, x: Tensor, given: dict[str, Tensor]) -> Tensor:
     name = layer.name
-    steps, weight = _steps(x, given, f"{name}.input"), given[f"{name}.weight"]
-    if layer.kind == "convolution":
-        sums = nn.functional.conv2d(steps, weight, stride=layer.stride, padding=layer.padding)
-    else:
-        sums = steps @ weight.T
+    sums = _multiplied(layer, _steps(x, given, f"{name}.input"), given)
     per_row = (1, -1, *(1,) * (sums.ndim - 2))
-    if layer.bias:
-        sums = sums + given[f"{name}.bias"].reshape(per_row)
     scale = given[f"{name}.input_scale"] * given[f"{name}.weight_scale"]
     return sums * (scale.reshape(per_row) if scale.ndim else scale)
+
+
+def _multiplied(layer: Layer, x: Tensor, given: dict[str, Tensor]) -> Tensor:
+    weight = given[f"{layer.name}.weight"]
+    if layer.kind == "convolution":
+        sums = nn.functional.conv2d(x, weight, stride=layer.stride, padding=layer.padding)
+    else:
+        sums = x @ weight.T
+    if layer.bias:
+        sums = sums + given[f"{layer.name}.bias"].reshape(1, -1, *(1,) * (sums.ndim - 2))
+    return sums

@@ -56,7 +56,7 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
         else:
             initialisers.append(_external(name, spec))
     if graph.precision == "int8":
-        zeros = {f"{layer.name}.": (layer.units,) for layer in graph.products()}
+        zeros = {f"{layer.name}.": (layer.units,) for layer in graph.integer_products()}
         for prefix, shape in (zeros if graph.per_channel else {"": ()}).items():
             values = [0] * prod(shape)
             initialisers.append(
@@ -381,6 +381,8 @@ def _quantised(nodes: Nodes, layer: Layer) -> bool:
     """
     graph, read = nodes.graph, layer.reads[0]
     scale = nodes.scales.get(read)
+    if layer.is_product and not graph.is_integer(layer):
+        return False
     if layer.is_product:
         steps = nodes.as_steps(read, f"{layer.name}.input")
         output = graph.output_scales()[layer.name]
@@ -390,7 +392,7 @@ def _quantised(nodes: Nodes, layer: Layer) -> bool:
         return True
     if layer.kind == "scale":
         for product, raw in graph.raw_products().items():
-            if raw.name == layer.name:  # raw pixels are quantised already
+            if raw.name == layer.name and product not in graph.kept:  # quantised already
                 nodes.names[layer.name] = nodes.names[read]
                 nodes.scales[layer.name] = f"{product}.input"
                 return True
@@ -412,7 +414,7 @@ def _quantised(nodes: Nodes, layer: Layer) -> bool:
 def _quantised_concat(nodes: Nodes, layer: Layer) -> bool:
     """Add a concatenation in the steps of the product that reads it; False without one."""
     following = [reader for reader in nodes.graph.layers() if layer.name in reader.reads]
-    if len(following) != 1 or not following[0].is_product:
+    if len(following) != 1 or not nodes.graph.is_integer(following[0]):
         return False
     scale = f"{following[0].name}.input"
     parts = [nodes.as_steps(name, scale) for name in layer.reads]

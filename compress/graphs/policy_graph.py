@@ -51,6 +51,7 @@ class PolicyGraph:
         scale_folded: images that products read are not divided; the weights contain the factor.
         precision: of the stored tensors; int8 also computes in int8.
         per_channel: int8 weights have one scale per output channel, not one per tensor.
+        kept: products that an int8 graph computes in fp32, in order of names.
         reduced_range: int8 weights use 7 bits, for CPUs whose multiply-add saturates.
         own_state: its memory is not that of the original policy, as a student's: what one remembers
             means nothing to the other.
@@ -62,6 +63,7 @@ class PolicyGraph:
     scale_folded: bool = False
     precision: Precision = "fp32"
     per_channel: bool = False
+    kept: tuple[str, ...] = ()
     reduced_range: bool = False
     runtime: Runtime = "torch"
     own_state: bool = False
@@ -74,6 +76,14 @@ class PolicyGraph:
     def products(self, *, with_value: bool = False) -> tuple[Layer, ...]:
         """The layers that have weights."""
         return tuple(layer for layer in self.layers(with_value=with_value) if layer.is_product)
+
+    def is_integer(self, layer: Layer) -> bool:
+        """Whether it computes a layer in int8."""
+        return self.precision == "int8" and layer.is_product and layer.name not in self.kept
+
+    def integer_products(self) -> tuple[Layer, ...]:
+        """The layers that it computes in int8."""
+        return tuple(layer for layer in self.layers() if self.is_integer(layer))
 
     @property
     def output(self) -> str:
@@ -102,10 +112,10 @@ class PolicyGraph:
         }
 
     def output_scales(self) -> dict[str, str | None]:
-        """The scale by which int8 quantises each product's output.
+        """The scale by which int8 quantises the output of each product that it computes.
 
-        * "<reader>.input" where a product reads it, perhaps through a relu, which is then the clamp
-          at zero;
+        * "<reader>.input" where such a product reads it, perhaps through a relu, which is then the
+          clamp at zero;
         * "<layer>.output", its own, where another kind of layer reads a convolution's output;
         * None where it stays in float: the graph's output, and inputs of tanh and of cells.
         """
@@ -115,7 +125,7 @@ class PolicyGraph:
         """Every tensor's name, shape and dtype, in message order; only fp32 graphs have a value."""
         shapes, specs = _shapes_of(self), dict[str, TensorSpec]()
         for layer in self.layers(with_value=with_value):
-            if self.precision != "int8" or not layer.is_product:
+            if not self.is_integer(layer):
                 # int8 saves nothing for the few numbers of other layers; a statistic in half
                 # precision would be further from its observations than they are from each other
                 dtype = _STORED.get(self.precision, "float32")
@@ -136,7 +146,7 @@ class PolicyGraph:
 
     def has_output_scale(self, layer: Layer) -> bool:
         """Whether a product's int8 output has a scale of its own."""
-        return self.output_scales()[layer.name] == f"{layer.name}.output"
+        return self.output_scales().get(layer.name) == f"{layer.name}.output"
 
     def raw_products(self) -> dict[str, Layer]:
         """Each product that reads raw uint8 observations, the value's included → their "scale"."""
@@ -158,6 +168,7 @@ class PolicyGraph:
                 **data,
                 "architecture": Architecture.from_dict(data["architecture"]),
                 "ranks": tuple((str(name), int(rank)) for name, rank in data["ranks"]),
+                "kept": tuple(map(str, data["kept"])),
             }
         )
         if graph.precision not in PRECISIONS or graph.runtime not in RUNTIMES:
@@ -238,11 +249,11 @@ def _output_scales(graph: PolicyGraph) -> dict[str, str | None]:
         following = readers.get(product.name, [])
         while len(following) == 1 and following[0].kind in ("relu", "flatten"):
             following = readers.get(following[0].name, [])
-        if len(following) == 1 and following[0].is_product:
+        if len(following) == 1 and graph.is_integer(following[0]):
             return f"{following[0].name}.input"
         return f"{product.name}.output" if product.kind == "convolution" else None
 
-    return {product.name: scale_of(product) for product in graph.products()}
+    return {product.name: scale_of(product) for product in graph.integer_products()}
 
 
 def check_tensors(graph: PolicyGraph, tensors: Tensors, *, with_value: bool = False) -> None:

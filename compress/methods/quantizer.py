@@ -44,6 +44,19 @@ class QuantizerSettings(Group):
         default=False,
         description="one scale of the weights for each output channel: more precise, hardly slower",
     )
+    keep_first: Whole | None = Field(
+        default=None,
+        ge=0,
+        description="products after float observations that compute in fp32: one scale for all "
+        "features would round small ones away; null: 1 where actions are numbers, whose Gaussian "
+        "may be narrow, else 0",
+    )
+    keep_last: Whole | None = Field(
+        default=None,
+        ge=0,
+        description="products before the parameters that compute in fp32; null: as keep_first; by "
+        "default one product is left to int8",
+    )
     calibrate_every: Whole = Field(
         default=20, ge=1, description="most versions between two calibrations of the ranges"
     )
@@ -81,8 +94,10 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
 
     @property
     def id(self) -> str:
-        """E.g. "int8", "int8-channels", "int8-7bit"."""
-        marks = ["channels"] * self._per_channel + ["7bit"] * self._reduced_range
+        """E.g. "int8", "int8-last1", "int8-channels", "int8-7bit"."""
+        kept = {"first": self.settings.keep_first, "last": self.settings.keep_last}
+        marks = [f"{end}{n}" for end, n in kept.items() if n is not None and self._int8]
+        marks += ["channels"] * self._per_channel + ["7bit"] * self._reduced_range
         return "-".join([self.settings.precision, *marks])
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
@@ -93,9 +108,33 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
         return replace(
             graph,
             precision=self.settings.precision,
+            kept=self._kept(graph) if self._int8 else (),
             per_channel=self._per_channel,
             reduced_range=self._reduced_range,
         )
+
+    def _kept(self, graph: PolicyGraph) -> tuple[str, ...]:
+        """The products that stay in fp32, in order.
+
+        Raises:
+            ChainError: the settings leave none to int8.
+        """
+        given = self.settings.keep_first, self.settings.keep_last
+        numbers = int(graph.architecture.action_spec.numbers > 0)
+        distances = _products_before(graph), _products_after(graph)
+        products = {layer.name for layer in graph.products()}
+        kept: set[str] = set()
+        for wanted, distance in zip(given, distances, strict=True):
+            most = numbers if wanted is None else wanted
+            more = {name for name in products if distance.get(name, most) < most}
+            if wanted is not None or kept | more < products:
+                kept |= more
+        if kept == products:
+            raise self.refuse(
+                f"keep_first and keep_last leave none of {len(products)} products to int8; set "
+                "them to less, or leave int8 out"
+            )
+        return tuple(layer.name for layer in graph.products() if layer.name in kept)
 
     def compress(self, policy: Policy, context: Context) -> Policy:
         """The quantised policy without the value, since acting does not need it.
@@ -124,7 +163,7 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
         if new or version >= memory["next"]:
             rng = np.random.default_rng((context.seed, memory.get("calibrations", 0)))
             visited = context.sample(self.id, self.settings.calibration_observations, rng)
-            memory["ranges"] = activation_ranges(policy, visited)
+            memory["ranges"] = activation_ranges(policy, visited, self.plan(policy.graph))
             memory["calibrations"] = memory.get("calibrations", 0) + 1
             # after 1, 2, 4, 8, … versions, up to the regular interval
             memory["next"] = version + min(version, self.settings.calibrate_every)
@@ -133,8 +172,31 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
         return ranges
 
 
-def activation_ranges(policy: Policy, visited: Visited) -> dict[str, Range]:
-    """Smallest and largest input of each layer of an fp32 policy, by the layer's name.
+def _products_before(graph: PolicyGraph) -> dict[str, int]:
+    """Layer → products before it on the shortest way from a leaf of floats."""
+    leaves = graph.architecture.observation.items()
+    found = {name: 0 for name, leaf in leaves if leaf.dtype != "uint8"}
+    before: dict[str, int] = {}
+    for layer in graph.layers():
+        if ways := [found[name] for name in layer.reads if name in found]:
+            before[layer.name] = min(ways)
+            found[layer.name] = before[layer.name] + layer.is_product
+    return before
+
+
+def _products_after(graph: PolicyGraph) -> dict[str, int]:
+    """Layer → products after it on the shortest way to the parameters."""
+    after = {graph.output: 0}
+    for layer in reversed(graph.layers()):
+        if layer.name in after:
+            here = after[layer.name] + layer.is_product
+            for name in layer.reads:
+                after[name] = min(after.get(name, here), here)
+    return after
+
+
+def activation_ranges(policy: Policy, visited: Visited, planned: PolicyGraph) -> dict[str, Range]:
+    """Smallest and largest input of each layer that `planned` computes in int8, by its name.
 
     A memory's states are those of the sequences. `<name>.output` has the range of a product's
     output where that has its own scale.
@@ -147,14 +209,13 @@ def activation_ranges(policy: Policy, visited: Visited) -> dict[str, Range]:
 
     from compress.graphs.graph_network import GraphNetwork
 
-    graph = policy.graph
-    network = GraphNetwork(graph, with_value=False).load(policy.tensors)
+    network = GraphNetwork(policy.graph, with_value=False).load(policy.tensors)
     with torch.inference_mode():
         outputs = measured(network_outputs(network, visited, every_layer=True), visited)
     ranges: dict[str, Range] = {}
-    for layer in graph.products():
+    for layer in planned.integer_products():
         ends = {layer.name: outputs[layer.reads[0]]}
-        if graph.has_output_scale(layer):
+        if planned.has_output_scale(layer):
             ends[f"{layer.name}.output"] = outputs[layer.name]
         for name, numbers in ends.items():
             least, largest = map(float, torch.aminmax(numbers))
@@ -173,11 +234,11 @@ def int8_tensors(
     Raises:
         RefusedTensors: weights that are not finite, which rounding would hide.
     """
-    others = (layer.tensor_names for layer in graph.layers() if not layer.is_product)
+    others = (layer.tensor_names for layer in graph.layers() if not graph.is_integer(layer))
     quantised = {name: tensors[name] for names in others for name in names}
     most = 63 if graph.reduced_range else 127
     raw = graph.raw_products()
-    for layer in graph.products():
+    for layer in graph.integer_products():
         if layer.name in raw:
             # raw pixels are quantised already
             scale, zero = np.float32(raw[layer.name].factor), 0

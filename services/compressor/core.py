@@ -215,7 +215,7 @@ class Compressor:
         if current:
             self._failures = 0
             self._fidelity = rung.chain.meter.fidelity
-        most = self._config.max_kl
+        most = self._config.kl_bound(self._architecture.action_spec)
         # not as `kl > most`: an artifact without a measured KL, or with NaN, must not pass
         if most is None or (measured and artifact.fidelity.kl_mean <= most):
             return artifact

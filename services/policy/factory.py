@@ -18,7 +18,7 @@ from aclearn.policies import (
     describe_architecture,
     users_architecture,
 )
-from aclearn.types import AUTO, DEFAULT_POLICY, EnvSpec, UnrollSpec
+from aclearn.types import AUTO, DEFAULT_POLICY, ActionSpec, EnvSpec, UnrollSpec
 from aclearn.wire import Endpoint
 from compress import (
     ONNX,
@@ -123,14 +123,15 @@ def make_ladder(
     chains = []
     for rung, items in enumerate(compressor.rungs):
         try:
-            chain = _chain(config, items, agents) if items else uncompressed_chain()
+            bound = compressor.kl_bound(architecture.action_spec)
+            chain = _chain(config, items, agents, bound) if items else uncompressed_chain()
             chain.plan(architecture)
         except ChainError as error:
             where = f"ladder: rung {rung}: " if compressor.ladder else "chain: "
             key = "" if str(error).startswith("min_action_prob: ") else where
             raise ChainError(f"compressor.{key}{error}") from error
         chains.append(chain)
-    _warn_of_min_action_prob(compressor, architecture.action_spec.counts)
+    _warn_of_min_action_prob(compressor, architecture.action_spec)
     return chains
 
 
@@ -156,7 +157,9 @@ def uncompressed_chain() -> CompressorChain:
     return CompressorChain(fidelity_observations=0).add(Fusion()).add(ONNX())
 
 
-def _chain(config: Config, items: Sequence[Any], agents: int) -> CompressorChain:
+def _chain(
+    config: Config, items: Sequence[Any], agents: int, kl_bound: float | None
+) -> CompressorChain:
     compressor, network = config.compressor, config.network
     reached_at = Endpoint("tcp", (network.announce_host or network.bind_host).strip("[]"))
     return parse_chain(
@@ -168,7 +171,7 @@ def _chain(config: Config, items: Sequence[Any], agents: int) -> CompressorChain
         fidelity_every=compressor.fidelity_every,
         # a bound holds for each artifact
         checked_observations=0
-        if compressor.max_kl is None
+        if kl_bound is None
         else min(_MOST_CHECKED, compressor.fidelity_observations),
     )
 
@@ -183,26 +186,27 @@ def warn_of_idle_links(chain: CompressorChain) -> None:
         _LOGGER.warning("event=links_without_effect chain=%s links=%r", chain.id, idle)
 
 
-def _warn_of_min_action_prob(compressor: CompressorConfig, counts: tuple[int, ...]) -> None:
+def _warn_of_min_action_prob(compressor: CompressorConfig, actions: ActionSpec) -> None:
     """Warn if min_action_prob alone moves the artifacts of a deterministic policy beyond the bound.
 
     If the policy is certain of one of A actions, its exact copy takes that action with probability
     1 − (A − 1)·min_action_prob, so that KL(π ‖ μ) = −ln(1 − (A − 1)·min_action_prob). The distances
     of several choices add up.
     """
-    min_action_prob, most = compressor.min_action_prob, compressor.max_kl
+    counts = actions.counts
+    min_action_prob, most = compressor.min_action_prob, compressor.kl_bound(actions)
     distance = -sum(math.log1p(-(count - 1) * min_action_prob) for count in counts)
     if most is None or distance < most:
         return
-    actions = max(counts)
-    largest = -math.expm1(-most / len(counts)) / (actions - 1)
+    choices = max(counts)
+    largest = -math.expm1(-most / len(counts)) / (choices - 1)
     _LOGGER.warning(
         "event=min_action_prob_beyond_max_kl detail='compressor.min_action_prob: %s for each of "
         "%d actions puts an exact copy of a policy "
         "that is certain of its actions %.3g nats away from it, and "
         "compressor.max_kl allows %s: so certain a policy is published "
         "uncompressed; set min_action_prob to less than %.3g, or max_kl to more than %.3g'",
-        min_action_prob, actions, distance, most, largest, distance,
+        min_action_prob, choices, distance, most, largest, distance,
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from services.policy.factory import acting_chain, architecture_of, unroll_spec_o
 from services.role.seeds import Seeds, Use
 from services.trainer.acting_copy import ActingCopy
 from services.trainer.flight_recorder import FlightRecorder, machine_of
+from services.trainer.rounded import rounding_of
 from services.trainer.trainer import Trainer
 from services.trainer.trainers import NoBatches, Trainers
 
@@ -284,6 +285,7 @@ def make_learner(
         amp_dtype=_amp(config, architecture, device),
         channels_last=trainer.channels_last,
         compiled=trainer.compile,
+        rounding=rounding_of(config, architecture),
         chunk_samples=_CHUNK_SAMPLES_OF_FLAT if resident or flat_memory else None,
         # the bound is one of rank 0's updates, so that it ends all ranks after the same batch
         max_updates=None if averages and group.rank > 0 else config.run.max_updates,

@@ -68,6 +68,7 @@ _CHAINS: dict[str, list[object]] = {
     "bf16>torchscript": ["bf16", "torchscript"],
     "fuse>prune>int8>onnx": ["fuse", {"prune": 0.5}, "int8", "onnx"],
     "int8 by channel>onnx": [{"int8": {"per_channel": True}}, "onnx"],
+    "int8 between layers in fp32>onnx": [{"int8": {"keep_first": 0, "keep_last": 1}}, "onnx"],
     "low_rank>int8>onnx": [{"low_rank": 2}, "int8", "onnx"],
     "prune>distill>onnx": [
         {"prune": {"sparsity": 0.5, "importance": "activation"}},

@@ -19,7 +19,7 @@ from compress import (
     parse_chain,
 )
 from compress.graphs.int8_reference import IntegerExecutable
-from compress.methods.quantizer import activation_ranges
+from compress.methods.quantizer import Quantizer, activation_ranges
 from tests.support.sequences import (
     recurrent,
     remembering,
@@ -117,7 +117,7 @@ def test_the_distance_is_that_of_each_policy_s_own_way_through_the_sequences(
 def test_ranges_are_calibrated_on_the_states_of_the_sequences(kind) -> None:
     policy = remembering(recurrent(kind))
     visited = sequences(policy.graph.architecture)
-    ranges = activation_ranges(policy, visited)
+    ranges = activation_ranges(policy, visited, Quantizer().plan(policy.graph))
     states, step = [], torch_step(policy)
 
     def noted(leaves, state):

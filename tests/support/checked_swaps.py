@@ -61,8 +61,10 @@ def expected_of(graph, tensors, computed_in):
     observations = observations_of(graph.architecture)
     if graph.precision == "int8":
         expected = integer_parameters(graph, tensors, observations)
-        head = graph.products()[-1].name
-        step = tensors[f"{head}.input_scale"] * np.max(tensors[f"{head}.weight_scale"])
+        last = graph.integer_products()[-1].name
+        step = tensors[f"{last}.input_scale"] * np.max(tensors[f"{last}.weight_scale"])
+        for kept in graph.kept:  # what follows in fp32 makes an error larger
+            step = step * np.abs(tensors[f"{kept}.weight"]).sum(1).max()
         return observations, expected, _STEPS_APART * 127 * float(step)
     expected = torch_parameters(graph, tensors, observations)
     size = max(1.0, float(np.abs(expected).max()))

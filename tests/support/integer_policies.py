@@ -17,6 +17,9 @@ def integer_parameters(graph, tensors, observations):
 
     def product(layer, x):
         name = layer.name
+        if name in graph.kept:
+            x = multiplied(layer, x, tensors[f"{name}.weight"].astype(np.float64))
+            return x + by_unit(tensors[f"{name}.bias"], x) if layer.bias else x
         steps = quantised(x, f"{name}.input").astype(np.int64)
         sums = multiplied(layer, steps, tensors[f"{name}.weight"].astype(np.int64))
         if layer.bias:

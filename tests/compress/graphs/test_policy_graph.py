@@ -131,6 +131,7 @@ EVERYTHING = {
     "scale_folded": True,
     "precision": "int8",
     "per_channel": True,
+    "kept": ("policy",),
     "reduced_range": True,
     "runtime": "onnx",
     "own_state": True,

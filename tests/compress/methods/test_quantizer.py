@@ -97,7 +97,7 @@ def test_activation_scales_reach_over_the_range_and_zero(values, scale, zero) ->
 def test_ranges_are_those_of_what_enters_each_layer(small, architecture) -> None:
     policy = small.policy(architecture)
     observations = small.observations(architecture, 9)
-    ranges = activation_ranges(policy, seen(observations))
+    ranges = activation_ranges(policy, seen(observations), Quantizer().plan(policy.graph))
     _, _, given = outputs(policy.graph, policy.tensors, observations)
     for layer in policy.graph.products():
         entering, leaving = given[layer.reads[0]], given[layer.name]
