@@ -204,6 +204,7 @@ def _published(config: Config, learner: Learner) -> tuple[PublishedWeights, Acti
         device=learner.device,
         amp_dtype=_amp(config, learner.architecture, learner.device),
         channels_last=config.trainer.channels_last,
+        rounding=rounding_of(config, learner.architecture),
     )
 
 

@@ -100,6 +100,14 @@ def test_an_older_versions_ratio_is_split_into_gap_and_drift(keys) -> None:
         assert gauges["gap_masked_share"] == pytest.approx(outside) and 0.0 < outside < 1.0
 
 
+def test_a_rounded_policy_is_split_by_the_rounded_ones_that_acted() -> None:
+    keys = {"policy.hidden": [16, 16], "trainer.split_ratios": True, "trainer.as_actors": True}
+    trainer = trainer_of(**keys)
+    learn(trainer, unroll_of())  # of the present version: nothing has drifted
+    gauges = trainer.heartbeat_fields()["gauges"]
+    assert gauges["drift_kl"] == pytest.approx(0.0, abs=1e-12) and gauges["gap_kl"] > 1e-4
+
+
 def test_steps_of_versions_that_are_not_kept_are_all_drift() -> None:
     trainer = trainer_of(**{"trainer.split_ratios": True, "trainer.kept_weights_bytes": 0})
     learn(trainer, unroll_of())
