@@ -41,7 +41,7 @@ class Rounding:
         """Let the products of a network round from now on; its parameters stay what they are."""
         for name, module in network.named_modules():
             if name in self.products:
-                module.forward = partial(self._computed, name, module)  # type: ignore[method-assign]
+                module.forward = partial(self._computed, name, module)
 
     def _computed(self, name: str, module: Any, x: Tensor) -> Tensor:
         if hasattr(module, "log_std"):
