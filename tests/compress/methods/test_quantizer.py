@@ -7,13 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aclearn.types import PolicyVersion
+from aclearn.policies import build_architecture
+from aclearn.types import ActionSpec, ObservationSpec, PolicyVersion
+from aclearn.types.action_spec import ActionPart
 from compress import (
     ONNX,
+    ChainError,
     CompressorChain,
     Context,
     NeedsObservations,
     Policy,
+    PolicyGraph,
     Pruning,
     RefusedTensors,
     check_tensors,
@@ -255,3 +259,48 @@ def test_numbers_that_are_not_finite_are_not_hidden_by_rounding(
     # and the failed version leaves no trace
     result = apply(link, small.policy(small.images), context)
     check_tensors(result.graph, result.tensors)
+
+
+def _mlp(hidden: tuple[int, ...], *, box: bool = False, pixels: bool = False) -> PolicyGraph:
+    observation = ObservationSpec.plain((3,), "float32")
+    if pixels:
+        observation = ObservationSpec.plain((1, 4, 4), "uint8")
+    box_part = ActionPart(("box",), (1,), "float32", low=(-1.0,), high=(1.0,))
+    actions = ActionSpec.of((box_part,)) if box else 3
+    return PolicyGraph(build_architecture("mlp", observation, actions, (), hidden, "tanh"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "graph", "kept"),
+    [
+        ({}, _mlp((8, 8)), ()),
+        ({}, _mlp((8, 8), box=True), ("hidden.0", "policy_mean")),
+        ({}, _mlp((8, 8), box=True, pixels=True), ("policy_mean",)),  # pixels are exact
+        ({}, _mlp((8,), box=True), ("hidden.0",)),  # one product is left to int8
+        ({}, _mlp((), box=True), ()),
+        ({"keep_last": 1}, _mlp((8, 8)), ("policy",)),
+        ({"keep_last": 2}, _mlp((8, 8)), ("hidden.1", "policy")),
+        ({"keep_first": 1}, _mlp((8, 8)), ("hidden.0",)),
+        ({"keep_first": 0, "keep_last": 0}, _mlp((8, 8), box=True), ()),
+    ],
+)
+def test_first_and_last_products_stay_in_fp32_where_actions_are_numbers(
+    settings, graph, kept
+) -> None:
+    planned = Quantizer(**settings).plan(graph)
+    assert planned.kept == kept
+    dtypes = {name: spec.dtype for name, spec in planned.tensors().items()}
+    for layer in planned.products():
+        expected = "float32" if layer.name in kept else "int8"
+        assert dtypes[f"{layer.name}.weight"] == expected
+        assert (f"{layer.name}.input_scale" in dtypes) == (layer.name not in kept)
+
+
+def test_settings_that_leave_nothing_to_int8_are_refused() -> None:
+    with pytest.raises(ChainError, match="keep_last leave none of 3 products to int8"):
+        Quantizer(keep_last=3).plan(_mlp((8, 8)))
+
+
+def test_the_kept_products_are_in_the_id() -> None:
+    assert Quantizer(keep_first=0, keep_last=2).id.startswith("int8-first0-last2")
+    assert Quantizer("fp16", keep_last=2).id == "fp16"

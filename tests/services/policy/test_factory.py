@@ -266,3 +266,21 @@ def test_the_chain_of_a_shipped_configuration_can_be_made(path) -> None:
         assert (pruned.convolutions, pruned.hidden) == (whole.convolutions, (512,))
     else:
         assert made == architecture
+
+
+@pytest.mark.parametrize(
+    ("keys", "numbers", "bound"),
+    [
+        ({}, 0, None),
+        ({}, 2, 0.5),
+        ({"fidelity_observations": 0}, 2, None),
+        ({"max_kl": None}, 2, None),
+        ({"max_kl": 3.0}, 2, 3.0),
+        ({"max_kl": 3.0}, 0, 3.0),
+    ],
+)
+def test_gaussians_have_a_bound_by_default(keys, numbers, bound) -> None:
+    box = ActionPart(("box",), (2,), "float32", low=(-1.0,) * 2, high=(1.0,) * 2)
+    choice = ActionPart(("choice",), (), counts=(3,), starts=(0,))
+    actions = ActionSpec.of((box if numbers else choice,))
+    assert CompressorConfig(chain=["onnx"], **keys).kl_bound(actions) == bound
