@@ -121,8 +121,18 @@ def equal(made: Repeated) -> dict[int, bool]:
         {"optimiser.schedule": "linear", "optimiser.schedule_steps": 200},
         {"correctors": "auto", "compressor.chain": ["int8", "onnx"]},
         {"loss.kind": "impact"},
+        {"trainer.as_actors": True, "compressor.chain": ["int8", "onnx"]},
     ],
-    ids=["v-trace", "ppo", "memory", "normalisers", "schedule", "split ratios", "target network"],
+    ids=[
+        "v-trace",
+        "ppo",
+        "memory",
+        "normalisers",
+        "schedule",
+        "split ratios",
+        "target network",
+        "rounded",
+    ],
 )
 def test_repeated_updates_end_with_the_bits_of_the_run(keys, tmp_path) -> None:
     run = Recorded(tmp_path, **keys)
