@@ -26,7 +26,7 @@ from aclearn.types.observation_spec import OBSERVATION, LeafSpec, ObservationSpe
 from aclearn.types.policy_map import agents_by_policy, check_equal_spaces
 from aclearn.types.policy_output import PolicyOutput, State, zeroed
 from aclearn.types.policy_version import DEFAULT_POLICY, PolicyId, PolicyVersion, is_compressed
-from aclearn.types.unroll import ORIGIN_BITS, Unroll, UnrollSpec
+from aclearn.types.unroll import NO_ACTOR, ORIGIN_BITS, Unroll, UnrollSpec, origins_of
 from aclearn.types.visited import Visited
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "MEMORIES",
     "MOST_COHORTS",
     "MOST_INFO_METRICS",
+    "NO_ACTOR",
     "OBSERVATION",
     "ORIGIN_BITS",
     "ActionBatch",
@@ -64,6 +65,7 @@ __all__ = [
     "check_equal_spaces",
     "flat_size",
     "is_compressed",
+    "origins_of",
     "split_flat",
     "zeroed",
 ]

@@ -27,8 +27,15 @@ from aclearn.types.array_rules import (
 from aclearn.types.env_spec import EnvSpec
 from aclearn.types.policy_version import DEFAULT_POLICY
 
-#: Bits of a row's number in `Unroll.origins`, and the mask of them.
+#: Bits of a row's number in `Unroll.origins`; the actor's number is before them.
 ORIGIN_BITS = 32
+#: Number of the actor of steps that a trainer has played itself.
+NO_ACTOR = -1
+
+
+def origins_of(actor: int, rows: int, first_row: int = 0) -> NDArray[np.int64]:
+    """`[rows]`, actor · 2³² + row of neighbouring rows of one actor."""
+    return (actor << ORIGIN_BITS) + first_row + np.arange(rows, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -124,8 +131,7 @@ class Unroll:
     @property
     def origins(self) -> NDArray[np.int64]:
         """`[B]`, actor · 2³² + row of each column."""
-        first = (self.actor << ORIGIN_BITS) + self.first_row
-        return first + np.arange(self.valid.shape[1], dtype=np.int64)
+        return origins_of(self.actor, self.valid.shape[1], self.first_row)
 
     @property
     def nbytes(self) -> int:

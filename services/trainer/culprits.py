@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from aclearn.learning import Batch, GradientWorker
-from aclearn.types import ORIGIN_BITS
+from aclearn.types import NO_ACTOR, ORIGIN_BITS, origins_of
 
 #: Most rows that are searched for in one update.
 _MOST: Final = 16
@@ -121,7 +121,10 @@ def _is_finite(batch: Batch, worker: GradientWorker) -> bool:
 def _culprit(batch: Batch, step: int | None, column: int) -> Culprit:
     steps = slice(None) if step is None else slice(step, step + 1)
     acted_on = len(batch.valid)
-    origin = column if batch.origins is None else int(batch.origins[column])
+    origins = batch.origins
+    if origins is None:
+        origins = origins_of(NO_ACTOR, batch.width)
+    actor, row = divmod(int(origins[column]), 1 << ORIGIN_BITS)
     figures = {
         "reward": batch.rewards,
         "log probability": batch.behaviour_log_prob,
@@ -130,8 +133,8 @@ def _culprit(batch: Batch, step: int | None, column: int) -> Culprit:
     return Culprit(
         step,
         column,
-        None if batch.origins is None else origin >> ORIGIN_BITS,
-        origin & ((1 << ORIGIN_BITS) - 1),
+        None if actor == NO_ACTOR else actor,
+        row,
         int(batch.versions[steps, column].max()),
         {name: _range(leaf[:acted_on][steps, column]) for name, leaf in batch.observations.items()},
         {name: _range(leaf) for name, leaf in batch.observations.items()},

@@ -16,7 +16,7 @@ from aclearn.errors import ConfigError
 from aclearn.learning.batch import Batch
 from aclearn.learning.sources.frame_columns import FrameColumns
 from aclearn.learning.sources.sum_tree import SumTree
-from aclearn.types import UnrollSpec
+from aclearn.types import NO_ACTOR, UnrollSpec, origins_of
 
 #: Added to an error, so that every step can be drawn (Schaul et al. 2016, section 3.3).
 _LEAST_ERROR = 1e-6
@@ -254,7 +254,9 @@ class ReplayMemory:
         values["stops"][-1] = True
         values["stops"][:-1] |= ~batch.valid[1:]
         columns = {name: value.transpose(0, 1) for name, value in values.items()}
-        origins = np.arange(batch.width) if batch.origins is None else batch.origins
+        origins = batch.origins
+        if origins is None:
+            origins = origins_of(NO_ACTOR, batch.width)
         return columns | {"origins": torch.from_numpy(origins).to(batch.rewards.device)}
 
     def _returns(self, first: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:

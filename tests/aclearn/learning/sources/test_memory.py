@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -13,7 +13,7 @@ from aclearn.config import ReplayConfig
 from aclearn.errors import ConfigError
 from aclearn.learning import Batch
 from aclearn.learning.sources.memory import ReplayMemory
-from aclearn.types import ActionSpec, EnvSpec, LeafSpec, ObservationSpec, UnrollSpec
+from aclearn.types import ActionSpec, EnvSpec, LeafSpec, ObservationSpec, UnrollSpec, origins_of
 
 T, B, ACTIONS, STACK, DISCOUNT = 6, 3, 4, 4, 0.9
 LEAVES = {
@@ -168,6 +168,19 @@ def test_each_transition_is_that_of_the_lists(n_steps: int) -> None:
     learned += kept.sample(9000).new_steps
     assert kept.never_drawn == 0
     assert learned + lost == produced
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_drawn_step_says_who_played_it(own: bool) -> None:
+    games, kept = Games(2), memory()
+    for number in range(4):
+        batch = games.play()
+        kept.add(batch if own else replace(batch, origins=origins_of(number, B, 8)))
+    drawn = kept.sample(50)
+    for place, origin in zip(drawn.places[0].tolist(), drawn.origins, strict=True):
+        column = place // T
+        expected = (-1, column % B) if own else (column // B, 8 + column % B)
+        assert divmod(int(origin), 2**32) == expected
 
 
 def test_steps_are_drawn_in_proportion_to_their_errors() -> None:
