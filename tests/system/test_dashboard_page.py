@@ -6,23 +6,26 @@ import json
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 
+from aclearn.runs.lock import lock_all
 from services.dashboard.app import make_app
 from services.dashboard.monitors import Monitors
 from services.dashboard.report import report_of
 from services.dashboard.run_index import RunIndex
 from services.dashboard.serve import _listen
+from tests.support.answering_monitor import Answering
 from tests.support.searches import write_population, write_sweep
 
 sync_api = pytest.importorskip("playwright.sync_api")
 _CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(_CHROMIUM is None, reason="there is no chromium")
+_TOKEN = "a-token-of-a-test"
 _MARKUP = "<img src=x onerror=alert(1)>-1"
 _TITLES = "all => all.map(each => each.ariaLabel.split(' over ')[0])"
 _FOCUSED = "document.activeElement.ariaLabel || document.activeElement.innerText"
@@ -92,8 +95,9 @@ def address(tmp_path: Path) -> Iterator[str]:
     with (
         _listen("127.0.0.1", 0) as listener,
         RunIndex(tmp_path / "runs", tmp_path / "store") as index,
+        Monitors() as monitors,
     ):
-        app = make_app(index, Monitors(), host="127.0.0.1", token=None)
+        app = make_app(index, monitors, host="127.0.0.1", token=None, actions_token=_TOKEN)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -242,3 +246,59 @@ def test_a_report_opens_from_a_file(page: Any, tmp_path: Path) -> None:
     )
     assert {"return", "dropped steps by reason", "tuner's counts"} <= {*titles}
     assert _serious(page) == []
+
+
+def test_a_live_run_is_told_what_to_do_by_who_has_the_token(
+    address: str, browser: Any, tmp_path: Path
+) -> None:
+    run = tmp_path / "runs" / "tag-1"
+    with (
+        closing(lock_all(run)),
+        closing(Answering(None, run, f"ipc://{tmp_path}/monitor.sock")) as answering,
+    ):
+        page = browser.new_page()
+        page.set_default_timeout(30_000)
+        page.goto(f"{address}#tag-1")
+        page.get_by_role("heading", name="actor × 2").wait_for()
+        page.get_by_text("Processes: 3").click()
+        page.get_by_text("actor-1: process 1 on box").wait_for()
+        page.get_by_text("Rung of the ladder: not possible. SetChain: compressor is not").wait_for()
+        page.get_by_label("Learning rate").fill("0.125")
+        page.get_by_label("Token").fill(_TOKEN)
+        page.get_by_role("button", name="Set learning rate").click()
+        page.get_by_text("done; the events say what follows").wait_for()
+        page.get_by_text("the user's action: SetLearningRate rate 0.125").wait_for()
+        assert answering.monitor.state._channel.of_user() == {"SetLearningRate": {"rate": 0.125}}
+        _write(run, [4])  # the form stays while the run goes on
+        page.locator("#run").get_by_text("4", exact=True).first.wait_for()
+        assert page.get_by_label("Learning rate").input_value() == "0.125"
+        asked = list[str]()
+        for answer in ("dismiss", "accept"):
+
+            def take(dialog: Any, answer: str = answer) -> None:
+                asked.append(dialog.message)
+                getattr(dialog, answer)()
+
+            page.once("dialog", take)
+            page.get_by_role("button", name="Stop the run").click()
+        page.get_by_text("the run ends: stopped by a user in the dashboard").wait_for()
+        assert len(asked) == 2 and all("Stop the run tag-1?" in text for text in asked)
+
+
+def test_a_wrong_token_and_a_silent_monitor_are_said(
+    address: str, browser: Any, tmp_path: Path
+) -> None:
+    run = tmp_path / "runs" / "tag-1"
+    with (
+        closing(lock_all(run)),
+        closing(Answering(None, run, f"ipc://{tmp_path}/monitor.sock")) as answering,
+    ):
+        page = browser.new_page()
+        page.set_default_timeout(30_000)
+        page.goto(f"{address}#tag-1")
+        page.get_by_label("Token").fill("another")
+        page.get_by_role("button", name="Save a checkpoint").click()
+        page.get_by_text("refused: an action needs the printed token").wait_for()
+        answering.silent.set()
+        page.get_by_text("does not answer; this is what the files say").wait_for()
+        assert page.locator("#actions").inner_text() == ""
