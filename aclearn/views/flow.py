@@ -16,6 +16,8 @@ from aclearn.telemetry import WORKING
 
 #: The roles that data passes, in its order; then actors again. Others come behind them.
 ORDER: Final = ("actor", "predictor", "trainer", "compressor")
+#: The monitor is in the flow only if it works for this share of its time.
+_MONITOR_BUSY: Final = 0.5
 #: Role → queue before it.
 _QUEUE_BEFORE: Final = {"trainer": "training queue", "predictor": "prediction queue"}
 
@@ -76,7 +78,8 @@ def flow_of(
         boxes=tuple(
             _box(line, found, role, waits.get(role), roles)
             for role in dict.fromkeys((*ORDER, "evaluator", *sorted(waits.keys() | named)))
-            if role != "monitor" and (role in waits or role in named or _has_figures(line, role))
+            if role != "monitor" or waits.get(role, {}).get(WORKING, 0.0) >= _MONITOR_BUSY
+            if role in waits or role in named or _has_figures(line, role)
         ),
         queues=queues,
         queue_before={role: name for role, name in _QUEUE_BEFORE.items() if name in queues},

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from aclearn.metrics import SteadyBottleneck, unwritten
 from aclearn.metrics.formatting import duration, printable
+from aclearn.views.flow import Flow, flow_of
 from aclearn.views.picture import (
     dropped,
     figures,
@@ -150,16 +151,17 @@ class LiveConsole:
     def draw(self, layout: Layout, width: int) -> RenderableType:
         """The view in one layout, `width` cells wide."""
         blank = [Text()] if layout.blanks else []
+        flow = flow_of(self._line, self._found, self._roles)
         # the most important first: a very low terminal cuts off the end
         parts: list[RenderableType] = [
             self._progress_rows(),
             *blank,
             figures(self._line),
-            *self._rows(layout),
+            *self._rows(layout, flow),
             *blank,
-            time_shares(self._line.get("wait_share") or {}, width - _FRAME_CELLS),
+            time_shares(flow, width - _FRAME_CELLS),
             *(Text(text, style="red") for text in unwritten(self._line)),
-            Text.assemble(("Bottleneck  ", "bold"), self._found.sentence),
+            Text.assemble(("Bottleneck  ", "bold"), flow.advice),
         ]
         if events := list(self._events)[len(self._events) - layout.events :]:
             parts += [*blank, *(Text(event, style="dim") for event in events)]
@@ -168,11 +170,11 @@ class LiveConsole:
             parts += [*blank, table or role_words(self._roles)]
         return Panel(Group(*parts), title=Text(self._name, style="bold"), box=box.ROUNDED)
 
-    def _rows(self, layout: Layout) -> Iterator[RenderableType]:
+    def _rows(self, layout: Layout, flow: Flow) -> Iterator[RenderableType]:
         """The rows that some runs have: policies, queues, indicators, reasons for dropped steps."""
         rows: Iterable[RenderableType | None] = (
             policies(self._line),
-            queues(self._line),
+            queues(flow),
             *indicators(self._line)[: layout.indicators],
             dropped(self._line, layout.reasons),
         )

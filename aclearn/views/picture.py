@@ -10,18 +10,15 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from aclearn.metrics import INFO, dropped_words, queue_fills
+from aclearn.metrics import INFO, dropped_words
 from aclearn.metrics.formatting import amount, evaluated, percent, printable, score
 from aclearn.metrics.names import POLICIES
-from aclearn.telemetry import WORKING
-from aclearn.views.flow import lag_words, rates_of
+from aclearn.views.flow import Flow, lag_words, rates_of
 
 _WIDE: Final = 100  # cells; narrower views have shorter bars
 _BAR_CELLS: Final = 24
 _WAIT_COLOURS: Final = ("yellow", "magenta", "cyan", "red", "blue")
 _STATE_COLOURS: Final = {"running": "green", "done": "dim", "waiting": "yellow", "failed": "red"}
-# The monitor is shown only if it works for this share of its time.
-_MONITOR_BUSY: Final = 0.5
 
 
 def figures(line: Mapping[str, Any]) -> Table:
@@ -107,15 +104,14 @@ def _batches(line: Mapping[str, Any]) -> str:
     return f"{amount(tps)}/s × {amount(steps)} = {amount(tps * steps)}"
 
 
-def queues(line: Mapping[str, Any]) -> Text | None:
+def queues(flow: Flow) -> Text | None:
     """The fill of the queues; None if unknown."""
     words = Text("Queues", style="dim")
-    fills = queue_fills(line)
-    for queue, fill in fills.items():
+    for queue, fill in flow.queues.items():
         words.append(f"  {queue.removesuffix(' queue')} ", style="default")
         words.append(_bar([(fill, "red" if fill >= 0.8 else "green")], _BAR_CELLS // 2))
         words.append(f" {percent(fill)}", style="default")
-    return words if fills else None
+    return words if flow.queues else None
 
 
 def indicators(line: Mapping[str, Any]) -> list[Text]:
@@ -165,34 +161,29 @@ def dropped(line: Mapping[str, Any], reasons: int) -> Text | None:
     return Text.assemble(("Dropped for  ", "dim"), words) if words and reasons else None
 
 
-def time_shares(wait_share: Mapping[str, Mapping[str, float]], width: int) -> Table:
-    """A bar for each role: its shares of working and waiting.
+def time_shares(flow: Flow, width: int) -> Table:
+    """A bar for each role that has reported: its shares of working and waiting.
 
     The text names the largest waits, as many as fit a row of `width` cells.
     """
     cells = _BAR_CELLS if width >= _WIDE else _BAR_CELLS // 2
-    roles = [
-        role
-        for role, shares in sorted(wait_share.items())
-        if role != "monitor" or shares.get(WORKING, 0.0) >= _MONITOR_BUSY
-    ]
-    room = width - cells - max((len(role) for role in roles), default=0) - 4
+    boxes = [(box, box.working) for box in flow.boxes if box.working is not None]
+    room = width - cells - max((len(box.role) for box, _ in boxes), default=0) - 4
     table = Table.grid(padding=(0, 2), expand=True)
     for ratio in (None, None, 1):
         table.add_column(ratio=ratio, no_wrap=True)
-    for role in roles:
-        shares = wait_share[role]
-        waits = sorted(label for label in shares if label != WORKING)
+    for box, working in boxes:
+        waits = sorted(box.waits)
         colours = {label: _WAIT_COLOURS[i % len(_WAIT_COLOURS)] for i, label in enumerate(waits)}
-        working = shares.get(WORKING, 0.0)
         words = Text.assemble((f"works {percent(working)}", "green"))
-        for label in sorted(waits, key=lambda label: -shares[label]):
-            wait = f"  {label} {percent(shares[label])}"
+        for label, share in box.waits.items():
+            wait = f"  {label} {percent(share)}"
             if len(words) + len(wait) > room:
                 break
             words.append(wait, style=colours[label])
-        segments = [(working, "green"), *((shares[label], colours[label]) for label in waits)]
-        table.add_row(Text(role, style="bold"), _bar(segments, cells), words)
+        segments = [(working, "green"), *((box.waits[label], colours[label]) for label in waits)]
+        style = "bold red" if box.slowest else "bold"
+        table.add_row(Text(box.role, style=style), _bar(segments, cells), words)
     return table
 
 
