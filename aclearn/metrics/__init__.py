@@ -20,7 +20,7 @@ from aclearn.metrics.names import (
     TUNER_FROZEN,
     TUNER_TEMPERATURE,
 )
-from aclearn.metrics.notes import LineNotes, unwritten
+from aclearn.metrics.notes import LineNotes, refusals, unwritten
 from aclearn.metrics.tensorboard import TensorBoardWriter
 
 __all__ = [
@@ -41,5 +41,6 @@ __all__ = [
     "find_bottleneck",
     "nothing_learned",
     "queue_fills",
+    "refusals",
     "unwritten",
 ]

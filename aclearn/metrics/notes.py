@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -45,6 +46,24 @@ def unwritten(line: Mapping[str, Any]) -> list[str]:
     if failures := line.get("metrics_failures"):
         texts.append(f"{failures} metrics lines failed" + _why(line.get("metrics_error")))
     return texts
+
+
+def refusals(line: Mapping[str, Any]) -> list[str]:
+    """One text for each kind of refusal by keys, of all servers, from the first one on."""
+    counts = {
+        kind: sum(
+            math.ceil(count)
+            for owner in ("", "monitor_", "predictor_", "compressor_")
+            if isinstance(count := line.get(f"{owner}refused_{kind}"), int | float)
+            and math.isfinite(count)
+        )
+        for kind in ("keys", "rights")
+    }
+    texts = {
+        "keys": "connections with unknown or revoked keys were refused",
+        "rights": "messages were refused for which the sender's key is not",
+    }
+    return [f"{count} {texts[kind]}" for kind, count in counts.items() if count]
 
 
 def _why(error: str | None) -> str:

@@ -13,6 +13,7 @@ from aclearn.metrics import (
     INFO,
     SteadyBottleneck,
     dropped_words,
+    refusals,
     unwritten,
 )
 from aclearn.metrics.formatting import amount, duration, evaluated, printable, score
@@ -109,13 +110,14 @@ class PlainConsole:
         self._due_s = time_s + self._every_s
         self._write_figures(self._unwritten)
         self._unwritten = None
-        failing = unwritten(line)
+        failing = {"unwritten": unwritten(line), "refused": refusals(line)}
         # the numbers in these change with every line
-        said = (found.kind, *(text.partition(" ")[2] for text in failing))
+        said = (found.kind, *(t.partition(" ")[2] for texts in failing.values() for t in texts))
         if said != self._said:
             self._said = said
-            for text in failing:
-                self._write(f"unwritten: {text}")
+            for kind, texts in failing.items():
+                for text in texts:
+                    self._write(f"{kind}: {text}")
             self._write(f"bottleneck: {found.sentence}")
 
     def note(self, text: str) -> None:

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from aclearn.metrics import SteadyBottleneck, unwritten
+from aclearn.metrics import SteadyBottleneck, refusals, unwritten
 from aclearn.metrics.formatting import duration, printable
 from aclearn.views.flow import Flow, flow_of
 from aclearn.views.picture import (
@@ -160,7 +160,7 @@ class LiveConsole:
             *self._rows(layout, flow),
             *blank,
             time_shares(flow, width - _FRAME_CELLS),
-            *(Text(text, style="red") for text in unwritten(self._line)),
+            *(Text(t, style="red") for t in (*unwritten(self._line), *refusals(self._line))),
             Text.assemble(("Bottleneck  ", "bold"), flow.advice),
         ]
         if events := list(self._events)[len(self._events) - layout.events :]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from aclearn.metrics import dropped_words, unwritten
+from aclearn.metrics import dropped_words, refusals, unwritten
 from aclearn.metrics.formatting import amount, duration, evaluated, percent, score
 from aclearn.views.flow import flow_of
 from aclearn.views.progress import ProgressEstimate
@@ -44,7 +44,7 @@ def run_view(run: IndexedRun, told: Told | None = None) -> dict[str, Any]:
         "figures": _figures(line),
         "compression": _compression(run),
         "dropped": dropped_words(line),
-        "warnings": [*unwritten(line), *_damage(run), *decisions.warnings],
+        "warnings": [*unwritten(line), *refusals(line), *_damage(run), *decisions.warnings],
         "decisions": decisions.tables,
         "charts": shown,
         "curves": curves(run, shown, decisions),

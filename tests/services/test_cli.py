@@ -112,7 +112,7 @@ def test_the_name_of_a_shipped_configuration_is_no_path_and_a_path_is_no_name(he
 def test_keys_are_not_put_into_a_file(here: Path) -> None:
     (here / "keys").write_text("mine")
     with pytest.raises(AclearnError, match=r"^keys is a file; expected a folder"):
-        aclearn("keys", "keys")
+        aclearn("keys", "new")
 
 
 def test_the_shell_completes_commands_roles_and_shipped_configurations() -> None:

@@ -135,6 +135,15 @@ def test_no_plain_line_is_long_whatever_happens() -> None:
     assert written[1].startswith("time=99:59:59 return=-12.3 k mean_of=37 env_steps=1234567890123 ")
 
 
+def test_a_kind_of_refusal_by_keys_is_said_once_on_a_plain_console() -> None:
+    stream = io.StringIO()
+    with _plain(stream, every_s=10.0) as console:
+        for number in range(1, 4):
+            console.update(_LINE | {"time_s": 20.0 * number, "refused_rights": 2.0 * number}, [])
+    said = [text for text in stream.getvalue().splitlines() if text.startswith("refused: ")]
+    assert said == ["refused: 2 messages were refused for which the sender's key is not"]
+
+
 def test_a_plain_line_is_written_once_an_interval_and_the_last_at_the_end() -> None:
     stream = io.StringIO()
     with _plain(stream, every_s=10.0) as console:

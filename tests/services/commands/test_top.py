@@ -90,6 +90,14 @@ def test_without_a_terminal_the_newest_line_is_printed_once(run: _Run) -> None:
     assert "\x1b" not in shown
 
 
+def test_refusals_of_all_servers_by_keys_are_shown(run: _Run) -> None:
+    refused = {"monitor_refused_keys": 5, "refused_keys": 2.0, "predictor_refused_keys": 0.5}
+    run.write(_line(10.0), _line(20.0, **refused, monitor_refused_rights=3))
+    shown = " ".join(_shown(run.path).split())
+    assert "8 connections with unknown or revoked keys were refused" in shown
+    assert "3 messages were refused for which the sender's key is not" in shown
+
+
 @pytest.mark.parametrize(
     ("reason", "ended_at_s", "told"),
     [

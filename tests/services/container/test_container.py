@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +15,14 @@ from typer.testing import CliRunner
 from aclearn.config import Config, load_config
 from aclearn.errors import ConfigError, EnvironmentFailure
 from aclearn.launch import StopFlag
-from aclearn.wire import bind_router, decode
+from aclearn.wire import DirectiveMessage, bind_router, decode, load_key
 from services.cli import app
 from services.container import container
 from services.role.health import FAILED, HealthReport
 from services.roles import ROLES
 from services.start.folder import role_folder
+from services.wiring import ENDPOINTS
+from tests.support.keys import make_keys
 from tests.support.monitor import Monitor
 from tests.support.waiting import DEADLINE_S
 
@@ -78,6 +81,27 @@ def test_a_container_that_gives_up_ends_the_run_as_its_supervisor(load, tools) -
         finally:
             router.close(linger=0)
     assert monitor.state.reason == "no restart is left"
+
+
+def test_only_a_container_with_the_key_of_supervisor_or_trainer_can_end_the_run(
+    load, tools, tmp_path
+) -> None:
+    keys = make_keys(tmp_path / "keys")
+    ended = {}
+    for role in ("trainer", "actor"):
+        pod = tmp_path / role
+        pod.mkdir()
+        shutil.copy2(keys / f"{role}.key", pod)
+        for folder in (keys, pod):
+            key = container._key_that_ends(ROLES[role], load(f"network.keys_dir={folder}"))
+            may = ENDPOINTS["monitor"].accepts[DirectiveMessage]
+            ended[role, folder.name] = load_key(key._file.path).name in may
+    assert ended == {
+        ("trainer", "keys"): True,
+        ("actor", "keys"): True,  # it has the supervisor's, as in docker-compose.yml
+        ("trainer", "trainer"): True,
+        ("actor", "actor"): False,
+    }
 
 
 def test_the_folder_of_another_run_makes_way_until_that_run_has_learned_something(load) -> None:

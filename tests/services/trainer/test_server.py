@@ -116,6 +116,34 @@ def test_a_malformed_unroll_is_counted_answered_and_not_admitted(front, tools) -
     assert front.answers(1)[0].accepted
 
 
+def test_unrolls_beyond_the_bounds_of_their_key_are_refused_and_others_are_taken(
+    front, tools
+) -> None:
+    key = wire.AllowedKey("k" * 40, "rack7", ["actor"], processes=1, unrolls_per_s=0.01)
+    unrolls, sender = front.front._unrolls, ["a", key]
+    opened = unrolls._open_for
+
+    def of_sender(frames, admission):
+        incarnation, key = sender
+        return replace(opened(frames, admission), incarnation=incarnation, key=key)
+
+    unrolls._open_for = of_sender
+    front.ship(tools.make_unroll())
+    assert front.answers(1)[0].accepted
+    front.ship(tools.make_unroll(env_steps_before=6, env_steps_after=12))
+    refusal, acknowledgement = front.answers(2)
+    assert refusal.reason == acknowledgement.reason == "quota"
+    assert front.account.counters()[1] == {"quota": 6} and len(front.queue) == 1
+    sender[0] = "b"  # a second process: its steps are not even counted
+    front.ship(tools.make_unroll())
+    assert "at most 1 processes" in front.answers(1)[0].detail
+    assert _numbers(front) == (12, 6, 6)
+    assert front.front.heartbeat().counters["refused.quota"] == 2
+    sender[:] = "c", None
+    front.ship(tools.make_unroll())
+    assert front.answers(1)[0].accepted
+
+
 def test_an_unroll_that_is_too_old_is_counted_as_dropped(front, tools) -> None:
     front.store.publish(PolicyVersion(1, 2), {"a": torch.ones(2)})
     front.ship(tools.make_unroll())  # of generation 0
