@@ -302,3 +302,12 @@ def test_a_wrong_token_and_a_silent_monitor_are_said(
         answering.silent.set()
         page.get_by_text("does not answer; this is what the files say").wait_for()
         assert page.locator("#actions").inner_text() == ""
+
+
+def test_a_folder_without_runs_is_said_plainly(address: str, page: Any, tmp_path: Path) -> None:
+    page.goto(address)
+    page.get_by_role("link", name="tag-1").wait_for()
+    shutil.rmtree(tmp_path / "runs")
+    (tmp_path / "runs").mkdir()
+    page.get_by_text(f"there are no runs in {tmp_path / 'runs'}").wait_for()
+    assert page.locator("#runs tbody tr").count() == 0

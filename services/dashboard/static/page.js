@@ -75,7 +75,8 @@ function drawTable() {
   const focused = document.activeElement && document.activeElement.id;
   const runs = shownRuns();
   byId("runs").replaceChildren(element("thead", {}, headOf(runs)), element("tbody", {}, ...runs.map(rowOf)));
-  const count = `${table.runs.length} ${table.runs.length === 1 ? "run" : "runs"} in ${table.dir}`;
+  const runsThere = table.runs.length ? `${table.runs.length} ${table.runs.length === 1 ? "run" : "runs"}` : "there are no runs";
+  const count = `${runsThere} in ${table.dir}`;
   const indexed = table.runs.filter((run) => !run.whole).length;
   byId("dir").textContent = indexed ? `${count}, ${indexed} being indexed` : count;
   if (focused && byId(focused)) byId(focused).focus();

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from aclearn.control import Directive, SetEntropyCost, SetLearningRate
 from aclearn.runs import RunFolder
+from services.monitor.directive_channel import USER, USER_RANK
 from services.trainer.repeat import recorded_policies, repeat
 from tests.support.whole_run import WholeRun
 
@@ -70,3 +72,14 @@ def test_what_was_sampled_is_repeated_with_the_bits_of_the_run(name, start) -> N
 def test_batches_of_resident_environments_are_repeated(name, start) -> None:
     pytest.importorskip("warp")
     check_repeated(start(run={"max_updates": 23, "flight_recorder": 4}, **_RESIDENT[name]))
+
+
+def test_what_a_user_has_set_is_repeated_too(start) -> None:
+    run = start(run={"max_updates": 23, "flight_recorder": 4})
+    run.run_until(
+        lambda: run.roles["trainer-0"]._trainer.counters.updates >= 12, "half of the updates"
+    )
+    for payload in (SetLearningRate(0.125), SetEntropyCost(0.5)):
+        run.monitor.state._channel.issue(Directive("trainer-0", payload), by=USER, rank=USER_RANK)
+    check_repeated(run)
+    assert run.lines()[-1]["learning_rate"] == 0.125
