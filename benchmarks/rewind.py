@@ -34,8 +34,8 @@ def measure(name: str, kept: int | None, warm_up_s: float, seconds: float) -> tu
         last = run.wait_for_line(at_least_s=first["time_s"] + seconds)
     gone_s = last["time_s"] - first["time_s"]
     rate = (last["learned_steps"] - first["learned_steps"]) / gone_s
-    if kept is not None and not last["recorded_batches"] >= kept:
-        raise RuntimeError(f"{name}: expected {kept} recorded batches, got {last}")
+    if kept is not None and not last["recorded_batches"]:
+        raise RuntimeError(f"{name}: the recorder has ended; see the log of the trainer")
     return rate, (_recorded_s(last) - _recorded_s(first)) / gone_s
 
 
