@@ -41,8 +41,8 @@ _SWEEP: Final = {
         "loss.entropy_cost": {"range": [0.0, 0.05]},
         "policy.hidden": {"choices": [[32], [64, 64]]},
     },
-    "trials": 12,
-    "steps": 20_000,
+    "trials": 10,
+    "steps": 10_000,
     "judgements": 2,
 }
 #: Picture → address, and width and height in pixels.
@@ -53,7 +53,7 @@ _SHOWN: Final = {
 }
 #: Colours of a picture: text and lines need few.
 _COLOURS: Final = 96
-_DEADLINE_S: Final = 900
+_DEADLINE_S: Final = 1800
 
 
 def main(runs: Path) -> None:
@@ -70,9 +70,8 @@ def main(runs: Path) -> None:
                 page.goto(f"{address}{place}")
                 _wait(page, place)
                 path = PICTURES / f"{name}-{scheme}.png"
-                Image.open(io.BytesIO(page.screenshot())).quantize(_COLOURS).save(
-                    path, optimize=True
-                )
+                taken = Image.open(io.BytesIO(page.screenshot(full_page=not place)))
+                taken.quantize(_COLOURS).save(path, optimize=True)
                 page.close()
                 print(f"{path}: {path.stat().st_size // 1000} kB")
 
@@ -104,9 +103,9 @@ def _dashboard(runs: Path) -> Iterator[str]:
 
 def _wait(page: Any, place: str) -> None:
     if not place:
-        page.get_by_label("Filter").fill("cartpole-")
-        page.get_by_label("compare all runs of the table").check()
-        page.locator("#compared canvas").wait_for()
+        for seed in _SEEDS:
+            page.get_by_label(f"compare cartpole-{seed}", exact=True).check()
+        page.locator("#compared .u-label", has_text=f"mean of {len(_SEEDS)} runs").wait_for()
     elif place.startswith("#search:"):
         page.locator("polyline.trial").first.wait_for()
     else:

@@ -102,7 +102,8 @@ def _rung(run: IndexedRun) -> str | None:
     """The number of the rung and its chain."""
     number = run.series.newest.get("compressor_rung")
     group = run.settings.get("compressor")
-    ladder = group.get("ladder") if isinstance(group, Mapping) else None
+    group = group if isinstance(group, Mapping) else {}
+    ladder = group.get("ladder") or [group.get("chain") or [], []]
     if number is None or not isinstance(ladder, list) or not 0 <= number < len(ladder):
         return None if number is None else f"{number:.0f}"
     names = [

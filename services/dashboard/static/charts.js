@@ -1,7 +1,7 @@
 "use strict";
 // Curves as charts that follow a run: new points go into the chart that is there.
 
-const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#a07a00", "#56b4e9", "#8d68dd", "#888888"];
+const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#c2669a", "#a07a00", "#2f8fd0", "#8d68dd", "#888888"];
 const HEIGHT = 220;
 // With more marks than this, they have no text.
 const MOST_TEXTS = 40;
@@ -99,7 +99,7 @@ class Chart {
       const value = (plot, at) => short(at);
       shown.push({ label: each.label, stroke, width: 1.5, spanGaps: true, value, ...STYLES[each.style || "line"] });
       if (!each.low) return;
-      const edge = { stroke: `${stroke}55`, width: 1, spanGaps: true, value };
+      const edge = { class: "edge", stroke: `${stroke}55`, width: 1, spanGaps: true, value };
       bands.push({ series: [shown.length, shown.length + 1], fill: `${stroke}33` });
       shown.push({ ...edge, label: "upper end" }, { ...edge, label: "lower end" });
     });

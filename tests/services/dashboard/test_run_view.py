@@ -12,11 +12,18 @@ from services.dashboard.run_view import run_view
 
 
 @pytest.mark.parametrize(
-    ("rung", "words"), [(0, "0: prune → int8"), (1, "1: uncompressed"), (7, "7")]
+    ("key", "rung", "words"),
+    [
+        ("ladder: [[{prune: {amount: 0.5}}, int8], []]", 0, "0: prune → int8"),
+        ("ladder: [[int8], []]", 1, "1: uncompressed"),
+        ("ladder: [[int8], []]", 7, "7"),
+        ("chain: [int8, onnx], ladder: null", 0, "0: int8 → onnx"),
+    ],
 )
-def test_the_stage_of_the_compression_is_in_words(tmp_path: Path, rung: int, words: str) -> None:
-    ladder = "compressor: {ladder: [[{prune: {amount: 0.5}}, int8], []]}\n"
-    (tmp_path / "config.yaml").write_text(ladder)
+def test_the_stage_of_the_compression_is_in_words(
+    tmp_path: Path, key: str, rung: int, words: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(f"compressor: {{{key}}}\n")
     line = {
         "time_s": 1.0,
         "compressor_rung": rung,
