@@ -256,13 +256,15 @@ def test_a_live_run_is_told_what_to_do_by_who_has_the_token(
         closing(lock_all(run)),
         closing(Answering(None, run, f"ipc://{tmp_path}/monitor.sock")) as answering,
     ):
-        page = browser.new_page()
+        page = browser.new_page(bypass_csp=True, viewport={"width": 390, "height": 844})
         page.set_default_timeout(30_000)
         page.goto(f"{address}#tag-1")
         page.get_by_role("heading", name="actor × 2").wait_for()
         page.get_by_text("Processes: 3").click()
         page.get_by_text("actor-1: process 1 on box").wait_for()
         page.get_by_text("Rung of the ladder: not possible. SetChain: compressor is not").wait_for()
+        assert _serious(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.get_by_label("Learning rate").fill("0.125")
         page.get_by_label("Token").fill(_TOKEN)
         page.get_by_role("button", name="Set learning rate").click()
