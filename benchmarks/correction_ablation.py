@@ -25,7 +25,6 @@ import csv
 import itertools
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -34,12 +33,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: one run a core
 
-from aclearn.config import load_config
-from aclearn.runs import read_metrics
-from aclearn.wire import ArtifactReply, Weights, decode, encode
-from services.actor.env_groups import make_groups
-from services.launcher.in_process_run import InProcessRun
-from services.launcher.local_run import open_run_folder
+from lagged import train_lagged
 
 _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "cartpole.yaml"
 CORRECTIONS = {
@@ -69,74 +63,22 @@ class Trial:
         return f"{self.correction}-{self.lag}-{self.actors}-{self.seed}"
 
 
-class HoldBack:
-    """Delivers to actors the weights or the artifact of `lag` versions before."""
-
-    def __init__(self, lag: int) -> None:
-        self._lag = lag
-        self._kept: dict[int, Weights | ArtifactReply] = {}
-
-    def __call__(self, sender: str, receiver: str, frames: list[bytes]) -> Sequence[list[bytes]]:
-        """The message in place of one."""
-        envelope = decode(frames)
-        newest = envelope.message
-        if not (receiver.startswith("actor-") and isinstance(newest, Weights | ArtifactReply)):
-            return [frames]
-        self._kept[newest.version] = newest
-        old_enough = [v for v in self._kept if v <= newest.version - self._lag]
-        version = max(old_enough, default=min(self._kept))
-        for older in [v for v in self._kept if v < version]:
-            del self._kept[older]
-        header = {"run": envelope.run, "incarnation": envelope.incarnation}
-        message = encode(self._kept[version], sequence=envelope.sequence, **header)
-        return [[bytes(frame) for frame in message]]
-
-
 def run(trial: Trial, env_steps: int) -> dict[str, Any]:
     """Train, and give the row of the table."""
-    with tempfile.TemporaryDirectory() as directory:
-        overrides = [
-            f"run.dir={directory}",
-            "run.name=r",
-            "run.deterministic=true",
-            f"run.seed={trial.seed}",
-            f"run.max_env_steps={env_steps}",
-            "run.stop_at_target=false",
-            "run.metrics_every_s=0.5",
-            f"correctors={CORRECTIONS[trial.correction]}",
-            f"compressor.chain={ACTORS[trial.actors]}",
-            "compressor.every_s=0",
-            "trainer.max_lag_versions=1000",
-        ]
-        config = load_config(_CONFIG, overrides)
-        [group] = make_groups(config)
-        group.env.close()
-        with open_run_folder(config, resume=False) as folder:
-            roles = InProcessRun(config, folder, group.env.spec)
-            if trial.lag:
-                roles.network.deliver = HoldBack(trial.lag)
-            roles.start_all()
-            try:
-                while roles.round():
-                    pass
-            finally:
-                roles.close()
-        lines = list(read_metrics(Path(directory, "r", "metrics.jsonl")))
-    return vars(trial) | _figures([line for line in lines if line["episodes"]])
-
-
-def _figures(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    area, before = 0.0, 0
-    for line in lines:
-        area += (line["env_steps"] - before) * line["return_mean_100"]
-        before = line["env_steps"]
-    reached = next((x["env_steps"] for x in lines if x["return_mean_100"] >= 475), "")
-    return {
+    overrides = [
+        f"run.seed={trial.seed}",
+        f"run.max_env_steps={env_steps}",
+        f"correctors={CORRECTIONS[trial.correction]}",
+        f"compressor.chain={ACTORS[trial.actors]}",
+    ]
+    trained = train_lagged(_CONFIG, overrides, trial.lag)
+    lines = trained.lines
+    return vars(trial) | {
         "lag_mean": round(sum(line["lag_mean"] for line in lines) / len(lines), 1),
-        "env_steps": before,
-        "mean_return": round(area / before, 1),
+        "env_steps": trained.env_steps,
+        "mean_return": round(trained.mean_return, 1),
         "last_return": round(lines[-1]["return_mean_100"], 1),
-        "reached_475": reached,
+        "reached_475": next((x["env_steps"] for x in lines if x["return_mean_100"] >= 475), ""),
     }
 
 

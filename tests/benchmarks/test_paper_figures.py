@@ -16,8 +16,8 @@ from aclearn.wire import Weights, decode, encode
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-import correction_ablation
 import ga3c
+import lagged
 import table4
 import turns
 
@@ -136,7 +136,7 @@ def test_networks_are_compared_by_the_median_of_their_rounds(
 
 
 def test_held_back_weights_are_those_of_so_many_versions_before() -> None:
-    hold_back, shown = correction_ablation.HoldBack(3), []
+    hold_back, shown = lagged.HoldBack(3), []
     for version in (1, 2, 3, 5, 6, 7, 7, 12):  # the newest at each request
         weights = Weights(generation=0, version=version, tensors={"w": np.full(1, version, "f4")})
         message = encode(weights, run="r", incarnation="t", sequence=version)

@@ -1,0 +1,122 @@
+"""The atlas: its rows, its resumption, what it says of cells, and that each cell can be trained."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aclearn.config import load_config
+from aclearn.errors import ConfigError, LearningLost
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+import atlas
+from atlas_report import Row, behind, differing, picture, report, scores
+from lagged import Trained
+
+_POLE = atlas.Task("cartpole.yaml", 1_500, 20.0, 475.0)
+
+
+def _rows(task: str, compressor: str, lag: int, **returns: list[float]) -> list[Row]:
+    return [
+        Row(task, compressor, correction.replace("_", "-"), lag, seed, "max_env_steps", value)
+        for correction, values in returns.items()
+        for seed, value in enumerate(values, 1)
+    ]
+
+
+def test_each_cell_has_a_configuration_and_what_is_refused_says_why() -> None:
+    cells = [(name, "vtrace") for name in atlas.COMPRESSORS]
+    cells += [("int8", name) for name in atlas.CORRECTIONS]
+    refused = []
+    for task, (compressor, correction) in itertools.product(atlas.TASKS, cells):
+        trial = atlas.Trial(task, compressor, correction, 0, 1)
+        try:
+            load_config(atlas._CONFIGS / atlas.TASKS[task].config, trial.overrides())
+        except ConfigError as error:
+            refused.append((task, correction, str(error)))
+    assert refused == []
+    assert len(atlas.pilot()) == len(set(atlas.pilot())) == 2 * 4 * 4 * 2 * 3
+
+
+def test_rows_are_appended_as_they_come_and_a_resumed_atlas_trains_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(atlas.TASKS, "acrobot", _POLE)
+    arguments = ["--out", str(tmp_path), "--only", "acrobot-int8-auto-64"]
+    atlas.main([*arguments, "--only", "acrobot-int8-auto-64-1"])
+    path = tmp_path / "atlas_pilot.csv"
+    [first] = csv.DictReader(path.read_text().splitlines())
+    assert tuple(first) == atlas.FIELDS
+    assert first["ended"] == "max_env_steps" and int(first["env_steps"]) >= 1_500
+    assert first["machine"] and first["commit"]
+    assert 5 < float(first["mean_return"]) < 100
+    with pytest.raises(SystemExit):
+        atlas.main(arguments)
+    monkeypatch.setattr(atlas, "train_lagged", _cut)
+    monkeypatch.setattr(atlas, "ProcessPoolExecutor", _Here)
+    atlas.main([*arguments, "--resume"])
+    rows = sorted(csv.DictReader(path.read_text().splitlines()), key=lambda row: row["seed"])
+    assert [row["seed"] for row in rows] == ["1", "2", "3"]
+    assert rows[0] == first
+    assert [row["ended"] for row in rows[1:]] == ["max_wall_s", "LearningLost: not finite"]
+    assert sorted(row.mean_return is None for row in atlas.rows_of(path)) == [False, True, True]
+
+
+def _cut(config: Path, overrides: list[str], lag: int) -> Trained:
+    if "run.seed=3" in overrides:
+        raise LearningLost("not\nfinite")
+    line = {"env_steps": 10, "return_mean_100": 1.0, "lag_mean": 64.0, "episodes": 1}
+    return Trained([line], "max_wall_s")
+
+
+class _Here(atlas.ProcessPoolExecutor):  # type: ignore[misc]
+    """Trains in this process, where what the test has replaced is known."""
+
+    def submit(self, function: Any, *given: Any) -> Any:  # type: ignore[override]
+        from concurrent.futures import Future
+
+        future: Future[Any] = Future()
+        future.set_result(function(*given))
+        return future
+
+
+def test_what_was_not_run_is_written_as_not_run(tmp_path: Path) -> None:
+    rows = _rows("acrobot", "int8", 0, none=[-300, -300, -300], auto=[-320, -320, -320])
+    rows.append(Row("acrobot", "int8", "vtrace", 0, 1, "max_wall_s", None))
+    tasks = {"acrobot": atlas.TASKS["acrobot"]}
+    axes = (["int8", "fp16"], ["none", "vtrace", "auto"], [0])
+    text = report(rows, tasks, *axes, missing=atlas.MISSING)
+    assert (
+        "| int8 | 0 | -300 (-300 to -300), 3 | none went to its end | -320 (-320 to -320), 3 "
+        "| 10.0% (over the bar) |"
+    ) in text
+    assert "| fp16 | 0 | not run | not run | not run | - |" in text
+    assert "Not run: aclearn has no MinAtar environment." in text
+    picture(rows, tasks, *axes, out=tmp_path / "atlas.png")
+    assert (tmp_path / "atlas.png").stat().st_size > 5_000
+
+
+def test_cells_differ_where_an_interval_lies_below_another_and_get_five_seeds() -> None:
+    apart = _rows("acrobot", "int8", 64, none=[-300, -290, -310], vtrace=[-200, -190, -210])
+    near = _rows("acrobot", "none", 0, none=[-300, -200, -250], vtrace=[-260, -210, -290])
+    assert differing([*apart, *near]) == [("acrobot", "int8", 64)]
+    trials = atlas.full([*apart, *near])
+    assert len(trials) == 5 * len(atlas.CORRECTIONS)
+    assert {(t.task, t.compressor, t.lag) for t in trials} == {("acrobot", "int8", 64)}
+
+
+def test_of_five_seeds_the_mean_is_without_a_quarter_at_each_end() -> None:
+    [of] = scores(_rows("acrobot", "none", 8, none=[0.0, 10.0, 20.0, 30.0, 1000.0])).values()
+    assert of["none"] is not None and of["none"].mean == 20.0 and of["none"].seeds == 5
+    assert behind(of, 0.0) is None
+
+
+def test_the_curves_area_is_over_agent_steps() -> None:
+    lines = [{"env_steps": n, "return_mean_100": r} for n, r in ((100, 10.0), (400, 30.0))]
+    assert Trained(lines, "").mean_return == (100 * 10.0 + 300 * 30.0) / 400
