@@ -248,14 +248,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     path = options.out / ("atlas.csv" if options.full else "atlas_pilot.csv")
     if options.report or options.picture:
-        axes = (TASKS, COMPRESSORS, CORRECTIONS, LAGS)
-        names = axes if options.full else (*PILOT.values(), _PILOT_LAGS)
-        rows, tasks = rows_of(path), {name: TASKS[name] for name in names[0]}
+        whole = {"tasks": (*TASKS,), "compressors": (*COMPRESSORS,), "corrections": (*CORRECTIONS,)}
+        shown, compressors, corrections = (whole if options.full else PILOT).values()
+        lags = LAGS if options.full else _PILOT_LAGS
+        rows, tasks = rows_of(path), {name: TASKS[name] for name in shown}
         if options.report:
             missing = MISSING if options.full else {}
-            options.report.write_text(report(rows, tasks, *names[1:], missing=missing))
+            options.report.write_text(
+                report(rows, tasks, compressors, corrections, lags, missing=missing)
+            )
         if options.picture:
-            picture(rows, tasks, *names[1:], out=options.picture)
+            picture(rows, tasks, compressors, corrections, lags, out=options.picture)
         return
     if path.exists() and not options.resume:
         parser.error(f"{path} exists; --resume goes on with it")

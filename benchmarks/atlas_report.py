@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -185,7 +185,7 @@ def picture(
     size = (len(tasks) * (1.5 + 0.9 * len(corrections)), 1.5 + 0.4 * len(places))
     figure = NotebookFigure(figsize=size, layout="constrained")
     panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
-    image = None
+    image: Any = None
     for panel, (task, scale) in zip(panels, tasks.items(), strict=True):
         gains = np.full((len(places), len(corrections)), np.nan)
         for (y, place), (x, name) in itertools.product(enumerate(places), enumerate(corrections)):
