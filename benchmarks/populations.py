@@ -207,11 +207,15 @@ def draw(rows: Sequence[Mapping[str, str]], picture: Path) -> None:
             ]
             for curve in curves:
                 axis.plot(*zip(*curve, strict=True), color=f"C{number}", alpha=0.3, linewidth=0.8)
-            steps = [point[0] for point in min(curves, key=len, default=[])]
+            longest = max(curves, key=len, default=[])
+            # one that has ended at its goal stays there
             means = [
-                statistics.fmean(p[1] for p in points) for points in zip(*curves, strict=False)
+                statistics.fmean(curve[min(at, len(curve) - 1)][1] for curve in curves)
+                for at in range(len(longest))
             ]
-            axis.plot(steps, means, color=f"C{number}", label=selector)
+            dot = "o" if len(longest) == 1 else None
+            steps = [point[0] for point in longest]
+            axis.plot(steps, means, color=f"C{number}", label=selector, marker=dot)
         axis.set(title=f"{task}: {'test' if column == 'test' else 'fitness'} of the best agent")
         axis.set(xlabel="agent steps of all members, M")
         axis.grid(alpha=0.3)
