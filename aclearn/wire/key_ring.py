@@ -36,6 +36,7 @@ from aclearn.wire.monitor_messages import AllowedKey
 
 LIST_FILE: Final = "allowed.json"
 MONITOR: Final = "monitor"
+_LOCK_FILE: Final = ".lock"
 #: Public halves on the list, at most: the monitor sends all of them in one header of 64 KiB.
 MOST_KEYS: Final = 256
 #: Revoked halves of one name that are told from unknown ones; the oldest is forgotten first.
@@ -328,8 +329,9 @@ def _write(path: Path, content: Frozen) -> None:
 @contextmanager
 def _lock(directory: Path) -> Iterator[None]:
     """One change at a time."""
+    # of a file: another owner of the folder may hold a lock on the folder itself
     try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(directory / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as exc:
         raise EndpointError(f"cannot read keys from {directory}: {exc.strerror}") from exc
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import time
 
 import pytest
@@ -36,6 +38,17 @@ def test_every_kind_of_role_is_on_the_list_with_its_own_key(keys):
     assert len({_public(keys, role) for role in KEY_ROLES}) == len(KEY_ROLES)
     known = {load_key(path).monitor[0].public for path in keys.glob("*.key")}
     assert known == {_public(keys, "monitor")}
+
+
+def test_a_folder_that_its_owner_has_locked_takes_keys(tmp_path):
+    # as the private folder of a run on Ray
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        make_keys(tmp_path)
+    finally:
+        os.close(descriptor)
+    assert (tmp_path / "allowed.json").exists()
 
 
 def test_a_revoked_key_is_told_from_an_unknown_one_and_its_name_may_get_a_new_pair(keys):
