@@ -174,6 +174,8 @@ def run(trial: Trial, limit_s: float) -> dict[str, Any]:
     except AclearnError as error:
         ended = " ".join(f"{type(error).__name__}: {error}".split())
         return row | {"ended": ended[:200], "wall_s": round(time.monotonic() - begun)}
+    if not trained.lines:
+        return row | {"ended": "no mean return", "wall_s": round(time.monotonic() - begun)}
     return row | {
         "ended": trained.ended,
         "wall_s": round(time.monotonic() - begun),

@@ -46,7 +46,7 @@ class Trained(NamedTuple):
     """A training that is over.
 
     Attributes:
-        lines: metrics lines from the first end of an episode on.
+        lines: metrics lines that have a mean return, which every environment must have ended for.
         ended: the reason of its end, as in `summary.json`.
     """
 
@@ -104,4 +104,5 @@ def train_lagged(config: Path, overrides: Sequence[str], lag: int) -> Trained:
                 roles.close()
         lines = list(read_metrics(Path(directory, "r", "metrics.jsonl")))
         summary = read_summary(Path(directory, "r", "summary.json")) or {}
-    return Trained([line for line in lines if line["episodes"]], str(summary.get("reason")))
+    known = [line for line in lines if line["return_mean_100"] is not None]
+    return Trained(known, str(summary.get("reason")))
