@@ -2,11 +2,12 @@
 
     python benchmarks/many_agents.py [envs] [agents] [policy] [numpy] [--device cpu] [--threads 2]
         [--seconds 2] [--csv FILE]
+    python benchmarks/many_agents.py --table FILE
 
 Prints one JSON line a figure: `steps_per_s`, steps of environments by the clock, and
 `agent_steps_per_s`; on a CPU also `steps_per_cpu_s`, by the CPU seconds of all threads, which bears
 other programs on the machine. Actions are uniform and nothing is recorded, but for `policy`. The
-form is that of figures 12 to 14 of Lan et al. (2021).
+form is that of figures 12 to 14 of Lan et al. (2021). `--table` prints FILE in Markdown.
 
 * envs: by number of environments: gridworld and continuous Tag with 5 agents, and continuous Tag
   with 1000 agents that observe the 10 nearest, gridworld with 1000 that observe one.
@@ -23,7 +24,7 @@ import argparse
 import csv
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -264,6 +265,34 @@ def in_numpy(args: argparse.Namespace) -> None:
         numpy_rate(agents, min(10, agents - 3), envs, args.seconds)
 
 
+def table_lines(file: Path) -> Iterator[str]:
+    """Tables in Markdown: by number of environments with 5 agents, and by number of agents."""
+    with file.open(newline="") as table:
+        rows = list(csv.DictReader(table))
+    # a figure of two parts is shown once
+    cells = {
+        (row["what"], row["env"], row["observes"], int(row["agents"]), int(row["envs"])): int(
+            row["steps_per_s"]
+        )
+        for row in rows
+    }
+    for few in (True, False):
+        mine = {key: rate for key, rate in cells.items() if (key[3] == 5) == few}
+        columns = dict.fromkeys((*key[:3],) for key in mine)
+        yield "| agents | environments | " + " | ".join(map(_title, columns)) + " |"
+        yield "|---" * (2 + len(columns)) + "|"
+        for agents, envs in sorted({key[3:] for key in mine}):
+            shown = (mine.get((*column, agents, envs)) for column in columns)
+            rates = ("" if rate is None else f"{rate:,}".replace(",", " ") for rate in shown)
+            yield f"| {agents} | {envs} | " + " | ".join(rates) + " |"
+        yield ""
+
+
+def _title(column: tuple[str, str, str]) -> str:
+    what, env, observes = column
+    return f"{what}: {env.removeprefix('tag_')}, observes {observes}"
+
+
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "envs": by_envs,
     "agents": by_agents,
@@ -282,7 +311,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2, help="of the CPU")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each figure")
     parser.add_argument("--csv", type=Path, help="file for the rates")
+    parser.add_argument("--table", type=Path, help="print the rows of this file")
     args = parser.parse_args(arguments)
+    if args.table:
+        print("\n".join(table_lines(args.table)))
+        return
     torch.set_num_threads(1)  # each slice of the worlds has a thread of its own
     for name in args.parts or PARTS:
         PARTS[name](args)

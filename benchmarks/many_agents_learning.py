@@ -1,13 +1,15 @@
 """Trainings of several policies, and games that their checkpoints play afterwards.
 
     python benchmarks/many_agents_learning.py tag|covid|simple_tag --out DIR [--resume]
-        [--seeds 1 2 3] [--only tag_gridworld-a2c] [--csv FILE]
+        [--seeds 1 2 3] [--only tag_gridworld-a2c …] [--csv FILE]
     python benchmarks/many_agents_learning.py draw-tag|draw-covid FILE PICTURE.png
+    python benchmarks/many_agents_learning.py table FILE
 
 Each training is `aclearn train` with the overrides that it prints, one thread for the resident
 ones. Its folder is DIR/NAME-SEED. Afterwards its checkpoints play against each other, and each
 gives FILE (DIR/tag.csv and so on) a row; `--resume` leaves out what has its rows. Points are over
-steps, not over the clock, so that other programs may run.
+steps, not over the clock, so that other programs may run. `table` prints the first and the last
+point of each training, means over its seeds, and the range of the last one.
 
 * tag: gridworld and continuous Tag by A2C and PPO: `taggers` learn against runners that stay as
   they began, at random; `runners` against the taggers of that run; or `both`.
@@ -107,7 +109,7 @@ def covid_trainings() -> Iterator[Training]:
 SIMPLE_TAG = """\
 env: {id: "mpe2.simple_tag_v3:parallel_env"}
 run: {max_env_steps: 1_200_000}
-actors: {processes: 2, envs_per_process: 8, unroll_length: 25}
+actors: {processes: 2, envs_per_group: 8, unroll_length: 25}
 policy: {architecture: mlp, hidden: [64, 64], normalise_observations: true}
 loss: {kind: ppo, entropy_cost: 0.01, discount: 0.95, normalise_returns: true}
 trainer: {amp: "off"}
@@ -362,7 +364,9 @@ PARTS: dict[str, tuple[Callable[[], Iterator[Training]], Rows]] = {
 }
 
 
-def learn(part: str, out: Path, table: Path, only: str, seeds: Sequence[int], resume: bool) -> None:
+def learn(
+    part: str, out: Path, table: Path, only: Sequence[str], seeds: Sequence[int], resume: bool
+) -> None:
     """Train and play, and append the rows to `table`."""
     out.mkdir(parents=True, exist_ok=True)
     trainings, rows_of = PARTS[part]
@@ -371,7 +375,8 @@ def learn(part: str, out: Path, table: Path, only: str, seeds: Sequence[int], re
         sys.exit(f"{table}: it has rows; give --resume, or another --csv")
     for seed in seeds:
         for training in trainings():
-            if only not in training.name or (training.name, str(seed)) in have:
+            chosen = any(part in training.name for part in only)
+            if not chosen or (training.name, str(seed)) in have:
                 continue
             folder = run_training(training, seed, out)
             rows = [
@@ -463,6 +468,40 @@ def draw_covid(table: Path, picture: Path) -> None:
     canvas.savefig(picture, dpi=110)
 
 
+#: Figures of the tables, and their decimals.
+_SHOWN = {
+    "caught": 2,
+    "time_in_game": 1,
+    "tagger_return": 1,
+    "runner_return": 1,
+    "health": 3,
+    "economy": 3,
+    "deaths": 0,
+    "output": 0,
+    "subsidies": 0,
+    "planner_return": 0,
+    "state_return": 0,
+}
+
+
+def table_lines(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """A table in Markdown: a row each training."""
+    figures = [name for name in _SHOWN if name in rows[0]]
+    yield "| training | seeds | agent steps | " + " | ".join(figures) + " |"
+    yield "|---" * (3 + len(figures)) + "|"
+    for name in dict.fromkeys(row["run"] for row in rows):
+        mine = [row for row in rows if row["run"] == name]
+        ends = {at: [r for r in mine if r["percent"] == at] for at in ("0", "100")}
+        cells = []
+        for figure in figures:
+            before, after = ([float(r[figure]) for r in each] for each in ends.values())
+            d = _SHOWN[figure]
+            means = f"{np.mean(before):.{d}f} → {np.mean(after):.{d}f}"
+            cells.append(f"{means} ({min(after):.{d}f} to {max(after):.{d}f})")
+        steps = np.mean([int(row["env_steps"]) for row in ends["100"]])
+        yield f"| {name} | {len(ends['100'])} | {steps / 1e6:.1f} M | " + " | ".join(cells) + " |"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train, or draw."""
     parser = argparse.ArgumentParser(
@@ -473,15 +512,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         each = commands.add_parser(part)
         each.add_argument("--out", type=Path, required=True, help="folder of the runs")
         each.add_argument("--csv", type=Path, help="table; default: in the folder of the runs")
-        each.add_argument("--only", default="", help="part of a training's name")
+        each.add_argument("--only", nargs="+", default=[""], help="parts of trainings' names")
         each.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
         each.add_argument("--resume", action="store_true", help="go on with the same table")
     for name in ("draw-tag", "draw-covid"):
         each = commands.add_parser(name)
         each.add_argument("table", type=Path)
         each.add_argument("picture", type=Path)
+    commands.add_parser("table").add_argument("table", type=Path)
     args = parser.parse_args(arguments)
-    if args.command in PARTS:
+    if args.command == "table":
+        print("\n".join(table_lines(read(args.table))))
+    elif args.command in PARTS:
         out = args.out.resolve()
         table = args.csv or out / f"{args.command}.csv"
         learn(args.command, out, table, args.only, args.seeds, args.resume)

@@ -28,3 +28,25 @@ def test_a_row_has_the_game_its_size_and_its_rate(monkeypatch: pytest.MonkeyPatc
         assert row.items() >= {**game, "what": what}.items()
         assert set(row) == set(many_agents.COLUMNS)
         assert row["agent_steps_per_s"] == 5 * row["steps_per_s"] > 0
+
+
+def test_the_table_has_a_column_for_each_game_and_way_to_play(tmp_path: Path) -> None:
+    file = tmp_path / "rates.csv"
+    file.write_text(
+        "what,env,agents,observes,envs,threads,steps_per_s,agent_steps_per_s,steps_per_cpu_s\n"
+        "resident,tag_gridworld,5,all,10,2,480000,0,0\n"
+        "policy,tag_gridworld,5,all,100,2,7000,0,0\n"
+        "numpy,tag_continuous,1000,10,1,1,12,0,0\n"
+    )
+    assert list(many_agents.table_lines(file)) == [
+        "| agents | environments | resident: gridworld, observes all "
+        "| policy: gridworld, observes all |",
+        "|---|---|---|---|",
+        "| 5 | 10 | 480 000 |  |",
+        "| 5 | 100 |  | 7 000 |",
+        "",
+        "| agents | environments | numpy: continuous, observes 10 |",
+        "|---|---|---|",
+        "| 1000 | 1 | 12 |",
+        "",
+    ]

@@ -84,3 +84,18 @@ def test_a_table_goes_on_where_it_was_broken_off(
     assert [(row["run"], row["seed"], row["health"]) for row in learning.read(table)] == [
         (name, str(seed), "0.25") for name, seed in trained
     ]
+
+
+def test_a_table_has_the_first_and_the_last_point_of_all_seeds() -> None:
+    rows = [
+        {"run": "a", "seed": seed, "percent": percent, "env_steps": steps, "caught": caught}
+        for seed, percent, steps, caught in (
+            ("1", "0", "0", "0.25"),
+            ("1", "45", "900000", "0.3"),
+            ("1", "100", "2000000", "0.5"),
+            ("2", "0", "0", "0.35"),
+            ("2", "100", "2000000", "0.75"),
+        )
+    ]
+    *_, line = learning.table_lines(rows)
+    assert line == "| a | 2 | 2.0 M | 0.30 → 0.62 (0.50 to 0.75) |"
