@@ -108,11 +108,11 @@ def covid_trainings() -> Iterator[Training]:
 
 SIMPLE_TAG = """\
 env: {id: "mpe2.simple_tag_v3:parallel_env"}
-run: {max_env_steps: 1_200_000}
-actors: {processes: 2, envs_per_group: 8, unroll_length: 25}
+run: {max_env_steps: 1_000_000}
+actors: {processes: 2, envs_per_group: 16, unroll_length: 25}
 policy: {architecture: mlp, hidden: [64, 64], normalise_observations: true}
 loss: {kind: ppo, entropy_cost: 0.01, discount: 0.95, normalise_returns: true}
-trainer: {amp: "off"}
+trainer: {amp: "off", unrolls_per_batch: 4, epochs: 4, minibatches: 4}
 policies:
   tagger: {agents: "adversary_*"}
   runner: {agents: "agent_0"}
