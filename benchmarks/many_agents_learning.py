@@ -477,8 +477,6 @@ _SHOWN = {
     "health": 3,
     "economy": 3,
     "deaths": 0,
-    "output": 0,
-    "subsidies": 0,
     "planner_return": 0,
     "state_return": 0,
 }
