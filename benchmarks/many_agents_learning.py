@@ -4,12 +4,14 @@
         [--seeds 1 2 3] [--only tag_gridworld-a2c …] [--csv FILE]
     python benchmarks/many_agents_learning.py draw-tag|draw-covid FILE PICTURE.png
     python benchmarks/many_agents_learning.py table FILE
+    python benchmarks/many_agents_learning.py covid-levels
 
 Each training is `aclearn train` with the overrides that it prints, one thread for the resident
 ones. Its folder is DIR/NAME-SEED. Afterwards its checkpoints play against each other, and each
 gives FILE (DIR/tag.csv and so on) a row; `--resume` leaves out what has its rows. Points are over
 steps, not over the clock, so that other programs may run. `table` prints the first and the last
-point of each training, means over its seeds, and the range of the last one.
+point of each training, means over its seeds, and the range of the last one. `covid-levels` prints
+the figures of states that keep one level without subsidies.
 
 * tag: gridworld and continuous Tag by A2C and PPO: `taggers` learn against runners that stay as
   they began, at random; `runners` against the taggers of that run; or `both`.
@@ -297,6 +299,18 @@ def covid_rows(training: Training, folder: Path) -> Iterator[dict[str, Any]]:
         yield {"percent": percent, "env_steps": steps_of(saved), **figures}
 
 
+def covid_levels() -> None:
+    """Print a line for each level that all states keep."""
+
+    def always(action: int) -> Callable[[Any, Any], NDArray[Any]]:
+        return lambda _, masks: np.where(np.asarray(masks)[..., action], action, 0)
+
+    for level in range(11):
+        found = covid_game({}, always(level), always(0))
+        figures = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
+        print(f"level {level or 'as before'}: {figures}", flush=True)
+
+
 def simple_tag_returns(players: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
     """Mean return of an agent of each side, by game.
 
@@ -494,8 +508,8 @@ def table_lines(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
         for figure in figures:
             before, after = ([float(r[figure]) for r in each] for each in ends.values())
             d = _SHOWN[figure]
-            means = f"{np.mean(before):.{d}f} → {np.mean(after):.{d}f}"
-            cells.append(f"{means} ({min(after):.{d}f} to {max(after):.{d}f})")
+            spread = f" ({min(after):.{d}f} to {max(after):.{d}f})" if len(after) > 1 else ""
+            cells.append(f"{np.mean(before):.{d}f} → {np.mean(after):.{d}f}{spread}")
         steps = np.mean([int(row["env_steps"]) for row in ends["100"]])
         yield f"| {name} | {len(ends['100'])} | {steps / 1e6:.1f} M | " + " | ".join(cells) + " |"
 
@@ -517,9 +531,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         each = commands.add_parser(name)
         each.add_argument("table", type=Path)
         each.add_argument("picture", type=Path)
+    commands.add_parser("covid-levels")
     commands.add_parser("table").add_argument("table", type=Path)
     args = parser.parse_args(arguments)
-    if args.command == "table":
+    if args.command == "covid-levels":
+        covid_levels()
+    elif args.command == "table":
         print("\n".join(table_lines(read(args.table))))
     elif args.command in PARTS:
         out = args.out.resolve()
