@@ -1,5 +1,6 @@
 # make train: install into .venv and learn Pong; ARGS goes behind it (make train ARGS=--resume).
 # make check: install, then lint, types and unit tests; make test: every test.
+# make chaos SEED=7 MINUTES=5: that plan of faults, for so long; make soak MINUTES=5.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -9,7 +10,7 @@ STAMP  := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=50
 
 .DEFAULT_GOAL := help
-.PHONY: help train check test unit system nightly lint docs docs-site onnxruntime-web screenshots clean
+.PHONY: help train check test unit system nightly chaos soak lint docs docs-site onnxruntime-web screenshots clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' Makefile
@@ -22,13 +23,22 @@ check: lint unit  ## lint, types and unit tests: before each commit
 test: unit system  ## every test
 
 unit: $(STAMP)  ## unit tests, on every core
-	$(PYTEST) -n logical --maxprocesses=8 --dist=worksteal --ignore=tests/system --ignore=tests/compose
+	$(PYTEST) -n logical --maxprocesses=8 --dist=worksteal --ignore=tests/system --ignore=tests/compose --ignore=tests/chaos/test_chaos.py
 
 system: $(STAMP)  ## tests that start whole runs, two at a time; tests/compose needs a Docker engine
-	$(PYTEST) -n 2 --dist=loadgroup tests/compose tests/system
+	$(PYTEST) -n 2 --dist=loadgroup tests/compose tests/chaos/test_chaos.py tests/system
 
 nightly: $(STAMP)  ## the tests that take long and protect what changes seldom
 	$(PYTEST) -m nightly
+
+chaos: SEED ?= $(shell date +%s)
+chaos: MINUTES ?= 30
+chaos: $(STAMP)  ## faults of every kind for thirty minutes, by a new plan
+	ACLEARN_CHAOS_SEED=$(SEED) ACLEARN_CHAOS_MINUTES=$(MINUTES) $(BIN)/python -m pytest -s tests/chaos/test_chaos.py
+
+soak: $(STAMP)  ## ten minutes of too many actors, and an hour with restarts: all must stay flat
+	$(BIN)/python -m tests.chaos.soak overload $(if $(MINUTES),--minutes $(MINUTES))
+	$(BIN)/python -m tests.chaos.soak restarts $(if $(MINUTES),--minutes $(MINUTES))
 
 lint: $(STAMP)  ## ruff, mypy, the direction of imports
 	$(BIN)/ruff check

@@ -141,6 +141,11 @@ class RunConfig(Group):
         description="newest batches of the trainer to keep on disk, so that `aclearn replay RUN` "
         "repeats their updates; between so many and half as many more are there; null: none",
     )
+    audit: bool = Field(
+        default=False,
+        description="log digests of each learned batch in the trainer's log, to see that no step "
+        "was learned twice (docs/reliability.md)",
+    )
     metrics_every_s: float = Field(
         default=2.0,
         gt=0.0,
@@ -161,6 +166,11 @@ class RunConfig(Group):
                 f"{key}: run.flight_recorder repeats the updates of one trainer, and each of "
                 f"{config.ranks} makes them of the batches of all; set {key} to 1, or "
                 "run.flight_recorder to null"
+            )
+        if self.audit and config.loss.source != "stream":
+            yield (
+                f"run.audit: {config.loss.kind} learns a step in several batches; set it to false, "
+                "or loss.kind to one that learns each step once"
             )
         if not self.deterministic:
             return

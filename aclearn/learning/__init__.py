@@ -13,6 +13,7 @@ from aclearn.learning.observation_buffer import RecentObservations
 from aclearn.learning.published import PublishedWeights
 from aclearn.learning.recorded_batch import arrays_of, batch_of
 from aclearn.learning.rounding import Rounding
+from aclearn.learning.sources.audited import Audited
 from aclearn.learning.sources.fifo import Fifo
 from aclearn.learning.sources.memory import ReplayMemory
 from aclearn.learning.sources.queue import QueueSource
@@ -27,6 +28,7 @@ from aclearn.learning.update_report import Sums, UpdateReport
 __all__ = [
     "Accounts",
     "ActingPolicies",
+    "Audited",
     "Batch",
     "BatchSource",
     "BatchStopped",

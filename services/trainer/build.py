@@ -11,6 +11,7 @@ import torch
 from aclearn.config import Config
 from aclearn.learning import (
     ActingPolicies,
+    Audited,
     BatchSource,
     Fifo,
     Learner,
@@ -169,6 +170,8 @@ def make_trainer(
     elif learns and loss.source == "replay":
         memory = _make_memory(config, spec, learner.device, seeds)
         source = Replay(source, memory, account, config.replay)
+    if config.run.audit:
+        source = Audited(source)
     return Trainer(
         learner,
         account,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,15 @@ _METRICS = _PAGE.partition("\n## Tuner decisions\n")[0]
 DOCUMENTED = re.compile("|".join(re.sub(r"<\w+>", ".+", name) for name in _NAME.findall(_METRICS)))
 
 
+@cache
+def _is_documented(name: str) -> bool:
+    return DOCUMENTED.fullmatch(name) is not None
+
+
 def check_line(line: dict[str, Any]) -> None:
     assert line.keys() >= FIXED_NAMES, FIXED_NAMES - line.keys()
     assert is_metrics_line({**line, "reason": None}), line  # a summary's is text
-    undocumented = [name for name in line if not DOCUMENTED.fullmatch(name)]
+    undocumented = [name for name in line if not _is_documented(name)]
     assert undocumented == [], undocumented
     dropped = line["dropped_steps"]
     accounted = line["learned_steps"] + sum(dropped.values()) + line["in_flight_steps"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from aclearn.runs import load_newest
+from tests.support.disk import Disk, InjectedDisk, mounted_disk
 from tests.support.system import CARTPOLE, RESIDENT, Run, System, free_port
 from tests.support.waiting import DEADLINE_S, wait_for
 
@@ -21,38 +21,13 @@ _POLICY = {"hidden": [128, 128]}
 _FULL = "No space left on device"
 
 
-class Disk:
-    """A small file system."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._filler = path / "filler"
-
-    def fill(self, *, leave: int = 0) -> None:
-        """Use all space except `leave` bytes, including space freed meanwhile."""
-        with self._filler.open("ab", buffering=0) as filler:
-            while (free := os.statvfs(self.path).f_bavail * 4096) > leave:
-                try:
-                    filler.write(bytes(min(free - leave, 1 << 20)))
-                except OSError:
-                    return
-
-    def free(self) -> None:
-        """Free all of it."""
-        self._filler.unlink()
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
     """4 MB, mounted for the test."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(path)]
-    mounted = subprocess.run(mount, capture_output=True, text=True)
-    if mounted.returncode != 0:
-        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
-    yield Disk(path)
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
+    with mounted_disk(tmp_path / "disk", 4) as disk:
+        if isinstance(disk, str):
+            pytest.skip(f"a small disk cannot be mounted here: {disk}")
+        yield disk
 
 
 def _begin(system: System, disk: Disk, base: dict[str, Any] = CARTPOLE, **run: object) -> Run:
@@ -128,6 +103,25 @@ def test_a_run_on_a_full_disk_says_so_at_once_and_fails_where_its_end_is_lost(
     run.wait_for(lambda: disk.fill() or run.output.count(twice) == 2, "the console tells again")
     _ends_with_a_loss(run)
     assert run.summary()["metrics_failures"] > 0
+
+
+def test_a_run_whose_files_cannot_be_written_says_so_and_goes_on(
+    system: System, tmp_path: Path
+) -> None:
+    # where nothing can be mounted: writing fails as on a full disk
+    disk = InjectedDisk(tmp_path / "runs", system.folder)
+    run = system.train(system.config(CARTPOLE, run={"dir": str(disk.path)}))
+    run.wait_for(lambda: _saved(run) > 0, "a checkpoint of something learned")
+    disk.fill()
+    for things in ("checkpoints", "metrics"):
+        told = f"event: {things} cannot be written: {_FULL} ("
+        run.wait_for(lambda told=told: told in _unwrapped(run), f"the console tells of {things}")
+    disk.free()
+    for things in ("checkpoints", "metrics"):
+        over = f"event: {things} are written again\n"
+        run.wait_for(lambda over=over: over in run.output, f"it is over for {things}")
+    run.wait_until_learning(beyond=run.last()["learned_steps"] + 300)
+    assert run.finish()["metrics_failures"] > 0
 
 
 def test_a_trainer_by_hand_prints_what_is_lost(system: System, disk: Disk) -> None:

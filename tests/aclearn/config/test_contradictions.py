@@ -69,6 +69,8 @@ actors.processes: 500, actors.inference: predictor, predictor.processes: 12
 tuner.enabled: true, tuner.counts: [actors], tuner.max_actors: 400, actors.inference: predictor,
     predictor.processes: 64, compressor.chain: [onnx], compressor.processes: 64
   tuner.max_actors => tuner.max_actors: 383
+run.audit: true, loss.kind: dqn
+  run.audit => run.audit: false | loss.kind<: ppo
 actors.original_share: 0.1
   actors.original_share => compressor.chain<: [onnx] | actors.original_share: 0
 actors.original_share: 0.1, actors.inference: predictor, compressor.chain: [onnx]

@@ -1,0 +1,167 @@
+"""A run under a seeded plan of faults, judged by invariants alone.
+
+`make chaos SEED=7 MINUTES=30` plays another plan, for longer. A failure prints the command that
+repeats it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.faults import Chaos
+from tests.chaos.invariants import (
+    check_lines_of,
+    check_nothing_learned_twice,
+    wait_until_whole,
+)
+from tests.chaos.plan import Cast, plan
+from tests.chaos.relay import Relay
+from tests.chaos.vital_signs import VitalSigns
+from tests.support.disk import Disk, InjectedDisk, mounted_disk
+from tests.support.system import CARTPOLE, Run, System, free_port
+from tests.support.visitor import Visitor
+
+# as long as it must; each of its waits has a deadline
+pytestmark = pytest.mark.timeout(7200)
+
+SEED = int(os.environ.get("ACLEARN_CHAOS_SEED", "3"))
+#: Seconds of faults of each cast; the suite has less than two minutes for both.
+MINUTES = os.environ.get("ACLEARN_CHAOS_MINUTES")
+_SECONDS = {"all_roles": 75.0, "ranks": 20.0}
+#: Megabytes for logs, metrics and checkpoints of half an hour.
+_DISK_MB = 256
+#: Roles listen here; where they say that they listen there are relays.
+_HERE, _ANNOUNCED = "127.0.0.1", "127.0.0.2"
+#: Points, mean of 100 episodes, as of configs/cartpole_ppo.yaml.
+_TARGET = 475.0
+
+_RUN: dict[str, Any] = CARTPOLE | {
+    "policy": {"architecture": "mlp", "hidden": [64, 64]},
+    "actors": {
+        "processes": 2,
+        "envs_per_group": 8,
+        "unroll_length": 32,
+        "step_timeout_s": 2.0,  # less than monitor.silent_after_s
+    },
+    "trainer": {
+        "device": "cpu",
+        "amp": "off",
+        "unrolls_per_batch": 1,
+        "epochs": 10,
+        "minibatches": 1,
+        "max_lag_versions": 20,
+    },
+    "loss": {"kind": "ppo", "discount": 0.98, "clip_range": 0.2},
+    "optimiser": {"learning_rate": 1e-3, "schedule": "linear", "schedule_steps": 200_000},
+    "supervisor": {"max_restarts": 1000, "backoff_first_s": 0.1, "backoff_max_s": 0.2},
+}
+_CORRECTORS = [{"vtrace": {"lambda": 0.8}}, "importance_sampling"]
+_CASTS: dict[str, dict[str, Any]] = {
+    "all_roles": {
+        "actors": {**_RUN["actors"], "inference": "predictor"},
+        "compressor": {"chain": ["int8", "onnx"], "every_s": 0.5, "observations_every_s": 0.5},
+        "evaluator": {"every_s": 5.0, "episodes": 2},
+    },
+    "ranks": {"trainer": {**_RUN["trainer"], "processes": 2}},
+}
+#: Connections with relays: those at a port that one process has.
+_LINKS = {
+    "all_roles": ("unrolls", "weights", "predictions", "artifacts"),
+    "ranks": ("weights",),
+}
+_BACK_WITHIN_S = {"all_roles": 10.0, "ranks": 15.0}
+
+
+@contextmanager
+def _disk(folder: Path) -> Iterator[Disk]:
+    with mounted_disk(folder / "disk", _DISK_MB) as disk:
+        yield disk if isinstance(disk, Disk) else InjectedDisk(folder / "disk", folder)
+
+
+@contextmanager
+def _relays(links: tuple[str, ...], ports: dict[str, int]) -> Iterator[dict[str, Relay]]:
+    with ExitStack() as stack:
+        relays = {}
+        for link in links:
+            relays[link] = Relay((_ANNOUNCED, ports[link]), (_HERE, ports[link]))
+            stack.callback(relays[link].close)
+        yield relays
+
+
+@pytest.mark.parametrize("cast", _CASTS)
+def test_a_run_outlives_a_seeded_plan_of_faults(system: System, cast: str) -> None:
+    seconds = 60.0 * float(MINUTES) / len(_CASTS) if MINUTES else _SECONDS[cast]
+    links = (*_LINKS[cast], "monitor")
+    ports = {link: free_port() for link in links}
+    played: list[str] = []
+    with ExitStack() as stack:
+        disk = stack.enter_context(_disk(system.folder))
+        relays = stack.enter_context(_relays(links, ports))
+        config = system.config(
+            _RUN | _CASTS[cast],
+            run={
+                "dir": str(disk.path),
+                "audit": True,
+                "judge": "training",
+                "target_return": _TARGET,
+                "stop_at_target": False,
+            },
+            correctors=_CORRECTORS,
+            monitor={"heartbeat_every_s": 0.1, "port": ports["monitor"], "silent_after_s": 10.0},
+            network={
+                "bind_host": _HERE,
+                "announce_host": _ANNOUNCED,
+                "ports": {link: ports[link] for link in _LINKS[cast]},
+            },
+        )
+        run = system.train(config)
+        run.wait_until_learning(beyond=1000)
+        # an actor of another machine: its connection to the monitor has a relay too
+        there = f"tcp://{_ANNOUNCED}:{ports['monitor']}"
+        guest = system.role("actor", config, there)
+        visitor = Visitor(f"tcp://{_HERE}:{ports['monitor']}")
+        stack.callback(visitor.close)
+        try:
+            signs = _play(run, visitor, Chaos(run, relays, disk), cast, links, seconds, played)
+            run.wait_for(lambda: run.last()["reached_target_at_s"], "the target", within_s=120.0)
+            assert guest.process.poll() is None, guest.output
+            check_lines_of(run)
+            summary = run.finish()
+            assert check_nothing_learned_twice(run.folder) > 0
+            assert not (growing := signs.growing()), growing
+            assert summary["reached_target_at_s"] is not None
+        except AssertionError as error:
+            told = "\n".join(played)
+            again = f"make chaos SEED={SEED} MINUTES={seconds * len(_CASTS) / 60:.1f}"
+            raise AssertionError(f"{error}\n{again}, cast {cast}, has played:\n{told}") from error
+
+
+def _play(
+    run: Run,
+    visitor: Visitor,
+    chaos: Chaos,
+    cast: str,
+    links: tuple[str, ...],
+    seconds: float,
+    played: list[str],
+) -> VitalSigns:
+    """Play rounds of faults for so long; the run is whole again after each."""
+    names, signs, begun = set(run.pids()), VitalSigns(), time.monotonic()
+    for faults in plan(SEED, Cast(sorted(names), links)):
+        played.append(", ".join(map(str, faults)))
+        chaos.play(faults)
+        over = time.monotonic()
+        wait_until_whole(run, visitor, names, within_s=_BACK_WITHIN_S[cast])
+        played[-1] += f": back after {time.monotonic() - over:.1f} s"
+        print(f"{cast} {over - begun:.0f} s: {played[-1]}", flush=True)
+        signs.look(run.pids() | {"supervisor": run.process.pid})
+        if time.monotonic() > begun + seconds:
+            return signs
+    raise AssertionError("a plan has no end")
