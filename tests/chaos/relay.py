@@ -108,8 +108,8 @@ class Relay:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-        except OSError:
-            pass  # nobody listens there yet: the client tries again
+        except (OSError, asyncio.CancelledError):
+            pass  # nobody listens there yet, or the relay is closed
         finally:
             for each in (writer, there):
                 if each is not None:

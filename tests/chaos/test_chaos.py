@@ -21,7 +21,7 @@ from tests.chaos.invariants import (
     check_nothing_learned_twice,
     wait_until_whole,
 )
-from tests.chaos.plan import Cast, plan
+from tests.chaos.plan import LOSE_MESSAGES, Cast, plan
 from tests.chaos.relay import Relay
 from tests.chaos.vital_signs import VitalSigns
 from tests.support.disk import Disk, InjectedDisk, mounted_disk
@@ -31,10 +31,10 @@ from tests.support.visitor import Visitor
 # as long as it must; each of its waits has a deadline
 pytestmark = pytest.mark.timeout(7200)
 
-SEED = int(os.environ.get("ACLEARN_CHAOS_SEED", "3"))
+SEED = int(os.environ.get("ACLEARN_CHAOS_SEED", "7"))
 #: Seconds of faults of each cast; the suite has less than two minutes for both.
 MINUTES = os.environ.get("ACLEARN_CHAOS_MINUTES")
-_SECONDS = {"all_roles": 75.0, "ranks": 20.0}
+_SECONDS = {"all_roles": 60.0, "ranks": 20.0}
 #: Megabytes for logs, metrics and checkpoints of half an hour.
 _DISK_MB = 256
 #: Roles listen here; where they say that they listen there are relays.
@@ -74,9 +74,11 @@ _CASTS: dict[str, dict[str, Any]] = {
 #: Connections with relays: those at a port that one process has.
 _LINKS = {
     "all_roles": ("unrolls", "weights", "predictions", "artifacts"),
-    "ranks": ("weights",),
+    "ranks": (),
 }
 _BACK_WITHIN_S = {"all_roles": 10.0, "ranks": 15.0}
+#: An actor waits so much longer for the answers of unrolls that were lost on their way.
+_UNANSWERED_S = 60.0
 
 
 @contextmanager
@@ -117,7 +119,7 @@ def test_a_run_outlives_a_seeded_plan_of_faults(system: System, cast: str) -> No
             monitor={"heartbeat_every_s": 0.1, "port": ports["monitor"], "silent_after_s": 10.0},
             network={
                 "bind_host": _HERE,
-                "announce_host": _ANNOUNCED,
+                "announce_host": _ANNOUNCED if _LINKS[cast] else None,
                 "ports": {link: ports[link] for link in _LINKS[cast]},
             },
         )
@@ -158,7 +160,9 @@ def _play(
         played.append(", ".join(map(str, faults)))
         chaos.play(faults)
         over = time.monotonic()
-        wait_until_whole(run, visitor, names, within_s=_BACK_WITHIN_S[cast])
+        lost = any(fault.target == "unrolls" and fault.kind in LOSE_MESSAGES for fault in faults)
+        within_s = _BACK_WITHIN_S[cast] + (_UNANSWERED_S if lost else 0.0)
+        wait_until_whole(run, visitor, names, within_s=within_s)
         played[-1] += f": back after {time.monotonic() - over:.1f} s"
         print(f"{cast} {over - begun:.0f} s: {played[-1]}", flush=True)
         signs.look(run.pids() | {"supervisor": run.process.pid})
