@@ -216,18 +216,23 @@ def revoke_key(directory: Path, name: str) -> None:
                 f"{name} is the key by which roles know the monitor; replace it with "
                 f"`aclearn keys rotate {name} --grace 0`, and copy all key files to their machines"
             )
-        _write_list(directory, KeyList(keys={**there.keys, name: key.revoke()}))
+        others = {each: listed for each, listed in there.keys.items() if each != name}
+        # last: what is revoked first is forgotten first
+        _write_list(directory, KeyList(keys={**others, name: key.revoke()}))
         _file(directory, name).unlink(missing_ok=True)
 
 
-def rotate_keys(directory: Path, names: Sequence[str] = (), *, grace_s: float) -> list[Path]:
+def rotate_keys(
+    directory: Path, names: Sequence[str] = (), *, grace_s: float
+) -> tuple[list[Path], list[str]]:
     """Make new pairs for some names, or for all that are not revoked.
 
     Both pairs of a role are good for `grace_s` seconds, in which its new file is copied to its
     machines. The monitor uses its new pair after them.
 
     Returns:
-        The files that have changed.
+        The files that have changed; and the names of the keys that should learn the monitor's new
+        one, but whose files are not here.
 
     Raises:
         EndpointError: there is no such key, or it is revoked.
@@ -236,7 +241,7 @@ def rotate_keys(directory: Path, names: Sequence[str] = (), *, grace_s: float) -
         there, now = load_list(directory), time.time()
         chosen = list(names) or [name for name, key in there.keys.items() if key.public]
         until = now + grace_s
-        listed, changed = dict(there.keys), list[RoleKey]()
+        listed, changed, missing = dict(there.keys), list[RoleKey](), list[str]()
         monitor = load_key(_file(directory, MONITOR))
         if MONITOR in chosen:
             old = monitor.pair(now)
@@ -248,11 +253,14 @@ def rotate_keys(directory: Path, names: Sequence[str] = (), *, grace_s: float) -
         for name, key in there.keys.items():
             if name in chosen:
                 _named(directory, there, name)
-            if name == MONITOR:
+            if name == MONITOR and name in chosen:
                 made = monitor
             elif name in chosen:
                 made = RoleKey(name=name, roles=key.roles, pairs=(new_pair(),), monitor=known)
             elif key.public and MONITOR in chosen:
+                if not _file(directory, name).exists():
+                    missing.append(name)
+                    continue
                 made = load_key(_file(directory, name)).model_copy(update={"monitor": known})
             else:
                 continue
@@ -267,7 +275,7 @@ def rotate_keys(directory: Path, names: Sequence[str] = (), *, grace_s: float) -
         for name in chosen:
             _named(directory, there, name)
         _write_list(directory, KeyList(keys=listed))  # first: the new halves must be allowed
-        return [_write_key(directory, key) for key in changed]
+        return [_write_key(directory, key) for key in changed], missing
 
 
 def _named(directory: Path, there: KeyList, name: str) -> Listed:
@@ -296,13 +304,24 @@ def _file(directory: Path, name: str) -> Path:
 
 
 def _write_list(directory: Path, keys: KeyList) -> None:
-    count = sum(len(key.public) + len(key.revoked) for key in keys.keys.values())
-    if count > MOST_KEYS:
+    over = sum(len(key.public) + len(key.revoked) for key in keys.keys.values()) - MOST_KEYS
+    kept, now = dict[str, Listed](), time.time()
+    for name, key in keys.keys.items():
+        ended = (*key.revoked, *(each.public for each in key.public if not each.holds(now)))
+        dropped = ended[: max(0, over)]  # they are refused as unknown ones are
+        over -= len(dropped)
+        left = {
+            "public": tuple(each for each in key.public if each.public not in dropped),
+            "revoked": tuple(half for half in key.revoked if half not in dropped),
+        }
+        if any(left.values()):
+            kept[name] = key.model_copy(update=left)
+    if over > 0:
         raise EndpointError(
-            f"the list of {directory} would have {count} keys with old and revoked ones, at most "
+            f"the list of {directory} would have {MOST_KEYS + over} valid keys, at most "
             f"{MOST_KEYS} are possible; let hosts share keys"
         )
-    _write(directory / LIST_FILE, keys)
+    _write(directory / LIST_FILE, KeyList(keys=kept))
 
 
 def _write_key(directory: Path, key: RoleKey) -> Path:

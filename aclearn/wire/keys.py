@@ -197,12 +197,13 @@ class WatchedFile:
         self._seen = state
         return True
 
-    def _state(self) -> tuple[int, int, int] | None:
+    def _state(self) -> tuple[int, int, int, int] | None:
         try:
             status = self.path.stat()
         except OSError:
             return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
+        # the change of its mode alone may have mended it
+        return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 class OwnKey:

@@ -80,9 +80,14 @@ def rotate(
     ] = 3600.0,
 ) -> None:
     """Make new pairs for keys; running roles take them as soon as their file is replaced."""
-    files = rotate_keys(directory, names or (), grace_s=grace)
+    files, missing = rotate_keys(directory, names or (), grace_s=grace)
     typer.echo(f"wrote {', '.join(path.name for path in files)} to {directory}")
     typer.echo(f"copy them to their machines within {grace:g} s; then the old ones are refused")
+    for name in missing:
+        typer.echo(
+            f"{name} cannot learn the monitor's new key: its file is not here; make it a new pair "
+            f"with `aclearn keys rotate {name}`"
+        )
 
 
 @keys.command(name="list")

@@ -49,7 +49,7 @@ class MonitorKeys:
             EndpointError: another process has taken its address meanwhile.
         """
         self._own.look()
-        if self._own.pair is not self._pair:
+        if self._own.pair.public != self._pair.public:
             self._pair = self._own.pair
             if (keys := self._context.server_keys(self._pair)) is not None:
                 self._server.transport.rebind(keys)

@@ -284,7 +284,7 @@ class RoleContext:
         def look() -> bool:
             nonlocal pair, monitor_key
             key.look()
-            if key.pair is pair and key.monitor_key is monitor_key:
+            if key.pair.public == pair.public and key.monitor_key == monitor_key:
                 return False
             pair, monitor_key = key.pair, key.monitor_key
             if parse_endpoint(self.run.monitor).transport != "tcp":

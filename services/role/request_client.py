@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Generic
 
-from aclearn.wire import Client, ErrorReply, KeyPair, Message, Peer
+from aclearn.wire import Client, ErrorReply, Message, Peer
 from services.role.context import RoleContext
 from services.role.monitor_client import MonitorClient
 from services.role.requests import Key, Requests, RetryPolicy, say_refusal
@@ -46,7 +46,8 @@ class PeerLink:
         self._told: tuple[Peer, ...] | None = None
         self._there: list[str] = []
         self._passed_over = 0
-        self._pair: KeyPair | None = None
+        #: Public half of the pair that the connection proves.
+        self._public: str | None = None
         self.client: Client | None = None
         self.peer: Peer | None = None
 
@@ -57,9 +58,9 @@ class PeerLink:
 
     def follow(self, monitor: MonitorClient) -> bool:
         """Connect to the current peer, or with a new key; True if the connection is another one."""
-        pair = None if self._context.key is None else self._context.key.pair
+        public = None if self._context.key is None else self._context.key.pair.public
         # by identity, not by revision: a restarted monitor counts from 0 again
-        if monitor.peers is self._told and pair is self._pair:
+        if monitor.peers is self._told and public == self._public:
             return False
         self._told = monitor.peers
         serving = (
@@ -75,12 +76,12 @@ class PeerLink:
             # the skipped peer may be gone: each role starts again with its own
             self._there, self._passed_over = there, 0
         peer = peers[(self._index + self._passed_over) % len(peers)]
-        if peer.incarnation == self._incarnation and pair is self._pair:
+        if peer.incarnation == self._incarnation and public == self._public:
             return False
         if self.client is not None:
             same = peer.incarnation == self._incarnation
             self.client.close(linger_s=_LAST_MESSAGES_WITHIN_S if same else 0.0)
-        self._incarnation, self._pair = peer.incarnation, pair
+        self._incarnation, self._public = peer.incarnation, public
         self.peer = peer
         self.client = self._context.connect(
             peer.endpoints[self._endpoint], self._suffix, server_key=peer.server_key

@@ -72,7 +72,7 @@ def test_a_revoked_key_is_told_from_an_unknown_one_and_its_name_may_get_a_new_pa
 def test_both_pairs_of_a_rotated_key_are_good_for_the_grace_and_the_monitor_waits_for_its_end(keys):
     before = {role: _public(keys, role) for role in KEY_ROLES}
     now = time.time()
-    files = rotate_keys(keys, grace_s=60)
+    files, _ = rotate_keys(keys, grace_s=60)
     assert {path.stem for path in files} == set(KEY_ROLES)
     for role in KEY_ROLES:
         key, new = load_key(keys / f"{role}.key"), _public(keys, role)
@@ -136,6 +136,34 @@ def test_changes_that_cannot_be_are_refused_and_change_nothing(keys, change, sai
     with pytest.raises(EndpointError, match=said):
         change(keys)
     assert {path.name: path.read_bytes() for path in keys.iterdir()} == before
+
+
+def test_the_monitor_is_rotated_without_the_file_of_a_key_which_is_named(keys):
+    add_key(keys, "rack7", ["actor"]).unlink()
+    old = _allowed(keys)["rack7", False]
+    files, missing = rotate_keys(keys, ["monitor"], grace_s=0)
+    assert {path.stem for path in files} == set(KEY_ROLES) and missing == ["rack7"]
+    assert _allowed(keys)["rack7", False] == old
+    [made], missing = rotate_keys(keys, ["rack7"], grace_s=0)
+    assert load_key(made).monitor_key(time.time()) == _public(keys, "monitor") and not missing
+
+
+def test_a_full_list_forgets_what_was_revoked_or_replaced_first(keys, monkeypatch):
+    monkeypatch.setattr("aclearn.wire.key_ring.MOST_KEYS", len(KEY_ROLES) + 2)
+    for name in ("a", "b"):
+        add_key(keys, name, ["actor"])
+    for name in ("b", "a"):
+        revoke_key(keys, name)
+    add_key(keys, "c", ["actor"])
+    assert list(load_list(keys).keys) == [*KEY_ROLES, "a", "c"]
+    rotate_keys(keys, ["c"], grace_s=60)
+    assert "a" not in load_list(keys).keys
+    with pytest.raises(EndpointError, match="valid keys"):
+        rotate_keys(keys, ["c"], grace_s=60)  # the first half of it holds
+    now = time.time() + 61
+    monkeypatch.setattr(time, "time", lambda: now)
+    add_key(keys, "d", ["actor"])
+    assert _allowed(keys)["c", False] == {_public(keys, "c")}
 
 
 def test_a_list_that_no_message_could_carry_is_refused(keys, monkeypatch):

@@ -123,6 +123,19 @@ def test_a_role_takes_its_replaced_file_and_keeps_its_key_where_that_is_damaged(
     assert "event=key_not_read" in caplog.text and own.pair is after
 
 
+def test_a_file_is_read_again_once_its_mode_alone_is_mended(keys, monkeypatch):
+    monkeypatch.setattr("aclearn.wire.keys._LOOK_EVERY_S", 0.0)
+    own, path = OwnKey(keys, "actor"), keys / "actor.key"
+    rotate_keys(keys, ["actor"], grace_s=60)
+    path.chmod(0o644)
+    before = own.pair
+    own.look()
+    assert own.pair is before
+    path.chmod(0o600)
+    own.look()
+    assert own.pair == load_key(path).pairs[0]
+
+
 def test_the_next_pair_is_used_once_the_time_of_the_first_is_over():
     old, new = new_pair(), new_pair()
     key = RoleKey(

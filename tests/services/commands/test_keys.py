@@ -38,6 +38,8 @@ def test_keys_are_made_added_revoked_rotated_and_listed(keys) -> None:
     old = load_key(Path("keys/rack7.key")).pairs
     assert "rack7.key" in keys("rotate", "rack7", "--grace", "500")
     assert load_key(Path("keys/rack7.key")).pairs != old
+    Path("keys/rack7.key").unlink()
+    assert "with `aclearn keys rotate rack7`" in keys("rotate", "monitor")
     keys("revoke", "actor")
     lines = {line.split()[0]: line for line in keys("list").splitlines()}
     assert lines["rack7"].split()[1:5] == ["actor,", "evaluator", "4", "12.5"]

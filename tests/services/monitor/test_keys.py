@@ -135,6 +135,12 @@ def test_a_monitor_follows_its_files(tmp_path, monkeypatch) -> None:
         revoke_key(folder, "actor")
         assert keys.look() and keys.allowed != before
         assert not keys.look()
+        bound = []
+        with monkeypatch.context() as patch:
+            patch.setattr(server.transport, "rebind", bound.append)
+            rotate_keys(folder, ["monitor"], grace_s=60)
+            keys.look()
+        assert not bound  # its pair is the same until the end of the grace
         rotate_keys(folder, ["monitor"], grace_s=0)
         assert keys.look()
         proves = connect_dealer(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from aclearn.config import Config
 from aclearn.errors import ConfigError
-from aclearn.wire import Peer, WeightsRequest
+from aclearn.wire import Peer, WeightsRequest, rotate_keys
+from services.role.context import RoleContext, RunEnv
 from services.role.request_client import PeerLink
+from tests.support.keys import make_keys
 
 
 def _serve(roles, name):
@@ -35,6 +38,37 @@ def test_what_other_machines_cannot_reach_is_refused_when_the_monitor_is_on_one(
     words = rf"network\.bind_host: 127\.0\.0\.1 cannot be reached .* monitor is at {monitor}"
     with pytest.raises(ConfigError, match=words):
         context.serve("weights")
+
+
+def test_connections_are_kept_while_the_pair_and_the_monitors_key_are_the_same(
+    tools, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("aclearn.wire.keys._LOOK_EVERY_S", 0.0)
+    folder = make_keys(tmp_path / "keys")
+    network = {"keys_dir": str(folder)}
+    config = Config.model_validate(
+        {"run": {"name": "r"}, "env": {"id": "CartPole-v1"}, "network": network}
+    )
+    context = RoleContext("actor", 0, config, RunEnv("tcp://127.0.0.1:9"))
+    try:
+        client = context.connect(context.run.monitor)
+        watch, link, known = (
+            context.watch_key(client),
+            PeerLink(context, "weights"),
+            tools.KnownPeers(),
+        )
+        known.learn(
+            Peer("trainer", "trainer-0", "x", {"weights": "tcp://127.0.0.1:9"}, server_key="s" * 40)
+        )
+        assert link.follow(known)
+        rotate_keys(folder, ["monitor"], grace_s=60)
+        assert not watch() and not link.follow(known)
+        rotate_keys(folder, ["actor"], grace_s=60)
+        assert watch() and link.follow(known)
+        client.close()
+        link.client.close()
+    finally:
+        context.close()
 
 
 def test_a_link_follows_its_peer_through_restarts_of_the_peer_and_of_the_monitor(
