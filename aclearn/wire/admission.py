@@ -12,7 +12,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import zmq
 from zmq.utils import z85
@@ -22,21 +22,30 @@ from aclearn.wire.monitor_messages import AllowedKey
 
 _LOG = logging.getLogger(__name__)
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"  # fixed by ZeroMQ RFC 27
-#: Connections whose key is known, at most; the oldest has to connect again.
+#: Connections of one key that are known, at most; its oldest has to connect again.
 _MOST_CONNECTIONS: Final = 1 << 16
 #: Seconds for which a handshake waits for the first list; it may take 3 s.
 _LIST_WITHIN_S: Final = 2.0
+#: Unknown keys that are named; further ones are only counted.
+_MOST_NAMED: Final = 64
 #: Why a connection is refused: its key is on no list, or was taken off.
 UNKNOWN_KEY, REVOKED_KEY = "unknown_key", "revoked_key"
 
 
-@dataclass(slots=True)
-class _Connection:
-    """A connection at the server of this ZAP domain; its descriptor is known by its messages."""
+class _Mark(NamedTuple):
+    """Which connection of all is meant, and the public half that it has proved."""
 
-    key: AllowedKey
-    domain: bytes
-    descriptor: int | None = None
+    number: int
+    public: str
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.public}"
+
+    @classmethod
+    def read(cls, text: str) -> _Mark:
+        """The mark with that text."""
+        number, public = text.split(" ")
+        return cls(int(number), public)
 
 
 class Admission:
@@ -54,12 +63,16 @@ class Admission:
         self.said: Callable[[str], None] = lambda _: None
         self._lock = threading.Lock()
         self._keys: dict[str, AllowedKey] = {}
-        self._connections: dict[str, _Connection] = {}
+        #: ZAP domain, which is one server's, of each connection by public half and number.
+        self._connections: defaultdict[str, dict[int, bytes]] = defaultdict(dict)
+        #: By ZAP domain: the newest connection that has sent a message from a descriptor.
+        self._holders: defaultdict[bytes, dict[int, _Mark]] = defaultdict(dict)
         self._made = 0
-        #: By ZAP domain, which is one server's.
+        #: By ZAP domain.
         self._refused: defaultdict[bytes, Counter[str]] = defaultdict(Counter)
         self._cuts: dict[bytes, Callable[[set[int]], None]] = {}
-        self._told: set[tuple[str, str]] = set()
+        #: Public halves by the reason for which they were refused.
+        self._told: defaultdict[str, set[str]] = defaultdict(set)
         self._listed = threading.Event()
         socket = own_socket(context, zmq.REP)
         try:
@@ -80,21 +93,21 @@ class Admission:
                 # a key that is off the list is told from one that was never on it
                 if public not in self._keys:
                     self._keys[public] = AllowedKey(public, key.name, key.roles, revoked=True)
-            kept: defaultdict[bytes, set[int]] = defaultdict(set)
-            for user, connection in list(self._connections.items()):
-                public = connection.key.public
-                if public not in valid:
-                    del self._connections[user]
-                    continue
-                connection.key = self._keys[public]
-                if connection.descriptor is not None:
-                    kept[connection.domain].add(connection.descriptor)
+            for public in self._connections.keys() - valid:
+                del self._connections[public]
+            for domain, holders in self._holders.items():
+                self._holders[domain] = {
+                    descriptor: mark
+                    for descriptor, mark in holders.items()
+                    if mark.number in self._connections.get(mark.public, ())
+                }
+            kept = {domain: set(holders) for domain, holders in self._holders.items()}
             self.revision += 1
             self._listed.set()
             lost = {public for public, key in before.items() if not key.revoked} - valid
         if lost:
             for domain, cut in list(self._cuts.items()):
-                cut(kept[domain])
+                cut(kept.get(domain, set()))
 
     def serve(self, domain: bytes, cut: Callable[[set[int]], None]) -> None:
         """Add a server; `cut` ends its connections but those with the given descriptors."""
@@ -103,6 +116,8 @@ class Admission:
     def forget(self, domain: bytes) -> None:
         """Remove a server."""
         self._cuts.pop(domain, None)
+        with self._lock:
+            self._holders.pop(domain, None)
 
     def close(self) -> None:
         """Let no handshake wait for a list that will not come."""
@@ -110,32 +125,38 @@ class Admission:
 
     def sender(self, frame: Any) -> tuple[str, AllowedKey | None]:
         """The mark of a message, and the key of its connection; None if that is not allowed now."""
-        user = frame.get(b"User-Id")
+        user, descriptor = frame.get(b"User-Id"), frame.get(zmq.SRCFD)
+        mark = _Mark.read(user)
         with self._lock:
-            connection = self._connections.get(user)
-            if connection is None:
+            domain = self._connections.get(mark.public, {}).get(mark.number)
+            if domain is None:
                 return user, None
-            connection.descriptor = frame.get(zmq.SRCFD)
-            return user, connection.key
+            holders = self._holders[domain]
+            older, holders[descriptor] = sorted((holders.get(descriptor, mark), mark))
+            if older != holders[descriptor]:  # it is closed: another one has its descriptor
+                self._connections.get(older.public, {}).pop(older.number, None)
+            return user, self._keys[mark.public]
 
     def refused(self, domain: bytes) -> Counter[str]:
         """Number of refused connections of a server by reason."""
         with self._lock:
             return Counter(self._refused[domain])
 
-    def refuse(self, key: AllowedKey | None, reason: str, domain: bytes) -> None:
+    def _refuse(self, public: str, key: AllowedKey | None, domain: bytes) -> None:
         """Count a refused connection, and say so once for each key."""
-        name = "" if key is None else key.name
+        if key is None:
+            name, reason = "", UNKNOWN_KEY
+            words = f"a peer has a key that is not on this run's list; its public half is {public}"
+        else:
+            name, reason = key.name, REVOKED_KEY
+            words = f"a peer has the key {name}, which was revoked or replaced"
         with self._lock:
             self._refused[domain][reason] += 1
-            if (name, reason) in self._told:
+            if public in self._told[reason] or (
+                key is None and len(self._told[reason]) >= _MOST_NAMED
+            ):
                 return
-            self._told.add((name, reason))
-        words = (
-            "a peer has a key that is not on this run's list"
-            if key is None
-            else f"a peer has the key {name}, which was revoked or replaced"
-        )
+            self._told[reason].add(public)
         _LOG.warning("event=key_refused reason=%s name=%s detail=%r", reason, name, words)
         self.said(words)
 
@@ -166,12 +187,12 @@ class Admission:
             key = self._keys.get(public)
             if key is not None and not key.revoked:
                 self._made += 1
-                user = str(self._made)
-                self._connections[user] = _Connection(key, domain)
-                if len(self._connections) > _MOST_CONNECTIONS:
-                    del self._connections[next(iter(self._connections))]
-                return user.encode()
-        self.refuse(key, UNKNOWN_KEY if key is None else REVOKED_KEY, domain)
+                connections = self._connections[public]
+                connections[self._made] = domain
+                if len(connections) > _MOST_CONNECTIONS:
+                    del connections[next(iter(connections))]
+                return str(_Mark(self._made, public)).encode()
+        self._refuse(public, key, domain)
         return None
 
 

@@ -10,8 +10,11 @@ from contextlib import suppress
 
 import pytest
 import zmq
+from zmq.utils import z85
 
 from aclearn.wire import (
+    Admission,
+    AllowedKey,
     ClientKeys,
     Heartbeat,
     ServerKeys,
@@ -172,6 +175,67 @@ def test_a_server_takes_its_next_pair_at_the_same_address(server, keys):
     assert_not_connected(server.client(old))
     client.transport.reconnect(server.endpoint, client_keys(keys, "actor"))
     assert_heard(server, client)
+
+
+ACTOR = AllowedKey(new_pair().public, "actor", ["actor"])
+TRAINER = AllowedKey(new_pair().public, "trainer", ["trainer"])
+
+
+class Handshakes:
+    """An admission that is asked without sockets."""
+
+    def __init__(self, context):
+        self.admission = Admission(context)
+        self.admission.allow([ACTOR, TRAINER])
+
+    def connect(self, key, domain=b"d"):
+        """The mark of a new connection; None if it is refused."""
+        credentials = z85.decode(key.public.encode())
+        mark = self.admission._admit([b"1.0", b"1", domain, b"", b"", b"CURVE", credentials])
+        return None if mark is None else mark.decode()
+
+    def key_of(self, mark, descriptor):
+        """The key of a message."""
+        return self.admission.sender({b"User-Id": mark, zmq.SRCFD: descriptor})[1]
+
+
+def test_a_descriptor_belongs_to_the_newest_connection_that_used_it(context):
+    made, ended = Handshakes(context), {}
+    for domain in (b"d", b"other"):
+        made.admission.serve(domain, lambda kept, domain=domain: ended.update({domain: kept}))
+    closed, unread = made.connect(ACTOR), made.connect(ACTOR)
+    assert made.key_of(closed, 12) == ACTOR
+    other, later = made.connect(ACTOR, b"other"), made.connect(TRAINER)
+    assert made.key_of(other, 12) == ACTOR and made.key_of(later, 12) == TRAINER
+    assert made.key_of(unread, 12) == ACTOR  # a message of a closed connection that had waited
+    assert made.key_of(closed, 12) is None and made.key_of(unread, 12) is None
+    made.admission.allow([ACTOR])
+    assert ended == {b"d": set(), b"other": {12}}
+
+
+def test_a_key_that_connects_again_and_again_displaces_its_own_connections_alone(
+    context, monkeypatch
+):
+    monkeypatch.setattr("aclearn.wire.admission._MOST_CONNECTIONS", 2)
+    made = Handshakes(context)
+    trainer, *actors = (made.connect(key) for key in (TRAINER, ACTOR, ACTOR, ACTOR))
+    assert made.key_of(trainer, 1) == TRAINER
+    assert [made.key_of(mark, 2 + n) for n, mark in enumerate(actors)] == [None, ACTOR, ACTOR]
+
+
+def test_each_unknown_key_is_said_once_and_a_flood_of_them_hides_no_revoked_one(
+    context, monkeypatch
+):
+    monkeypatch.setattr("aclearn.wire.admission._MOST_NAMED", 2)
+    made, said = Handshakes(context), []
+    made.admission.said = said.append
+    strangers = [AllowedKey(new_pair().public, "", []) for _ in range(3)]
+    made.admission.allow([TRAINER])
+    for key in (*strangers, *strangers, ACTOR, ACTOR):
+        assert made.connect(key) is None
+    assert len(said) == 3 and "actor" in said[2]
+    assert all(key.public in words for key, words in zip(strangers[:2], said[:2], strict=True))
+    assert made.admission.refused(b"d") == {"unknown_key": 6, "revoked_key": 2}
 
 
 def _may(name):
