@@ -55,7 +55,8 @@ class Learner:
 
     Attributes:
         objective, optimiser_config, max_updates: as given; see `set`.
-        settings: what `set` has set.
+        settings: what `set` has set and `adopt` has put in force.
+        wanted: what `set` has set.
         network: the target policy; read it under `lock` while workers run.
         published: the weights that actors get, by the names of `architecture.acting()` and in
             their order; see `lock`.
@@ -100,6 +101,7 @@ class Learner:
         }
         self._captured: CapturedUpdates | None = None
         self.settings: dict[str, float] = {}
+        self.wanted: dict[str, float] = {}
         self._never = torch.zeros((), dtype=torch.bool, device=device)
         self.lock = threading.RLock()
 
@@ -132,7 +134,7 @@ class Learner:
         return hasattr(self.objective.config, "entropy_cost")
 
     def set(self, *, learning_rate: float | None = None, entropy_cost: float | None = None) -> None:
-        """Make the next updates with other numbers; None leaves one as it is.
+        """Learn with other numbers from the next `adopt` on; None leaves one as it is.
 
         Args:
             learning_rate: in place of `optimiser.learning_rate`; its schedule goes on.
@@ -140,9 +142,18 @@ class Learner:
         """
         with self.lock:
             given = {"learning_rate": learning_rate, "entropy_cost": entropy_cost}
-            self.settings |= {name: each for name, each in given.items() if each is not None}
-            if learning_rate is not None:
-                set_rate(self.state.optimiser, learning_rate)
+            new = {name: each for name, each in given.items() if each is not None}
+            self.wanted = {**self.wanted, **new}
+
+    def adopt(self) -> None:
+        """Put in force what was set; between batches, so that a repeated batch has one setting."""
+        with self.lock:
+            if self.settings == self.wanted:
+                return
+            self.settings = self.wanted
+            if (rate := self.settings.get("learning_rate")) is not None:
+                set_rate(self.state.optimiser, rate)
+            entropy_cost = self.settings.get("entropy_cost")
             if entropy_cost is not None and self.has_entropy_cost:
                 config = self.objective.config.model_copy(update={"entropy_cost": entropy_cost})
                 self.objective = replace(self.objective, config=config)

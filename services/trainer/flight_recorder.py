@@ -73,7 +73,7 @@ class FlightRecorder:
         random = {name: generator.get_state().numpy() for name, generator in generators}
         random["torch"] = torch.get_rng_state().numpy()
         arrays |= {f"random/{name}": numbers for name, numbers in random.items()}
-        about = {"batch": self._taken, "settings": dict(self._learner.settings)}
+        about = {"batch": self._taken, "settings": self._learner.settings}
         written = self._ring.append(Record({**about, **data}, arrays))
         self._taken, self.batches = self._taken + 1, self._ring.records
         if self._taken == 1:

@@ -257,6 +257,7 @@ class _Repeater:
         self._refuse_gap(number)
         self._set_random(record.arrays)
         learner.set(**record.data["settings"])
+        learner.adopt()
         observation = learner.architecture.observation
         batch = batch_of(record.arrays, record.data, worker, observation, learner.device)
         # rows are known by their numbers in minibatches too

@@ -351,6 +351,7 @@ class Trainer:
                     batch = replace(batch, acting_log_prob=self._acting.log_probs(batch))
             if first:  # only their states are of use
                 open_batch.dropped("burn_in", int(batch.valid[:first].sum()))
+            self.learner.adopt()
             if self.recorder is not None and not self.finished:
                 with part("record"):
                     self.recorder.take(batch, self._state)

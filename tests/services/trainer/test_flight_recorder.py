@@ -186,6 +186,26 @@ def test_a_stop_within_the_last_batch_is_repeated_up_to_there(tmp_path) -> None:
     assert equal(run.repeat())[9]
 
 
+def test_what_is_set_within_a_batch_holds_from_the_next_one_on_and_is_repeated(tmp_path) -> None:
+    run = Recorded(tmp_path, **_PPO)
+    run.learn(2)
+    count = run.trainer._count
+
+    def then_sets(*arguments):
+        count(*arguments)
+        if run.trainer.counters.updates == 9:  # the first of four
+            run.trainer.set(learning_rate=0.125, entropy_cost=0.5)
+
+    run.trainer._count = then_sets
+    run.learn()
+    run.save()
+    rate = run.trainer.learner.state.optimiser.param_groups[0]["first_lr"]
+    run.learn()
+    run.save()
+    assert rate != 0.125 and run.trainer.learner.settings["learning_rate"] == 0.125
+    assert equal(run.repeat()) == {8: True, 12: True, 16: True}
+
+
 def test_weights_that_are_not_those_of_the_run_are_told(tmp_path) -> None:
     run = Recorded(tmp_path)
     run.learn(3)
