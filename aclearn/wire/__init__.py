@@ -5,7 +5,13 @@ from __future__ import annotations
 from aclearn.wire.admission import Admission, ClientKeys, ServerKeys
 from aclearn.wire.channels import ChannelPoller, Client, Server
 from aclearn.wire.codec import MAX_FRAME_BYTES, decode, encode
-from aclearn.wire.endpoints import Endpoint, claim_ipc_path, parse_endpoint, tcp_endpoint
+from aclearn.wire.endpoints import (
+    Endpoint,
+    check_peer_address,
+    claim_ipc_path,
+    parse_endpoint,
+    tcp_endpoint,
+)
 from aclearn.wire.in_process import InProcessNetwork
 from aclearn.wire.key_ring import (
     LIST_FILE,

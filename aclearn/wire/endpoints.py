@@ -88,6 +88,18 @@ def parse_endpoint(text: str) -> Endpoint:
     raise EndpointError(f"no transport for {text[:200]!r}; {_FORMS}")
 
 
+def check_peer_address(text: str) -> Endpoint:
+    """The parts of an address to connect to.
+
+    Raises:
+        EndpointError: it is malformed, or names no single host and port.
+    """
+    parsed = parse_endpoint(text)
+    if parsed.transport == "tcp" and (parsed.port == 0 or parsed.is_wildcard):
+        raise EndpointError(f"cannot connect to {text}: expected a single host and port")
+    return parsed
+
+
 def _parse_ipc(path: str) -> Endpoint:
     if not path.startswith("/"):
         raise EndpointError(f"ipc needs an absolute path, got {path[:200]!r}; {_FORMS}")

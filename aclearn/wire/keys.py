@@ -218,6 +218,11 @@ class OwnKey:
         self._key = load_key(self._file.path)
         self._take()
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The kinds of role that it is for."""
+        return self._key.roles
+
     def look(self) -> None:
         """See whether the file or the time wants another pair; at most once a second.
 

@@ -18,7 +18,13 @@ import zmq
 from aclearn.errors import EndpointError
 from aclearn.wire.admission import ClientKeys, ServerKeys
 from aclearn.wire.codec import MAX_FRAME_BYTES
-from aclearn.wire.endpoints import Endpoint, claim_ipc_path, parse_endpoint, tcp_endpoint
+from aclearn.wire.endpoints import (
+    Endpoint,
+    check_peer_address,
+    claim_ipc_path,
+    parse_endpoint,
+    tcp_endpoint,
+)
 
 #: Most waiting messages per peer and direction. More than an actor's unrolls in flight: with a full
 #: queue libzmq stops reading heartbeats on tcp and ends the connection.
@@ -99,9 +105,7 @@ def connect_dealer(
         EndpointError: the address is malformed, has no port, or is off loopback without keys.
         ValueError: ZeroMQ does not allow the routing id.
     """
-    parsed = parse_endpoint(endpoint)
-    if parsed.transport == "tcp" and (parsed.port == 0 or parsed.is_wildcard):
-        raise EndpointError(f"cannot connect to {endpoint}: expected a single host and port")
+    parsed = check_peer_address(endpoint)
     _require_keys(parsed, keys)
     if not 1 <= len(routing_id) <= 255 or routing_id[0] == 0:
         raise ValueError("routing_id: expected 1 to 255 bytes that do not begin with a zero byte")

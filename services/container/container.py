@@ -29,6 +29,7 @@ from aclearn.wire import (
     LIST_FILE,
     Client,
     ClientKeys,
+    DirectiveMessage,
     OwnKey,
     StatusRequest,
     ZmqTransport,
@@ -43,7 +44,7 @@ from services.ending.words import why_over
 from services.role.context import own_key
 from services.role.health import FAILED, HealthReport
 from services.roles import KEY_ROLES, MONITOR, RoleSpec
-from services.wiring import SUPERVISOR
+from services.wiring import ENDPOINTS, SUPERVISOR
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -237,12 +238,19 @@ def memory_limit_bytes() -> int | None:
 def _end_run(spec: RoleSpec, config: Config, monitor: str, reason: str) -> None:
     """Ask the monitor to end the run, as `aclearn train` does after too many restarts.
 
-    That takes the supervisor's key, or the trainer's: the key of another role cannot end a run.
+    That takes the supervisor's key, or the trainer's: with the key of another role it says so.
     """
     incarnation = new_incarnation()
     with zmq.Context() as context:
         try:
             key = _key_that_ends(spec, config)
+            if key is not None and not _ends(key):
+                _LOGGER.error(
+                    "event=run_not_ended roles=%s detail='the run goes on: this key cannot end it; "
+                    "end it where the key of the supervisor or trainer is, or restart this role'",
+                    ",".join(key.roles),
+                )
+                return
             keys = None if key is None else ClientKeys(key.pair, key.monitor_key)
             socket_ = connect_dealer(context, monitor, routing_id=incarnation.encode(), keys=keys)
         except EndpointError:
@@ -258,6 +266,10 @@ def _key_that_ends(spec: RoleSpec, config: Config) -> OwnKey | None:
         return own_key(config, SUPERVISOR)
     except EndpointError:  # this machine has the key of the role alone
         return own_key(config, spec.name)
+
+
+def _ends(key: OwnKey) -> bool:
+    return any(role in ENDPOINTS["monitor"].accepts[DirectiveMessage] for role in key.roles)
 
 
 def _is_over(config: Config) -> bool:

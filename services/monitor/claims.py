@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from aclearn.errors import EndpointError
 from aclearn.types import MOST_COHORTS, MOST_INFO_METRICS, EpisodeCohort
 from aclearn.types.bounds import LARGEST_FIGURE
-from aclearn.wire import Heartbeat, Hello, PolicyNumbers
+from aclearn.wire import Heartbeat, Hello, PolicyNumbers, check_peer_address
 from services.roles import MOST_NUMBER, ROLES
 
 #: Most bytes of an incarnation or label; most endpoints of a role and bytes of each; most gauges
@@ -18,6 +20,8 @@ MOST_LABEL_BYTES = 64
 _MOST_ENDPOINTS, _MOST_ENDPOINT_BYTES = 8, 256
 MOST_GAUGES, MOST_LABELS = 64, 72
 _MOST_DIGESTS = 256
+#: Half of a CURVE pair, in Z85.
+_PUBLIC_KEY: Final = re.compile(r"[0-9a-zA-Z.:+=^!/*?&<>()\[\]{}@%$#-]{40}")
 #: Most entries of each mapping among the numbers of one policy.
 _OF_A_POLICY: Final = {"gauges": MOST_GAUGES, "dropped": MOST_LABELS}
 _NumbersT = TypeVar("_NumbersT", Heartbeat, PolicyNumbers)
@@ -65,6 +69,18 @@ def hello_fault(incarnation: str, hello: Hello, fixed: Mapping[str, int]) -> str
     # other roles would send their requests to that endpoint
     if foreign := endpoints.keys() - set(ROLES[hello.role].endpoints):
         return f"a process of role {hello.role} serves no {min(foreign)}"
+    return None
+
+
+def endpoint_fault(hello: Hello) -> str | None:
+    """Why others could not connect to the endpoints of a hello, as text; None if they can try."""
+    if hello.server_key and not _PUBLIC_KEY.fullmatch(hello.server_key):
+        return "its server_key is no public key: expected 40 characters of Z85"
+    for name, address in hello.endpoints.items():
+        try:
+            check_peer_address(address)
+        except EndpointError as error:
+            return f"its endpoint {name}: {error}"
     return None
 
 

@@ -39,6 +39,7 @@ from services.monitor.claims import (
     MOST_LABEL_BYTES,
     MOST_LABELS,
     HeartbeatClaims,
+    endpoint_fault,
     hello_fault,
     number_fault,
     without_too_much,
@@ -181,7 +182,9 @@ class MonitorState:
             answers = _TAKEN[type(envelope.message)](self, envelope.message, sender)
         else:
             self.not_allowed += 1
-            self.report.event_once(envelope.incarnation, fault, f"a process is refused: {fault}")
+            # by its key: a sender chooses its incarnation, and could fill the events with others
+            key = "" if envelope.key is None else envelope.key.name
+            self.report.event_once(key, fault, f"a process is refused: {fault}")
             answers = [MembershipReply("leave", fault)]
         return [OutgoingMessage(routing_id, answer) for answer in answers]
 
@@ -289,6 +292,7 @@ class MonitorState:
         )
         refusal = (
             hello_fault(incarnation, hello, self._fixed)
+            or endpoint_fault(hello)
             or self._registry.refusal(member)
             or self._difference(member, hello)
         )
@@ -327,8 +331,11 @@ class MonitorState:
         if not isinstance(message, Hello | NumberRequest):
             return None
         if message.role not in key.roles:
-            return f"its key {key.name} is for {' and '.join(key.roles)}, not for {message.role}"
-        if key.processes and self._registry.with_key(key, sender.incarnation) >= key.processes:
+            role = message.role if message.role in ROLES else "an unknown role"
+            return f"its key {key.name} is for {' and '.join(key.roles)}, not for {role}"
+        number = message.number if isinstance(message, Hello) else None
+        others = self._registry.with_key(key, sender.incarnation, message.role, number)
+        if key.processes and others >= key.processes:
             return f"its key {key.name} is for at most {key.processes} processes, which are there"
         return None
 

@@ -191,9 +191,15 @@ class Registry:
             self.revision += 1
         return member
 
-    def with_key(self, key: AllowedKey, newcomer: str) -> int:
-        """The number of members of a key, but for the incarnation `newcomer`."""
-        return sum(m.key == key.name and m.incarnation != newcomer for m in self._members.values())
+    def with_key(self, key: AllowedKey, newcomer: str, role: str, number: int | None) -> int:
+        """The number of members of a key, but for the incarnation `newcomer`.
+
+        Nor does the process count whose name, of `role` and `number`, the newcomer takes.
+        """
+        return sum(
+            m.key == key.name and m.incarnation != newcomer and (m.role, m.number) != (role, number)
+            for m in self._members.values()
+        )
 
     def take_out_revoked(self, valid: Collection[str]) -> list[Member]:
         """Remove and return the members whose key is not valid; all get the list of peers again."""

@@ -11,8 +11,9 @@ from aclearn.wire import AllowedKey
 
 #: Reason of a refusal, and of dropped steps.
 QUOTA: Final = "quota"
-#: Seconds after its last unroll in which a process takes a place of its key.
-_LIVES_S: Final = 60.0
+#: Seconds after its last unroll in which a process takes a place of its key. It is short, so that
+#: a process that was started again soon gets the place of the one before.
+_LIVES_S: Final = 5.0
 _ROUNDING: Final = 1e-9
 #: Seconds of unrolls that a key may send at once.
 _BURST_S: Final = 2.0

@@ -104,6 +104,24 @@ def test_only_a_container_with_the_key_of_supervisor_or_trainer_can_end_the_run(
     }
 
 
+def test_a_container_whose_key_cannot_end_the_run_says_who_can_and_sends_nothing(
+    load, tmp_path, caplog
+) -> None:
+    keys, pod = make_keys(tmp_path / "keys"), tmp_path / "pod"
+    pod.mkdir()
+    shutil.copy2(keys / "actor.key", pod)
+    with zmq.Context() as context:
+        router, address = bind_router(context, "tcp")  # without keys it hears anybody
+        try:
+            config = load(f"network.keys_dir={pod}")
+            container._end_run(ROLES["actor"], config, address, "no restart is left")
+            assert not router.poll(0)
+        finally:
+            router.close(linger=0)
+    assert "event=run_not_ended roles=actor" in caplog.text
+    assert "where the key of the supervisor or trainer is" in caplog.text
+
+
 def test_the_folder_of_another_run_makes_way_until_that_run_has_learned_something(load) -> None:
     here, there = load(), load("env.id=Acrobot-v1")
     assert container.finished(here) is None

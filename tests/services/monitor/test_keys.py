@@ -79,6 +79,44 @@ def test_a_key_of_a_host_has_its_roles_and_no_more_processes_than_its_bound(moni
     assert number == Number(0)
 
 
+def test_a_process_that_was_started_again_does_not_count_twice(monitor) -> None:
+    for number in range(2):
+        monitor.take(f"a{number}", _hello("actor", number), RACK)
+    monitor.now += 3.0  # actor-1 has crashed; the monitor still has it
+    monitor.tick()
+    [answer] = _answers(monitor.take("again", _hello("actor", 1), RACK))
+    assert isinstance(answer, Peers)
+    assert [m.incarnation for m in monitor.registry.members] == ["a0", "again"]
+    [answer] = _answers(monitor.take("third", _hello("actor", 2), RACK))
+    assert answer.action == "leave"
+
+
+def test_a_fault_of_a_key_is_said_once_whatever_its_processes_call_themselves(monitor) -> None:
+    for number in range(20):
+        monitor.take(f"thief-{number}", _hello("trainer"), ACTOR)
+        monitor.take(f"thief-{number}", NumberRequest(f"king-{number}"), ACTOR)
+    said = [e for e in monitor.state.report.events if "its key actor is for actor" in e]
+    assert len(said) == 2 and "not for an unknown role" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("server_key", "address", "words"),
+    [
+        ("x", "tcp://h:1", "server_key is no public key"),
+        ("~" * 40, "tcp://h:1", "server_key is no public key"),
+        ("s" * 40, "nonsense", "endpoint predictions: not an address"),
+        ("s" * 40, "tcp://h:*", "endpoint predictions: cannot connect to"),
+    ],
+)
+def test_a_server_to_which_nobody_could_connect_is_refused(
+    monitor, server_key, address, words
+) -> None:
+    hello = Hello("predictor", 0, "box", 1, {"predictions": address}, server_key=server_key)
+    [answer] = _answers(monitor.take("p0", hello, RACK))
+    assert isinstance(answer, MembershipReply) and words in answer.reason
+    assert not monitor.registry.members
+
+
 def test_who_serves_is_told_of_the_keys_at_hello_and_with_each_new_list(monitor) -> None:
     monitor.state.allow([ACTOR, TRAINER])
     told = _answers(monitor.take("t0", _hello("trainer", unrolls="tcp://h:1"), TRAINER))

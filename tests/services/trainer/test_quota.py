@@ -42,14 +42,14 @@ def test_a_key_has_its_rate_and_two_seconds_of_it_at_once(rate: float) -> None:
     quota.check_rate(other, 0.0)
 
 
-def test_a_key_has_its_processes_and_a_place_is_free_a_minute_after_one_was_heard_last() -> None:
+def test_a_key_has_its_processes_and_a_place_is_free_5_s_after_one_was_heard_last() -> None:
     quota, key = KeyQuota(), _key(processes=2)
     quota.check_process(key, "a", 0.0)
-    quota.check_process(key, "b", 10.0)
-    quota.check_process(key, "a", 20.0)
+    quota.check_process(key, "b", 1.0)
+    quota.check_process(key, "a", 2.0)
     with pytest.raises(WireError, match="at most 2 processes"):
-        quota.check_process(key, "c", 69.0)
-    quota.check_process(key, "c", 71.0)  # b was heard 61 s ago
+        quota.check_process(key, "c", 5.9)
+    quota.check_process(key, "c", 6.1)  # b was heard 5.1 s ago
     with pytest.raises(WireError, match="at most 2 processes"):
-        quota.check_process(key, "b", 72.0)
-    quota.check_process(key, "a", 73.0)
+        quota.check_process(key, "b", 6.5)
+    quota.check_process(key, "a", 6.9)
