@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aclearn.learning.account import StepAccount
+from aclearn.learning.account import UNFIT, StepAccount
 from aclearn.learning.accounts import Accounts
 from aclearn.learning.acting_policies import ActingPolicies
 from aclearn.learning.batch import Batch, assemble_batch
@@ -26,6 +26,7 @@ from aclearn.learning.update import Learner
 from aclearn.learning.update_report import Sums, UpdateReport
 
 __all__ = [
+    "UNFIT",
     "Accounts",
     "ActingPolicies",
     "Audited",

@@ -18,6 +18,9 @@ _MAX_STEPS: Final = 2**53
 """Largest count that JSON readers represent exactly; larger claims are refused."""
 _MAX_GAP: Final = 2**40
 """Most steps that one unroll may add, so that one false claim cannot exhaust the account."""
+UNFIT: Final = ("unknown_policy", "bad_unroll", "quota")
+"""Reasons of unrolls that are refused before anything is learned of them: the trainer believes them
+no count beyond the steps that they have."""
 _MAX_REASONS: Final = 64
 """Actors choose reasons: further ones are counted together as "other"."""
 _OPEN_KEPT: Final = MAX_PROCESSES
@@ -113,6 +116,9 @@ class StepAccount(BaseModel):
         incarnation starts at zero, so a restarted trainer counts missed steps the same way. Beyond
         the largest number of processes, the incarnation that has been silent longest is closed.
 
+        An unroll with a reason of `UNFIT` must follow the last one seen, with valid steps alone.
+        Otherwise nothing of it is counted: its steps are in the gap before the next good one.
+
         Args:
             unroll_sequence: number of the unroll within the incarnation, growing.
             actor_dropped: steps that the actor has dropped since its start, by reason.
@@ -127,10 +133,14 @@ class StepAccount(BaseModel):
         counts = env_steps_before, env_steps_after, actor_dropped, steps
         with self._lock:
             reason = self.reached or reason
+            if reason in UNFIT and not self._follows(incarnation, *counts):
+                return "inconsistent_counter"
             refusal = self._enter(incarnation, unroll_sequence, *counts)
-            self.coming = self.ahead * len(self.opened) * (env_steps_after - env_steps_before)
-            if refusal is None and reason is not None:
-                self.dropped(reason, steps)
+            if refusal is None:
+                more = self.ahead * len(self.opened)
+                self.coming = more * (env_steps_after - env_steps_before)
+                if reason is not None:
+                    self.dropped(reason, steps)
             return refusal or reason
 
     def produced(self, incarnation: str, steps: int) -> None:
@@ -140,6 +150,13 @@ class StepAccount(BaseModel):
             before, sequence = seen.env_steps, seen.sequence + 1
             refusal = self._enter(incarnation, sequence, before, before + steps, {}, steps)
             assert refusal is None, refusal
+
+    def _follows(
+        self, incarnation: str, before: int, after: int, dropped: Mapping[str, int], steps: int
+    ) -> bool:
+        """Whether an unroll adds its valid steps to those seen, and nothing else."""
+        seen = self.opened.get(incarnation) or _NOTHING_SEEN
+        return (before, after, dict(dropped)) == (seen.env_steps, before + steps, seen.dropped)
 
     def _enter(
         self,

@@ -61,10 +61,15 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """All living roles that serve others; `revision` grows with each change of the list."""
+    """All living roles that serve others; `revision` grows with each change of the list.
+
+    `revoked` has the incarnations that left because their key was revoked: nobody may stay
+    connected to them.
+    """
 
     revision: Count
     peers: list[Peer]
+    revoked: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -478,7 +478,7 @@ class MonitorState:
             for m in self._registry.members
             if m.endpoints
         ]
-        return Peers(self._registry.revision, peers)
+        return Peers(self._registry.revision, peers, list(self._registry.revoked))
 
     def _receivers(self) -> list[Member]:
         supervisor, silent_after_s = self._supervisor, self._registry.silent_after_s

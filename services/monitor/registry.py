@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +15,9 @@ from services.roles import TRAINER
 _MOST_LISTED_BYTES = 56 * 1024
 #: Bytes of an entry beside its texts, and of an endpoint beside its two: field names, lengths.
 _ENTRY_BYTES, _ENDPOINT_BYTES = 112, 6
+
+#: Incarnations of servers whose key was revoked: they fit the header beside the list.
+_REVOKED_KEPT = 64
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,9 @@ class Registry:
     Args:
         replaced_after_s: silence after which a second process of its name replaces a member.
         first_numbers: role → its lowest number to hand out, 0 if missing.
+
+    Attributes:
+        revoked: incarnations of the latest servers that left because their key was revoked.
     """
 
     def __init__(
@@ -90,6 +97,7 @@ class Registry:
         self._members: dict[str, Member] = {}
         self._numbers = HandedOutNumbers(first_numbers or {})
         self.revision = 0
+        self.revoked = deque[str](maxlen=_REVOKED_KEPT)
 
     @property
     def members(self) -> list[Member]:
@@ -206,6 +214,8 @@ class Registry:
         revoked = [m for m in self._members.values() if m.key and m.key not in valid]
         for member in revoked:
             self.leave(member.incarnation)
+            if member.endpoints:
+                self.revoked.append(member.incarnation)
         self.revision += 1
         return revoked
 

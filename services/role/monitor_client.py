@@ -191,6 +191,7 @@ class MonitorClient:
         self._episodes: dict[str, _UnansweredEpisodes] = {}
         self._left = False
         self.peers: tuple[Peer, ...] = ()
+        self.revoked: frozenset[str] = frozenset()
         self.revision = -1
         self.stop_reason: str | None = None
         #: Whether the monitor ended the run, not this process alone.
@@ -312,6 +313,7 @@ class MonitorClient:
             self._requests.answered(_HELLO)
             self._unanswered.answered()
             self.peers, self.revision = tuple(message.peers), message.revision
+            self.revoked = frozenset(message.revoked)
         elif isinstance(message, AllowedKeys):
             self._allow(message.keys)
         elif isinstance(message, HeartbeatReply):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Generic
 
+from aclearn.errors import EndpointError
 from aclearn.wire import Client, ErrorReply, Message, Peer
 from services.role.context import RoleContext
 from services.role.monitor_client import MonitorClient
@@ -26,8 +27,8 @@ class PeerLink:
         suffix: tells the connection from others of this process to the endpoint.
 
     Attributes:
-        client: of the peer's endpoint; None before the first peer.
-        peer: the peer at the time of the connection.
+        client: of the peer's endpoint; None before the first peer, and without one.
+        peer: the peer at the time of the connection; None as the client.
     """
 
     def __init__(
@@ -57,7 +58,10 @@ class PeerLink:
         return "" if self.peer is None else self.peer.role
 
     def follow(self, monitor: MonitorClient) -> bool:
-        """Connect to the current peer, or with a new key; True if the connection is another one."""
+        """Connect to the current peer, or with a new key; True if the connection is another one.
+
+        A peer whose key was revoked, or to which nobody can connect, is left for none.
+        """
         public = None if self._context.key is None else self._context.key.pair.public
         # by identity, not by revision: a restarted monitor counts from 0 again
         if monitor.peers is self._told and public == self._public:
@@ -70,6 +74,9 @@ class PeerLink:
         )
         peers = sorted(serving, key=lambda peer: peer.name)
         if not peers:
+            if self.client is not None and self._incarnation in monitor.revoked:
+                self._disconnect()
+                return True
             return False  # keep the connection: the monitor may be new and the peer alive
         there = [p.incarnation for p in peers]
         if there != self._there:
@@ -83,11 +90,23 @@ class PeerLink:
             self.client.close(linger_s=_LAST_MESSAGES_WITHIN_S if same else 0.0)
         self._incarnation, self._public = peer.incarnation, public
         self.peer = peer
-        self.client = self._context.connect(
-            peer.endpoints[self._endpoint], self._suffix, server_key=peer.server_key
-        )
+        try:
+            self.client = self._context.connect(
+                peer.endpoints[self._endpoint], self._suffix, server_key=peer.server_key
+            )
+        except EndpointError as error:
+            self.client = self.peer = None
+            _LOGGER.error("event=not_connected name=%s detail=%r", peer.name, str(error))
+            return True
         _LOGGER.info("event=connected role=%s name=%s", peer.role, peer.name)
         return True
+
+    def _disconnect(self) -> None:
+        """Close the connection, whose peer nobody may hear any more."""
+        assert self.client is not None and self.peer is not None
+        self.client.close()
+        _LOGGER.warning("event=disconnected name=%s detail='its key was revoked'", self.peer.name)
+        self.client = self.peer = self._incarnation = None
 
     def pass_over(self) -> None:
         """Let `follow` choose the next peer that serves the endpoint, until the list changes."""

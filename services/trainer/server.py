@@ -11,6 +11,7 @@ from aclearn import wire
 from aclearn.control.directives import SetWorkers
 from aclearn.errors import WireError
 from aclearn.learning import (
+    UNFIT,
     JointUnrolls,
     OfOneNumber,
     RecentObservations,
@@ -30,7 +31,7 @@ from services.role.seeds import Use
 from services.role.worker_pool import WORKER_WAITS_S, Step, WorkerPool
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.obeyed import obeyed_by
-from services.trainer.quota import QUOTA, KeyQuota
+from services.trainer.quota import KeyQuota
 from services.trainer.trainer import Trainer
 from services.trainer.trainers import Trainers
 from services.trainer.weight_sharing import allocator_for, share_weights
@@ -39,8 +40,6 @@ from services.trainer.weights_server import WeightsServer
 #: Longest wait of the thread; while the training queue is full, the delay until it sees free room.
 _LOOK_EVERY_S = 0.05
 _LOOK_EVERY_WHILE_FULL_S = 0.005
-#: Why an unroll is refused that does not fit the run, or comes beyond its key's bound.
-_UNFIT = ("unknown_policy", "bad_unroll", QUOTA)
 #: Seconds for the workers' last updates, and for the last heartbeat.
 _LAST_UPDATE_WITHIN_S, _CLOSE_WITHIN_S = 5.0, 3.0
 
@@ -256,7 +255,7 @@ class QueueLoop:
             envelope.incarnation, envelope.sequence, unrolls, whole.reason
         )
         # of an unfit one also where its counters do not fit either
-        unfit = (each for each in whole.reasons.values() if each in _UNFIT)
+        unfit = (each for each in whole.reasons.values() if each in UNFIT)
         reason = next(unfit, refusal)
         if reason is None and (left := self._not_queued(unrolls)):
             reason = "shutdown"

@@ -36,6 +36,7 @@ class KnownPeers:
 
     def __init__(self) -> None:
         self.peers: tuple[Peer, ...] = ()
+        self.revoked: frozenset[str] = frozenset()
         self.revision = -1
 
     def learn(self, *peers: Peer, revision: int | None = None) -> None:

@@ -55,7 +55,9 @@ def samples_of_messages() -> dict[str, Any]:
             *("it was killed", 2, {"env.id": "0b6477aecfbf4beb"}, True),
         ),
         wire.Peers(
-            3, [wire.Peer("trainer", "trainer-0", "ab12", {"unrolls": "tcp://127.0.0.1:5555"})]
+            3,
+            [wire.Peer("trainer", "trainer-0", "ab12", {"unrolls": "tcp://127.0.0.1:5555"})],
+            ["cd34"],
         ),
         wire.AllowedKeys([wire.AllowedKey("k" * 40, "rack7", ["actor"], False, 8, 50.0)]),
         wire.Heartbeat(

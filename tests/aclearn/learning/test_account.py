@@ -217,6 +217,24 @@ def test_a_reason_drops_what_is_admitted_and_a_bound_comes_before_it() -> None:
     assert _numbers(account) == (80, 0, {"lag": 40, "max_updates": 40}, 0)
 
 
+@pytest.mark.parametrize("reason", ["quota", "bad_unroll", "unknown_policy"])
+@pytest.mark.parametrize(
+    ("before", "after", "dropped"),
+    [(900_000_000, 900_000_040, {}), (40, 900_000_040, {"env_fault": 900_000_000 - 40})],
+)
+def test_the_counts_of_a_refused_unroll_cannot_end_the_run(reason, before, after, dropped) -> None:
+    account = StepAccount(max_env_steps=1000)
+    account.admit("a", 0, 0, 40, {}, 40)
+    state = account.state()
+    assert account.admit("a", 1, before, after, dropped, 40, reason) == "inconsistent_counter"
+    assert account.state() == state and account.reached is None and not account.coming > 1000
+    # an honest one that follows is counted; what was lost shows before the next good one
+    assert account.admit("a", 1, 40, 80, {}, 40, reason) == reason
+    assert account.admit("a", 3, 120, 160, {}, 40, reason) == "inconsistent_counter"
+    assert account.admit("a", 4, 160, 200, {}, 40) is None
+    assert _numbers(account) == (200, 0, {reason: 40, "lost": 80}, 80)
+
+
 def test_from_the_unroll_on_that_reaches_the_run_s_length_the_others_are_dropped() -> None:
     account, told = StepAccount(max_env_steps=7), []
     for n in range(4):

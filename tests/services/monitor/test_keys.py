@@ -144,6 +144,7 @@ def test_members_of_a_revoked_key_are_gone_at_once_and_others_hear_of_it(monitor
     assert "predictor-0 is refused: its key rack7 was revoked" in monitor.state.report.events
     lists = [m for m in _answers(monitor.tick()) if isinstance(m, Peers)]
     assert [[peer.name for peer in each.peers] for each in lists] == [["trainer-0"]] * 2
+    assert [each.revoked for each in lists] == [["p0"]] * 2  # clients leave it at once
 
 
 def test_what_a_role_has_refused_is_an_event_of_the_run_once(monitor) -> None:

@@ -142,7 +142,8 @@ def test_a_process_that_the_list_of_all_has_no_room_for_is_refused(endpoints, le
         for m in registry.members
     ]
     assert len(peers) == len(admitted) > least
-    decode(encode(Peers(1, peers), run="r" * 1024, incarnation="s" * 1024, sequence=2**63 - 1))
+    told = Peers(1, peers, [f"{number:064}" for number in range(64)])
+    decode(encode(told, run="r" * 1024, incarnation="s" * 1024, sequence=2**63 - 1))
 
 
 def test_the_revision_counts_changes_of_roles_that_serve_only() -> None:

@@ -96,6 +96,38 @@ def test_a_link_follows_its_peer_through_restarts_of_the_peer_and_of_the_monitor
     assert _reaches(tools, link, second)
 
 
+def test_a_link_leaves_a_peer_whose_key_was_revoked_though_no_other_is_there(roles, tools) -> None:
+    _, first, first_peer = _serve(roles, "predictor-0")
+    _, second, second_peer = _serve(roles, "predictor-1")
+    link, known = PeerLink(roles("actor-0"), "weights"), tools.KnownPeers()
+    known.learn(first_peer)
+    assert link.follow(known) and _reaches(tools, link, first)
+    known.revoked = frozenset({first_peer.incarnation})
+    known.learn()
+    assert link.follow(known)
+    assert link.client is None and link.peer is None
+    known.learn()
+    assert not link.follow(known)
+    known.learn(second_peer)
+    assert link.follow(known) and _reaches(tools, link, second)
+
+
+@pytest.mark.parametrize("endpoint", ["nonsense", "tcp://127.0.0.1:*"])
+def test_a_peer_to_which_nobody_can_connect_is_none_and_is_said_once(
+    roles, tools, caplog, endpoint
+) -> None:
+    _, server, good = _serve(roles, "predictor-1")
+    link, known = PeerLink(roles("actor-0"), "weights"), tools.KnownPeers()
+    bad = Peer("predictor", "predictor-0", "bad", {"weights": endpoint})
+    for _ in range(3):
+        known.learn(bad)
+        link.follow(known)
+        assert link.client is None and link.peer is None
+    assert caplog.text.count("event=not_connected name=predictor-0") == 1
+    known.learn(good)
+    assert link.follow(known) and _reaches(tools, link, server)
+
+
 @pytest.mark.parametrize(("index", "expected"), [(0, 0), (1, 1), (2, 0), (5, 1)])
 def test_actors_share_predictors_by_their_numbers(roles, tools, index, expected) -> None:
     serving = [_serve(roles, f"predictor-{i}") for i in range(2)]
