@@ -21,7 +21,15 @@ from aclearn.errors import RunFolderError
 from aclearn.views.run_state import RUNNING
 from services.dashboard.charts import AXES
 from services.dashboard.comparison import COMPARED, compare
-from services.dashboard.guard import ACTIONS, COOKIE, LOGIN, Guard, is_open, is_token, names_of
+from services.dashboard.guard import (
+    ACTIONS,
+    LOGIN,
+    Guard,
+    cookie_of,
+    is_open,
+    is_token,
+    names_of,
+)
 from services.dashboard.monitor_view import DETERMINISTIC
 from services.dashboard.monitors import ActionRefused, Monitors, act
 from services.dashboard.run_index import IndexedRun, RunIndex
@@ -96,10 +104,12 @@ class _Pages:
     async def login(self, request: Request) -> Response:
         """A JSON object with the token gives a cookie that scripts cannot read."""
         given = (await _object_in(request)).get("token")
-        if not isinstance(given, str) or not is_token(given, self._token):
+        token = self._token
+        if token is None or not isinstance(given, str) or not is_token(given, token):
             return PlainTextResponse("refused: this is not the token\n", status_code=403)
         answer = PlainTextResponse("welcome\n")
-        answer.set_cookie(COOKIE, given, httponly=True, samesite="strict")
+        name, value = cookie_of(token, request.headers.get("host", ""))
+        answer.set_cookie(name, value, httponly=True, samesite="strict")
         return answer
 
     async def runs(self, request: Request) -> Response:

@@ -13,8 +13,6 @@ from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Cookie of a browser that has given the token.
-COOKIE: Final = "aclearn_token"
 #: Paths that need no token: how to give one, and what that page is made of.
 LOGIN: Final = "/login"
 #: Path of users' actions.
@@ -41,8 +39,8 @@ class Guard:
         hosts: names that `Host` may have besides `localhost`; a foreign name that leads to this
             machine (DNS rebinding) is refused.
         addresses: whether `Host` may be any IP address, as where the server listens on all.
-        token: that every request must have, in a cookie or as `Authorization: Bearer`; None
-            where only this machine reaches the server.
+        token: that every request must have, as `Authorization: Bearer` or by the cookie of
+            `cookie_of`; None where only this machine reaches the server.
         actions_token: that an action must have as `Authorization: Bearer`, never in a cookie;
             None: there are no actions.
     """
@@ -117,13 +115,27 @@ class Guard:
         return self._addresses or address.is_loopback
 
     def _is_known(self, headers: Headers) -> bool:
-        given = _bearer(headers) or _cookie(headers.get("cookie", ""))
-        return is_token(given, self._token)
+        if self._token is None or is_token(_bearer(headers), self._token):
+            return True
+        name, value = cookie_of(self._token, headers.get("host", ""))
+        return is_token(_cookie(headers.get("cookie", ""), name), value)
 
 
 def is_token(given: str, token: str | None) -> bool:
     """Whether this is the token; compared in constant time."""
-    return token is not None and hmac.compare_digest(given.encode(), token.encode())
+    if token is None:
+        return False
+    return hmac.compare_digest(given.encode(errors="surrogatepass"), token.encode())
+
+
+def cookie_of(token: str, host: str) -> tuple[str, str]:
+    """Name and value of the cookie of a browser that has given the token.
+
+    Browsers send it to every port of this machine, so that other servers may read it. It therefore
+    lets its holder read and not act, and its name has the port of `Host`.
+    """
+    port = host.rpartition(":")[2] if _has_port(host) else "80"
+    return f"aclearn_{port}", hmac.digest(token.encode(), b"cookie", "sha256").hex()
 
 
 def names_of(host: str) -> list[str]:
@@ -151,9 +163,9 @@ def _bearer(headers: Headers) -> str:
     return given if scheme.lower() == "bearer" else ""
 
 
-def _cookie(text: str) -> str:
+def _cookie(text: str, name: str) -> str:
     try:
-        found = SimpleCookie(text).get(COOKIE)
+        found = SimpleCookie(text).get(name)
     except CookieError:
         return ""
     return "" if found is None else found.value

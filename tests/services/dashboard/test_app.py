@@ -207,8 +207,8 @@ def test_without_the_token_an_open_dashboard_shows_nothing(runs: Path) -> None:
 
 def test_the_token_is_given_once_and_kept_in_a_cookie_that_scripts_cannot_read(runs: Path) -> None:
     client, _ = _client(runs, host="0.0.0.0", token=_TOKEN, at="192.168.0.7:8000")
-    for body in ({"token": "another"}, {"token": 3}, [], None):
-        assert client.post("/login", json=body).status_code == 403
+    for body in ({"token": "another"}, {"token": 3}, {"token": "\ud800"}, [], None):
+        assert client.post("/login", content=json.dumps(body)).status_code == 403
     assert client.post("/login", content=b"x" * 5000).status_code == 403
     answer = client.post("/login", json={"token": _TOKEN})
     assert answer.status_code == 200
@@ -216,6 +216,25 @@ def test_the_token_is_given_once_and_kept_in_a_cookie_that_scripts_cannot_read(r
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
     assert client.get("/api/runs").status_code == 200
+
+
+def test_another_server_of_the_machine_that_gets_the_cookie_cannot_act_with_it(runs: Path) -> None:
+    at = {"host": "0.0.0.0", "token": _TOKEN, "actions_token": _TOKEN}
+    client, _ = _client(runs, at="192.168.0.7:8000", **at)
+    client.post("/login", json={"token": _TOKEN})
+    ((name, value),) = client.cookies.items()
+    assert name == "aclearn_8000"
+    assert value != _TOKEN
+    bearer = {"authorization": f"Bearer {value}"}
+    assert client.post("/api/actions", json=_ACTION, headers=bearer).status_code == 401
+    client.cookies.clear()
+    assert client.get("/api/runs", headers=bearer).status_code == 401
+    for port, status in (("8000", 200), ("8001", 401)):
+        other, _ = _client(runs, at=f"192.168.0.7:{port}", **at)
+        other.cookies.set(name, value)
+        assert other.get("/api/runs").status_code == status
+        other.cookies.set(name, _TOKEN)
+        assert other.get("/api/runs").status_code == 401
 
 
 def test_a_token_in_an_address_is_refused_even_if_it_is_right(runs: Path) -> None:
@@ -241,7 +260,7 @@ def test_a_dashboard_that_only_reads_refuses_every_action(runs: Path) -> None:
 
 def test_an_action_needs_the_token_in_a_header(runs: Path) -> None:
     client, _ = _client(runs, actions_token=_TOKEN)
-    client.cookies.set("aclearn_token", _TOKEN)  # as a browser has it; no page of its own gives it
+    client.cookies.set("aclearn_8000", _TOKEN)  # as a browser has it; no page of its own gives it
     assert client.post("/api/actions", json=_ACTION).status_code == 401
     wrong = {"authorization": "Bearer another"}
     assert client.post("/api/actions", json=_ACTION, headers=wrong).status_code == 401
