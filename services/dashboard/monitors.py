@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ from aclearn.wire import (
 from services.monitor.address_file import MonitorAddress, read_address
 from services.wiring import SUPERVISOR
 
+_LOG: Final = logging.getLogger(__name__)
 _FILE: Final = "monitor.json"
 #: Seconds between two looks of the thread, and between two questions to a monitor.
 _LOOK_EVERY_S, _ASK_EVERY_S = 0.2, 1.0
@@ -108,7 +110,7 @@ class Monitors:
                 for path in paths:
                     if path not in asked:
                         asked[path] = _Asked(path, context)
-                    told[path] = asked[path].look(now)
+                    told[path] = asked[path].look_or_log(now)
                 with self._lock:
                     changed = any(
                         _without_line(told[path]) != _without_line(self._told.get(path, _ASKED))
@@ -144,6 +146,21 @@ class _Asked:
     _status: Mapping[str, Any] | None = None
     _asked_at: float = field(default=float("-inf"))
     _heard_at: float = 0.0
+    _failed: str = ""
+
+    def look_or_log(self, now: float) -> Told:
+        """As `look`; a failure is told and logged once, so that other runs are still asked."""
+        try:
+            told = self.look(now)
+            self._failed = ""
+        except Exception as error:
+            failed = f"the monitor cannot be asked ({error!r:.200})"
+            if failed != self._failed:
+                _LOG.exception("%s: %s", self.run_dir, failed)
+            self.close()
+            self._failed, self._written = failed, None  # the next look connects anew
+            told = Told(None, f"{failed}; this is what the files say")
+        return told
 
     def look(self, now: float) -> Told:
         """Take answers, and ask again when it is time; never waits."""

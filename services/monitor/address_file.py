@@ -17,6 +17,8 @@ from aclearn.wire import parse_endpoint, tcp_endpoint
 
 #: Most bytes of the file that are read.
 _MOST_BYTES: Final = 16 * 1024
+#: Most bytes of a run's name in a message.
+_MOST_NAME_BYTES: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ def read_address(path: Path) -> MonitorAddress | None:
         with path.open("rb") as file:
             found = json.loads(file.read(_MOST_BYTES))
         made = MonitorAddress(**found)
+        if not _is_usable(made):
+            raise ValueError("a field has another type, or a text that nobody can use")
         parse_endpoint(made.address)
     except FileNotFoundError:
         return None
@@ -78,7 +82,16 @@ def read_address(path: Path) -> MonitorAddress | None:
         raise RunFolderError(f"{path} cannot be read ({error.strerror})") from error
     except (ValueError, TypeError, RecursionError, EndpointError) as error:
         raise RunFolderError(f"{path} is damaged; expected what a monitor has written") from error
-    texts = (made.run, made.address, made.host, made.key, made.keys_dir or "")
-    if not all(isinstance(text, str) for text in texts) or type(made.pid) is not int:
-        raise RunFolderError(f"{path} is damaged; expected what a monitor has written")
     return made
+
+
+def _is_usable(made: MonitorAddress) -> bool:
+    """Whether a message can carry the name, and the file system knows such a folder of keys."""
+    texts = (made.run, made.address, made.host, made.key)
+    if not all(isinstance(text, str) and text.isprintable() for text in texts):
+        return False
+    if not 0 < len(made.run.encode()) <= _MOST_NAME_BYTES or type(made.pid) is not int:
+        return False
+    if made.keys_dir is None:
+        return True
+    return isinstance(made.keys_dir, str) and b"\0" not in (made.keys_dir.encode() or b"\0")

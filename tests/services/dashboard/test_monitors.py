@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from aclearn.errors import RunFolderError
 from services.dashboard.monitors import ActionRefused, Monitors, act
-from services.monitor.address_file import MonitorAddress
+from services.monitor.address_file import MonitorAddress, read_address
 from tests.support.answering_monitor import KEY, Answering
 from tests.support.keys import make_keys
 from tests.support.waiting import wait_for
@@ -116,6 +117,42 @@ def test_a_damaged_or_foreign_address_is_said_and_asks_nobody(
     assert monitors.look(run).words.endswith("this is what the files say")
     with pytest.raises(ActionRefused, match=why):
         act(run, "SaveCheckpoint", {})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"keys_dir": value} for value in (0, "", "\0", "\ud800")),
+        *({"run": value} for value in (0, "", "r" * 1025, "\ud800")),
+        {"address": 0},
+        {"host": "\ud800"},
+        {"pid": "1"},
+    ],
+)
+def test_an_address_with_a_field_that_nobody_can_use_is_damaged(run: Path, wrong: dict) -> None:
+    made = MonitorAddress("r", "tcp://127.0.0.1:5555", socket.gethostname(), 1, None, KEY)
+    replace(made, **wrong).write(run / "monitor.json")
+    with pytest.raises(RunFolderError, match="is damaged"):
+        read_address(run / "monitor.json")
+
+
+def test_a_run_that_cannot_be_asked_is_logged_once_and_the_others_are_asked(
+    answering: Answering, run: Path, monitors: Monitors, monkeypatch, caplog
+) -> None:
+    right, bad = read_address, run.parent / "bad"
+
+    def failing(path: Path) -> MonitorAddress | None:
+        if path.parent == bad:
+            raise TypeError("nobody expects this")
+        return right(path)
+
+    monkeypatch.setattr("services.dashboard.monitors.read_address", failing)
+    wait_for(lambda: "nobody expects this" in monitors.look(bad).words, "it is said")
+    wait_for(lambda: monitors.look(run).status, "the other one is asked")
+    answering.silent.set()
+    wait_for(lambda: "does not answer" in monitors.look(run).words, "it is asked again")
+    assert "nobody expects this" in monitors.look(bad).words
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
 def test_a_deleted_run_asks_nobody_any_more(
