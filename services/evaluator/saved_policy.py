@@ -15,7 +15,7 @@ from aclearn.errors import ArgumentError, CheckpointError
 from aclearn.extensions import search_modules_in
 from aclearn.policies import Architecture
 from aclearn.rollout import Executable
-from aclearn.runs import NEWEST, Checkpoint, RunFolder, checkpoint_in
+from aclearn.runs import NEWEST, Checkpoint, RunFolder, checkpoint_in, is_publication
 from aclearn.types import DEFAULT_POLICY, EnvSpec, PolicyVersion
 from compress import OnnxRuntime
 from services.evaluator.chooser import Chooser
@@ -127,7 +127,8 @@ def run_of(folder: RunFolder, checkpoint: Checkpoint) -> SavedRun:
         AclearnError: the run or its checkpoint cannot be used.
     """
     config: Config = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
-    search_modules_in(config.run.pythonpath)
+    if not is_publication(folder.path):  # a stranger's may name any folder of this machine
+        search_modules_in(config.run.pythonpath)
     policies = {
         name: _policy_in(config.of_policy(name), checkpoint.of_policy(name), name)
         for name in config.policy_names()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,22 @@ def test_nothing_of_the_machine_or_of_accounts_is_published(tmp_path: Path) -> N
         made = _publish(source, tmp_path / f"out-{source.name}")
         for name in made.files:
             assert b"secret-place" not in (made.path / name).read_bytes(), name
+
+
+def test_a_publication_adds_no_folder_to_those_of_modules(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("sys.path", list(sys.path))
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    made = _publish(save_run(tmp_path, _POLE), tmp_path / "hub")
+    config = made.path / "config.yaml"
+    document = yaml.safe_load(config.read_text())
+    document.setdefault("run", {})["pythonpath"] = [str(theirs)]
+    config.write_text(yaml.safe_dump(document))
+    aclearn.load(made.path)
+    assert str(theirs) not in sys.path
+    (made.path / "publication.json").unlink()  # as of a run
+    aclearn.load(made.path)
+    assert str(theirs) in sys.path
 
 
 def test_one_of_several_policies_is_described_while_all_play(tmp_path: Path) -> None:
