@@ -266,6 +266,8 @@ class MonitorState:
             return [MembershipReply("leave", fault)]
         if sender.now < self._numbers_from:
             return []  # the process asks again
+        if waits := self._key_full(request.role, None, sender):
+            return waits
         now = self._active_clock.seconds
         most = self._fixed.get(request.role)
         number = self._registry.hand_out(sender.incarnation, request.role, now, most=most)
@@ -300,6 +302,8 @@ class MonitorState:
             process = f"{member.name} at {hello.host} (process {hello.pid})"
             self.report.event_once(incarnation, refusal, f"{process} is refused: {refusal}")
             return [MembershipReply("leave", refusal)]
+        if waits := self._key_full(hello.role, hello.number, sender):
+            return waits
         if (holder := self._registry.taken_by(member)) is not None:
             if self.phase is not Phase.RUNNING:
                 return [MembershipReply("stop", self.reason or "")]
@@ -333,11 +337,23 @@ class MonitorState:
         if message.role not in key.roles:
             role = message.role if message.role in ROLES else "an unknown role"
             return f"its key {key.name} is for {' and '.join(key.roles)}, not for {role}"
-        number = message.number if isinstance(message, Hello) else None
-        others = self._registry.with_key(key, sender.incarnation, message.role, number)
-        if key.processes and others >= key.processes:
-            return f"its key {key.name} is for at most {key.processes} processes, which are there"
         return None
+
+    def _key_full(self, role: str, number: int | None, sender: _Sender) -> list[Message]:
+        """What a process is told for whose key too many are there; nothing if it has a place.
+
+        It waits: one that was started again may only be there twice until the silence is seen.
+        """
+        key = sender.envelope.key
+        if key is None or not key.processes:
+            return []
+        if self._registry.with_key(key, sender.incarnation, role, number) < key.processes:
+            return []
+        if self.phase is not Phase.RUNNING:
+            return [MembershipReply("stop", self.reason or "")]
+        words = f"its key {key.name} is for at most {key.processes} processes, which are there"
+        self.report.event_once(key.name, words, f"a process waits: {words}")
+        return [MembershipReply("wait", words)]
 
     def _difference(self, member: Member, hello: Hello) -> str | None:
         """Why a process cannot take part: it differs from the run. None if it does not."""

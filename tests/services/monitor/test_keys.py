@@ -87,8 +87,15 @@ def test_a_process_that_was_started_again_does_not_count_twice(monitor) -> None:
     [answer] = _answers(monitor.take("again", _hello("actor", 1), RACK))
     assert isinstance(answer, Peers)
     assert [m.incarnation for m in monitor.registry.members] == ["a0", "again"]
-    [answer] = _answers(monitor.take("third", _hello("actor", 2), RACK))
-    assert answer.action == "leave"
+    # one without a name of its own waits until the monitor sees that the other is gone
+    for message in (_hello("actor", 2), NumberRequest("actor")):
+        [answer] = _answers(monitor.take("third", message, RACK))
+        assert answer.action == "wait"
+    for _ in range(20):
+        monitor.take("again", Heartbeat(), RACK)
+        monitor.tick(1.0)
+    [answer] = _answers(monitor.take("third", NumberRequest("actor"), RACK))
+    assert isinstance(answer, Number)
 
 
 def test_a_fault_of_a_key_is_said_once_whatever_its_processes_call_themselves(monitor) -> None:
