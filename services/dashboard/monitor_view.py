@@ -51,8 +51,10 @@ def monitor_view(run: IndexedRun, told: Told) -> dict[str, Any]:
         "now": {
             "SetActors": sum(role["role"] == "actor" for role in roles_of(told)),
             "SetChain": line.get(RUNG),
-            "SetLearningRate": line.get("learning_rate"),
+            "SetLearningRate": run.setting("optimiser", "learning_rate"),
             "SetEntropyCost": run.setting("loss", "entropy_cost"),
             **{kind: next(iter(values.values())) for kind, values in given.items()},
         },
+        # what the schedule makes of it
+        "present": {"SetLearningRate": line.get("learning_rate")},
     }

@@ -49,6 +49,7 @@ def _write(run: Path, steps: list[int]) -> None:
                 **{name: float(i) for name in ("time_s", "env_steps", "learned_steps")},
                 "updates": i,
                 "entropy": 0.5,
+                "learning_rate": 1e-5,
                 "return_mean_100": i / 10,
                 "queue_fill": 0.5,
                 "wait_share": waits,
@@ -265,15 +266,16 @@ def test_a_live_run_is_told_what_to_do_by_who_has_the_token(
         page.get_by_text("Rung of the ladder: not possible. SetChain: compressor is not").wait_for()
         assert _serious(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        page.get_by_label("Learning rate").fill("0.125")
+        page.get_by_text("the schedule makes it 0.00001 now").wait_for()
+        page.get_by_label("Base learning rate").fill("0.125")
         page.get_by_label("Token").fill(_TOKEN)
-        page.get_by_role("button", name="Set learning rate").click()
+        page.get_by_role("button", name="Set base learning rate").click()
         page.get_by_text("done; the events say what follows").wait_for()
         page.get_by_text("the user's action: SetLearningRate rate 0.125").wait_for()
         assert answering.monitor.state._channel.of_user() == {"SetLearningRate": {"rate": 0.125}}
         _write(run, [4])  # the form stays while the run goes on
         page.locator("#run").get_by_text("4", exact=True).first.wait_for()
-        assert page.get_by_label("Learning rate").input_value() == "0.125"
+        assert page.get_by_label("Base learning rate").input_value() == "0.125"
         asked = list[str]()
         for answer in ("dismiss", "accept"):
 

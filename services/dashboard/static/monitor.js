@@ -6,7 +6,7 @@ const ACTIONS = [
   ["SaveCheckpoint", "Save a checkpoint", null],
   ["SetActors", "Actors", ["count", 1, 1]],
   ["SetChain", "Rung of the ladder", ["rung", 0, 1]],
-  ["SetLearningRate", "Learning rate", ["rate", 0, "any"]],
+  ["SetLearningRate", "Base learning rate", ["rate", 0, "any"]],
   ["SetEntropyCost", "Entropy cost", ["cost", 0, "any"]],
   ["StopRun", "Stop the run", null],
 ];
@@ -55,7 +55,7 @@ function actionsOf(id, monitor) {
       const now = monitor.now[kind];
       input = element("input", { type: "number", min: value[1], step: value[2], required: "", id: `value-${kind}` });
       if (now !== null && now !== undefined) input.value = now;
-      form.append(element("label", { for: `value-${kind}` }, words), input);
+      form.append(element("label", { for: `value-${kind}` }, words), input, element("span", { id: `present-${kind}` }));
     }
     form.append(button);
     form.addEventListener("submit", (event) => {
@@ -84,7 +84,12 @@ function showMonitor(run) {
   // the answers of a monitor say which actions are possible
   const acts = live && run.acts && Object.keys(run.monitor.actions).length > 0;
   const shown = acts ? `${run.id} ${JSON.stringify(run.monitor.actions)}` : "";
-  if (actions.dataset.shown === shown) return;
-  actions.dataset.shown = shown;
-  actions.replaceChildren(...(acts ? [actionsOf(run.id, run.monitor)] : []));
+  if (actions.dataset.shown !== shown) {
+    actions.dataset.shown = shown;
+    actions.replaceChildren(...(acts ? [actionsOf(run.id, run.monitor)] : []));
+  }
+  for (const [kind, present] of Object.entries(acts ? run.monitor.present : {})) {
+    const place = document.getElementById(`present-${kind}`);
+    if (place && present !== null) place.textContent = `the schedule makes it ${present} now`;
+  }
 }

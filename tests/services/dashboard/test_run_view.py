@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from services.dashboard.monitors import Told
 from services.dashboard.run_index import open_run
 from services.dashboard.run_view import run_view
 
@@ -44,3 +45,17 @@ def test_the_stage_of_the_compression_is_in_words(
         "Latency of 8": "0.25 ms",
         "KL to the policy": "0.0125",
     }
+
+
+@pytest.mark.parametrize(("given", "base"), [({}, 1e-3), ({"SetLearningRate": {"rate": 0.5}}, 0.5)])
+def test_the_rate_that_is_offered_is_the_base_which_the_schedule_falls_from(
+    tmp_path: Path, given: dict, base: float
+) -> None:
+    (tmp_path / "config.yaml").write_text("optimiser: {learning_rate: 0.001, schedule: linear}\n")
+    line = {"time_s": 1.0, "learning_rate": 1e-5}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    run = open_run("a", tmp_path)
+    run.series.read_on()
+    shown = run_view(run, Told({"set": given}))["monitor"]
+    assert shown["now"]["SetLearningRate"] == base
+    assert shown["present"] == {"SetLearningRate": 1e-5}
