@@ -130,6 +130,7 @@ def _begun(parent: Checkpoint) -> tuple[Mapping[str, Any], dict[str, Any]]:
     counts = {
         "counters": dict(vars(TrainerCounters())),
         "account": StepAccount(policy=parent.state["policy"]).state(),
+        "settings": {},
     }
     state = {name: part for name, part in parent.state.items() if name != "ledgers"}
     return tensors, state | counts

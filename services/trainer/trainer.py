@@ -153,6 +153,8 @@ class Trainer:
     def _take(self, snapshot: Snapshot) -> None:
         self.counters = TrainerCounters(**snapshot.state["counters"])
         self.learner.load_state_tensors(snapshot.tensors)
+        self.learner.set(**snapshot.state["settings"])
+        self.learner.adopt()
         ledgers = snapshot.ledgers(self.rounds.group.size)
         self.account.restore(ledgers[self.rounds.group.rank])
         self.rounds.ledgers = ledgers
@@ -500,6 +502,7 @@ class Trainer:
             "policy": self.account.policy,
             "generation": self.generation,
             "counters": dict(vars(self.counters)),
+            "settings": self.learner.wanted,
             **self._accounts(),
         }
 

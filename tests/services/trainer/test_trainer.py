@@ -465,6 +465,16 @@ def test_what_is_set_holds_for_the_next_update_and_for_living_workers(workers: i
         np.testing.assert_allclose(weights, first[name], atol=1e-9)
 
 
+def test_a_later_trainer_learns_with_what_was_set_before_anybody_tells_it() -> None:
+    first = make_trainer()
+    first.set(learning_rate=0.125, entropy_cost=0.5)
+    again = make_trainer()
+    again.restore(first.snapshot())
+    assert again.learner.settings == {"learning_rate": 0.125, "entropy_cost": 0.5}
+    assert again.learner.state.optimiser.param_groups[0]["first_lr"] == 0.125
+    assert again.learner.objective.config.entropy_cost == 0.5
+
+
 def test_a_loss_without_an_entropy_cost_refuses_one() -> None:
     trainer = make_trainer(loss={"kind": "dqn"})
     with pytest.raises(ValueError, match=r"loss\.kind dqn has no entropy_cost"):
