@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -48,7 +49,10 @@ class Rounds:
     ) -> None:
         self.group, self._account, self._device = group, account, device
         self._mark, self._before_copies, self._follow = mark, before_copies, follow
+        #: Guards what another thread wants while this one is in a meeting.
+        self._lock = threading.Lock()
         self._settings: dict[str, float] = {}
+        self._unshared = False  # whether the next meeting shares the settings
         self.batches, self.over, self.stale = 0, False, False
         self.ledgers: Sequence[dict[str, Any]] = [account.state()]
         self.learned_elsewhere = 0
@@ -59,20 +63,26 @@ class Rounds:
         """Whether the ledgers are those of the present weights."""
         return self.over or self.group.size == 1
 
+    @property
+    def _wants(self) -> bool:
+        return bool(self._wanted) or self._unshared
+
     def when_whole(self, copy: Callable[[], None]) -> None:
         """Call `copy` once, now or in the next meeting, when a checkpoint may be copied."""
         if self.whole:
             copy()
-        elif copy not in self._wanted:
-            self._wanted.append(copy)
+            return
+        with self._lock:
+            if copy not in self._wanted:
+                self._wanted.append(copy)
 
     def set(self, **settings: float) -> None:
         """Let all ranks learn with these numbers, now or from their next meeting; for rank 0."""
-        self._settings = {**self._settings, **settings}
-        self.when_whole(self._follow_settings)
-
-    def _follow_settings(self) -> None:
-        self._follow(self._settings)
+        with self._lock:
+            self._settings = {**self._settings, **settings}
+            self._unshared = True
+        if self.whole:
+            self._follow(self._settings)
 
     def meet(self, ready: bool, *, leaves: bool = False) -> bool:
         """Whether every rank has a batch, and learns it now; waits for the others.
@@ -91,7 +101,7 @@ class Rounds:
         account, rank = self._account, self.group.rank
         bound = _BOUNDS.index(account.reached)
         counts = (ready, account.env_steps, account.learned_steps, bound)
-        mine = torch.tensor((*counts, leaves, bool(self._wanted), *self._mark()))
+        mine = torch.tensor((*counts, leaves, self._wants, *self._mark()))
         with waiting("other trainers"):
             told = torch.stack(self.group.gather(mine.to(self._device))).tolist()
         _refuse_drift([(row[6], row[7]) for row in told])
@@ -102,14 +112,15 @@ class Rounds:
         leave, want = any(row[4] for row in told), any(row[5] for row in told)
         if leave or want:
             self._before_copies()
-            mine_too = {"account": account.state(), "settings": self._settings}
+            with self._lock:  # what is wanted during the exchange waits for the next meeting
+                copies, self._wanted = self._wanted, []
+                settings, self._unshared = self._settings, False
+            mine_too = {"account": account.state(), "settings": settings}
             texts = gather_bytes(self.group, json.dumps(mine_too).encode(), self._device)
             theirs = [json.loads(text) for text in texts]
             self.ledgers = [each["account"] for each in theirs]
-            self._settings = theirs[0]["settings"]
-            self._follow_settings()
+            self._follow(theirs[0]["settings"])
             self.over, self.stale = leave, False
-            copies, self._wanted = self._wanted, []
             for copy in copies:
                 copy()
         learns = not leave and all(row[0] for row in told)
