@@ -168,11 +168,12 @@ class Run:
             AclearnError: the checkpoint or the environment cannot be used or drawn, or the file not
                 be written.
         """
+        from services.evaluator.saved_policy import load_run
         from services.evaluator.video import check_video, write_video
 
         seed = at_least("seed", seed, 0)
         check_video(Path(to), force=True)
-        write_video(self.path, Path(to), greedy=greedy, at=at, seed=seed)
+        write_video(load_run(self.path, at=at), Path(to), greedy=greedy, seed=seed)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"

@@ -56,19 +56,19 @@ def evaluate(
     ] = 108_000,
 ) -> None:
     """Play episodes with a run's policies and print their scores."""
-    from services.evaluator.evaluate import evaluate_policies as play
+    from services.evaluator.evaluate import evaluate_run
     from services.evaluator.saved_policy import load_run
     from services.evaluator.video import check_video, write_video
 
-    if policy is not None:
-        load_run(run, at=at).policy(policy)  # refuses an unknown one before all play
     if video is not None:
         check_video(video, force=force)
-    results = play(
-        run,
+    saved = load_run(run, at=at)  # once: a live run may write another checkpoint meanwhile
+    if policy is not None:
+        saved.policy(policy)  # refuses an unknown one before all play
+    results = evaluate_run(
+        saved,
         episodes=episodes,
         greedy=greedy,
-        at=at,
         seed=seed,
         most_steps=max_steps,
         progress=_progress(episodes),
@@ -77,7 +77,7 @@ def evaluate(
         if policy in (None, name):
             _say_score(result, name if len(results) > 1 else None, max_steps)
     if video is not None:
-        pictures, seconds = write_video(run, video, greedy=greedy, at=at, seed=seed)
+        pictures, seconds = write_video(saved, video, greedy=greedy, seed=seed)
         typer.echo(f"wrote {video}: {pictures} pictures, {seconds:.0f} s")
 
 

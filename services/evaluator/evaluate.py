@@ -18,7 +18,7 @@ from services.evaluator.play import (
     players_of,
     standard_error_of,
 )
-from services.evaluator.saved_policy import load_run
+from services.evaluator.saved_policy import SavedRun, load_run
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,23 @@ class Evaluation:
         return standard_error_of(self.returns)
 
 
-def evaluate_policies(
-    path: Path,
+def evaluate_policies(path: Path, *, at: str | int = NEWEST, **keys: Any) -> dict[str, Evaluation]:
+    """The scores of a run folder's checkpoint; see `evaluate_run`.
+
+    Args:
+        at: which one; see `checkpoint_in`.
+
+    Raises:
+        AclearnError: the run, its checkpoint or its environment cannot be used.
+    """
+    return evaluate_run(load_run(path, at=at), **keys)
+
+
+def evaluate_run(
+    run: SavedRun,
     *,
     episodes: int,
     greedy: bool = False,
-    at: str | int = NEWEST,
     seed: int = 1_000_003,
     most_steps: int = MOST_STEPS,
     progress: Callable[[Mapping[str, Played]], None] = lambda played: None,
@@ -79,14 +90,12 @@ def evaluate_policies(
     """Play `episodes` whole episodes with all policies of a checkpoint; returns policy → score.
 
     Args:
-        at: which one; see `checkpoint_in`.
         seed: of environments and sampling; must differ from training.
         most_steps: agent steps after which an episode is cut.
 
     Raises:
-        AclearnError: the run, its checkpoint or its environment cannot be used.
+        AclearnError: the environment cannot be used.
     """
-    run = load_run(path, at=at)
     played = play(
         run,
         players_of(run, greedy=greedy),
@@ -111,7 +120,9 @@ def evaluate_policies(
     }
 
 
-def evaluate(path: Path, *, policy: str | None = None, **keys: Any) -> Evaluation:
+def evaluate(
+    path: Path, *, policy: str | None = None, at: str | int = NEWEST, **keys: Any
+) -> Evaluation:
     """The score of one of the policies, all of which play; see `evaluate_policies`.
 
     Args:
@@ -120,6 +131,6 @@ def evaluate(path: Path, *, policy: str | None = None, **keys: Any) -> Evaluatio
     Raises:
         AclearnError: as of `evaluate_policies`; or there is no such policy.
     """
-    load_run(path, at=keys.get("at", NEWEST)).policy(policy)  # before it plays for long
-    found = evaluate_policies(path, **keys)
-    return found[policy] if policy is not None else next(iter(found.values()))
+    run = load_run(path, at=at)
+    name = run.policy(policy).name  # before it plays for long
+    return evaluate_run(run, **keys)[name]

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.errors import ConfigError, EnvironmentFailure
-from aclearn.runs import NEWEST, check_file, write_file
+from aclearn.runs import check_file, write_file
 from services.evaluator.play import watch
-from services.evaluator.saved_policy import load_run
+from services.evaluator.saved_policy import SavedRun
 
 _OPTION: Final = "--video"
 #: Most pictures: an episode may not end.
@@ -43,20 +43,17 @@ def check_video(to: Path, *, force: bool = False) -> None:
     check_file(to, _OPTION, force=force)
 
 
-def write_video(
-    run: Path, to: Path, *, greedy: bool = False, at: str | int = NEWEST, seed: int
-) -> tuple[int, float]:
+def write_video(run: SavedRun, to: Path, *, greedy: bool = False, seed: int) -> tuple[int, float]:
     """Record one episode of at most `MOST_PICTURES` steps; returns its pictures and seconds.
 
     Args:
         to: a file that `check_video` has accepted; an existing one is replaced.
 
     Raises:
-        AclearnError: the checkpoint or the environment cannot be used or drawn.
+        AclearnError: the environment cannot be used or drawn.
     """
     to = to.absolute()  # an environment may change the working directory
-    saved = load_run(run, at=at)
-    pictures, rate = watch(saved, greedy=greedy, seed=seed)
+    pictures, rate = watch(run, greedy=greedy, seed=seed)
     count = 0
 
     def counted() -> Pictures:
@@ -64,7 +61,7 @@ def write_video(
         first: Any = None
         for picture in islice(pictures, MOST_PICTURES):
             first = picture if first is None else first
-            _check(picture, first, saved.config.env.id)
+            _check(picture, first, run.config.env.id)
             count += 1
             yield _enlarged(picture)
 

@@ -137,33 +137,34 @@ def test_the_version_is_that_of_the_package() -> None:
 def test_evaluate_plays_with_the_seed_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def play(path: Path, *, seed: int, **_: object) -> dict[str, Evaluation]:
+    def play(run: object, *, seed: int, **_: object) -> dict[str, Evaluation]:
         asked.append(seed)
         return {"default": Evaluation([1.0], [1], Path("checkpoint-7"), 7)}
 
-    monkeypatch.setattr("services.evaluator.evaluate.evaluate_policies", play)
+    monkeypatch.setattr("services.evaluator.saved_policy.load_run", lambda path, at: None)
+    monkeypatch.setattr("services.evaluator.evaluate.evaluate_run", play)
     assert "checkpoint-7: 1 episodes" in aclearn("evaluate", "r", "--seed", "3")
     aclearn("evaluate", "r")
     assert asked == [3, 1_000_003]
 
 
 def test_evaluate_prints_a_line_for_each_policy_or_that_of_the_named_one(monkeypatch) -> None:
-    def play(path: Path, **_: object) -> dict[str, Evaluation]:
+    def play(run: object, **_: object) -> dict[str, Evaluation]:
         path = Path("checkpoint-7")
         return {
             "tagger": Evaluation([1.0, 3.0], [4, 8], path, 7),
             "runner": Evaluation([-2.0], [9], path, 8, saved_mean=4.0),
         }
 
-    monkeypatch.setattr("services.evaluator.evaluate.evaluate_policies", play)
+    monkeypatch.setattr("services.evaluator.evaluate.evaluate_run", play)
+    known = SimpleNamespace(policy=["runner"].index)
+    monkeypatch.setattr("services.evaluator.saved_policy.load_run", lambda path, at: known)
     both = aclearn("evaluate", "r").splitlines()
     assert [line.partition(" ± ")[0] for line in both] == [
         "checkpoint-7 tagger: 2 episodes, 6.0 steps long, return 2.00",
         "checkpoint-7 runner: 1 episodes, 9.0 steps long, return -2.00",
     ]
     assert both[1].endswith("; saved as the best, with a mean of 4.00 of the policies that count")
-    known = SimpleNamespace(policy=["runner"].index)
-    monkeypatch.setattr("services.evaluator.saved_policy.load_run", lambda path, at: known)
     assert aclearn("evaluate", "r", "--policy", "runner").splitlines() == both[1:]
 
 

@@ -26,7 +26,7 @@ from services.commands.publishing.card import Card, card_of
 from services.commands.publishing.folder import Publication, files_of, new_folder
 from services.commands.publishing.page import why_no_page, write_page
 from services.commands.publishing.weights import place_of, write_run
-from services.evaluator.evaluate import Evaluation, evaluate_policies
+from services.evaluator.evaluate import Evaluation, evaluate_run
 from services.evaluator.play import Played
 from services.evaluator.saved_policy import SavedRun, load_run
 from services.evaluator.video import write_video
@@ -77,14 +77,12 @@ def publish(
         if not chain:
             missing["policy-compressed.onnx"] = "no chain compresses it; --chain int8 adds one"
         write_run(run, folder)
-        scores = evaluate_policies(
-            source, episodes=episodes, greedy=greedy, at=at, seed=seed, progress=progress
-        )
+        scores = evaluate_run(run, episodes=episodes, greedy=greedy, seed=seed, progress=progress)
         scores = {name: scores[name] for name in names}
         _write_scores(run, scores, seed, folder)
         video = "video.gif" if find_spec("imageio_ffmpeg") is None else "video.mp4"
         try:
-            write_video(source, folder / video, greedy=greedy, at=at, seed=seed)
+            write_video(run, folder / video, greedy=greedy, seed=seed)
         except (ArgumentError, EnvironmentFailure) as error:  # it cannot be drawn
             missing[video] = str(error)
         try:

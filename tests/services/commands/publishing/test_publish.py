@@ -20,9 +20,10 @@ import aclearn
 from aclearn.errors import AclearnError, RunFolderError, RunFolderTaken
 from aclearn.population import Lineage
 from aclearn.population.file import best_folder, write_lineage
-from aclearn.runs import RunFolder, lock_run
+from aclearn.runs import RunFolder, lock_run, save_checkpoint
 from services.cli import app
 from services.commands.publishing import publish as publishing
+from services.evaluator.saved_policy import load_run
 from tests.support.own_networks import Baked
 from tests.support.saved_runs import save_run
 
@@ -183,6 +184,27 @@ def test_a_publication_adds_no_folder_to_those_of_modules(tmp_path: Path, monkey
     (made.path / "publication.json").unlink()  # as of a run
     aclearn.load(made.path)
     assert str(theirs) in sys.path
+
+
+def test_a_run_that_goes_on_is_published_from_one_checkpoint(tmp_path: Path, monkeypatch) -> None:
+    run, drawn = save_run(tmp_path, _POLE), list[Any]()
+    expected = aclearn.open_run(run).evaluate(2, seed=publishing.SEED).returns
+    old = load_run(run).checkpoint.path
+    write_run = publishing.write_run
+
+    def then_another(saved: Any, folder: Path) -> None:
+        write_run(saved, folder)
+        made = saved.checkpoint
+        tensors = {name: -array for name, array in made.tensors.items()}
+        save_checkpoint(old.parent, tensors=tensors, state=made.state, label=9, keep=1)
+
+    monkeypatch.setattr(publishing, "write_run", then_another)
+    monkeypatch.setattr(publishing, "write_video", lambda run, *_, **__: drawn.append(run))
+    made = _publish(run, tmp_path / "out")
+    assert load_run(run).checkpoint.path != old
+    scores = json.loads((made.path / "evaluation.json").read_text())["policies"]["default"]
+    assert scores["returns"] == expected
+    assert drawn[0].checkpoint.path == old
 
 
 def test_one_of_several_policies_is_described_while_all_play(tmp_path: Path) -> None:
