@@ -48,7 +48,8 @@ def _is_run(path: Path) -> bool:
 def _folders(path: Path) -> Iterable[Path]:
     if not path.is_dir():
         return []
-    found = (each for each in path.iterdir() if each.is_dir())
+    # a name with a dot in front is a folder that is still being written
+    found = (each for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
     if is_population(path):  # its best agent is a copy of a member
         found = (each for each in found if each.name != BEST_FOLDER)
     return sorted(found, key=_by_numbers)

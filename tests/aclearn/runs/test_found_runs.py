@@ -8,7 +8,7 @@ from aclearn.runs import runs_in
 def test_runs_are_found_in_a_folder_and_in_those_below_it_in_the_order_of_their_numbers(
     tmp_path: Path,
 ) -> None:
-    names = ["b-2", "b-10", "a/seed-10", "a/seed-9", "a/deep/er"]
+    names = ["b-2", "b-10", "a/seed-10", "a/seed-9", "a/deep/er", ".b-2.x1", "a/.seed-9.x1"]
     for name in names:
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "config.yaml").touch()
