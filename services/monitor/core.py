@@ -98,7 +98,8 @@ class MonitorState:
         offers_best: whether means of training decide which policy is the best.
         policies, judged: names of several policies, and of those whose episodes indicators see.
         actions_key: which a user's actions must have; "" refuses all.
-        on_action: called with each of them that is in force.
+        on_action: called with each of them that is in force, and ""; again with its receiver's
+            refusal, which ends that.
 
     Attributes:
         refused: number of heartbeats with implausible values, and of directives of others.
@@ -126,7 +127,7 @@ class MonitorState:
         policies: Sequence[str] = (),
         judged: Sequence[str] = (),
         actions_key: str = "",
-        on_action: Callable[[Action], object] = lambda action: None,
+        on_action: Callable[[Action, str], object] = lambda action, refusal: None,
     ) -> None:
         self._judge, self._offers_best = judge, offers_best
         self._wall_clock, self._own_figures = wall_clock, figures
@@ -417,6 +418,9 @@ class MonitorState:
         if first and refused and (member := self._registry.get(incarnation)) is not None:
             words = f"{member.name} refuses directive {answer.id}: {answer.refusal}"
             self.report.event(printable(words))
+            if (given := self._channel.withdraw(answer.id)) is not None:
+                action = Action("", type(given).__name__, given.values())
+                self._on_action(action, printable(answer.refusal)[:MOST_EVENT])
         return []
 
     def _obey(self, directive: DirectiveMessage, sender: _Sender) -> list[Message]:
@@ -450,7 +454,7 @@ class MonitorState:
             f"{name} {value:g}" for name, value in action.values.items() if name != "reason"
         )
         self.report.event(f"the user's action: {action.kind} {words}".rstrip())
-        self._on_action(action)
+        self._on_action(action, "")
         if isinstance(directive.payload, StopRun):
             self.stop(directive.payload.reason, sender.now)
         else:

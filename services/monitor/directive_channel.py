@@ -45,6 +45,8 @@ class _Standing(NamedTuple):
     by: str
     #: Incarnations that receive it; None for all, including later ones.
     only: set[str] | None = None
+    #: What it replaced, which holds again if it is withdrawn.
+    before: Directive | None = None
 
 
 @dataclass
@@ -127,7 +129,8 @@ class DirectiveChannel:
         self._done.pop((*key, rank), None)
         self.issued += 1
         only = receivers if directive.once else None
-        by_rank[rank] = _Standing(self.issued, directive, by, only)
+        replaced = None if before is None or before.only is not None else before.directive
+        by_rank[rank] = _Standing(self.issued, directive, by, only, replaced)
         _LOGGER.info(
             "event=directive id=%d by=%s to=%s payload=%r cause=%r",
             *(self.issued, by, directive.to, payload, dict(directive.cause)),
@@ -201,6 +204,25 @@ class DirectiveChannel:
                 delivery.acknowledged = True
                 return True
         return False
+
+    def withdraw(self, directive_id: int) -> Payload | None:
+        """Take a user's directive out of force, so that the one before holds, or a plug-in's.
+
+        Returns:
+            Its payload; None: no directive of a user has this id.
+        """
+        for key, by_rank in self._standing.items():
+            each = by_rank.get(USER_RANK)
+            if each is None or each.id != directive_id:
+                continue
+            del by_rank[USER_RANK]
+            if each.before is not None:
+                self.issued += 1
+                by_rank[USER_RANK] = _Standing(self.issued, each.before, each.by)
+            if not by_rank:
+                del self._standing[key]
+            return each.directive.payload
+        return None
 
     def messages(self, now: float) -> list[OutgoingMessage]:
         """The unacknowledged directives that are due at `now`, in seconds."""

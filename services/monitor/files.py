@@ -140,12 +140,16 @@ class MonitorFiles:
             _LOGGER.info("event=note text=%r", text)
         return notes
 
-    def write_action(self, line: Mapping[str, Any], action: Action) -> None:
-        """Append a user's action to the log of them; an error is logged and the run continues."""
+    def write_action(self, line: Mapping[str, Any], action: Action, refusal: str) -> None:
+        """Append a user's action to the log of them, or why its receiver refuses it.
+
+        An error is logged and the run continues.
+        """
+        refused = {"refused": refusal} if refusal else {}
         at = {name: line.get(name) for name in ("time_s", "env_steps")}
         try:
             with closing(DecisionLog(self._folder.path / ACTIONS_FILE)) as log:
-                log.write({**at, "action": action.kind, **action.values})
+                log.write({**at, "action": action.kind, **action.values, **refused})
         except RunFolderError as error:
             _LOGGER.error("event=action_not_written reason=%r", str(error))
 

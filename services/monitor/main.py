@@ -110,7 +110,7 @@ class MonitorRole:
             policies=tuple(config.policies),
             judged=judged if config.policies else (),
             actions_key=key,
-            on_action=lambda action: files.write_action(self.state.line, action),
+            on_action=lambda action, refusal: files.write_action(self.state.line, action, refusal),
         )
         if key:
             keys_dir = config.network.keys_dir

@@ -21,10 +21,17 @@ class Monitor(AnyMonitor):
         if config is not None:
             self.config = config
         self.logged: list[Action] = []
-        super().__init__(tools, actions_key=_KEY, on_action=self.logged.append, **options)
+        self.refusals: list[tuple[str, dict, str]] = []
+        super().__init__(tools, actions_key=_KEY, on_action=self._note, **options)
         for role in ("trainer", "compressor"):
             self.hello(f"{role}-0", role)
         self.take("parent", StatusRequest())
+
+    def _note(self, action: Action, refusal: str) -> None:
+        if refusal:
+            self.refusals.append((action.kind, action.values, refusal))
+        else:
+            self.logged.append(action)
 
     def act(self, kind: str, key: str = _KEY, **values) -> str:
         """The refusal, "" if the action is in force."""
@@ -165,6 +172,27 @@ def test_a_user_overrules_every_plug_in_also_after_a_restart_of_the_monitor(tool
     assert monitor.told(1.0) == {"compressor": ("SetChain", {"rung": 2})}
     again = Monitor(tools, plugins={"wants": Wants()}, directives=monitor.state.directives)
     assert again.told() == {"compressor": ("SetChain", {"rung": 2})}
+
+
+@pytest.mark.parametrize("before", [None, 1])
+def test_what_its_receiver_refuses_is_not_in_force_and_the_one_before_is(
+    tools, before: int | None
+) -> None:
+    monitor = Monitor(tools, plugins={"wants": Wants()})
+    monitor.told()
+    monitor.take("compressor", DirectiveAck(1))
+    if before is not None:
+        monitor.act("SetChain", rung=before)
+        monitor.told(1.0)
+        monitor.take("compressor", DirectiveAck(2))
+    monitor.act("SetChain", rung=2)
+    assert monitor.told(1.0) == {"compressor": ("SetChain", {"rung": 2})}
+    refused = DirectiveAck(monitor.state.directives["issued"], "SetChain: no such rung here")
+    for _ in range(2):  # the second one is late
+        monitor.take("compressor", refused)
+    assert monitor.refusals == [("SetChain", {"rung": 2}, "SetChain: no such rung here")]
+    assert monitor.status()["set"] == ({} if before is None else {"SetChain": {"rung": before}})
+    assert monitor.told(1.0) == {"compressor": ("SetChain", {"rung": before or 0})}
 
 
 def test_who_only_looks_is_no_supervisor_and_is_told_of_restarts(tools) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from aclearn.runs import RunFolder
 from aclearn.runs.atomic_file import write_atomically
+from aclearn.wire import Action
 from services.monitor.files import MonitorFiles
 
 
@@ -49,3 +50,15 @@ def test_the_summary_is_tried_again_for_a_moment_on_a_full_disk(
         (events,) = folder.path.glob("events.*")
         shown = events.read_bytes()
         assert b"configuration" in shown and b"```yaml\nx: 1\n\n```" in shown
+
+
+def test_the_log_of_actions_has_the_refusal_of_a_receiver(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, "r", "x: 1\n") as folder:
+        files, action = MonitorFiles(folder), Action("", "SetChain", {"rung": 2})
+        for refusal in ("", "no such rung"):
+            files.write_action({"time_s": 1.0, "env_steps": 8}, action, refusal)
+        files.close()
+        written = (folder.path / "actions.jsonl").read_text().splitlines()
+    lines = [json.loads(line) for line in written]
+    assert [line["rung"] for line in lines] == [2, 2]
+    assert [line.get("refused") for line in lines] == [None, "no such rung"]
