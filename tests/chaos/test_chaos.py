@@ -32,7 +32,7 @@ from tests.support.visitor import Visitor
 pytestmark = pytest.mark.timeout(7200)
 
 SEED = int(os.environ.get("ACLEARN_CHAOS_SEED", "3"))
-#: Minutes of faults for all casts; without them the suite plays the first cast for a minute.
+#: Minutes of faults for all casts; without them the first cast is played for a minute.
 MINUTES = os.environ.get("ACLEARN_CHAOS_MINUTES")
 _SECONDS = {"all_roles": 60.0}
 #: Megabytes for logs, metrics and checkpoints of half an hour.
