@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from aclearn.config import MAX_PROCESSES
-from aclearn.wire import AllowedKey, Message
+from aclearn.wire import AllowedKey, Envelope, Message
 from services.monitor.role_numbers import HandedOutNumbers
 from services.roles import TRAINER
 
@@ -69,6 +70,19 @@ class OutgoingMessage:
 
     routing_id: bytes
     message: Message
+
+
+class Sender(NamedTuple):
+    """Whose message it is, and when it came."""
+
+    routing_id: bytes
+    envelope: Envelope
+    now: float
+
+    @property
+    def incarnation(self) -> str:
+        """Of the process that sent it."""
+        return self.envelope.incarnation
 
 
 class Registry:

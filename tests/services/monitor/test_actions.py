@@ -208,7 +208,7 @@ def test_who_only_looks_is_no_supervisor_and_is_told_of_restarts(tools) -> None:
     [answer] = monitor.take("page", look)
     status = json.loads(answer.message.json)
     assert status["restarts"] == {"actor": 1}
-    assert monitor.state._supervisor is None
+    assert monitor.state._users.supervisor is None
 
 
 def test_a_directive_that_a_run_of_other_settings_cannot_obey_is_not_restored(tools) -> None:

@@ -18,7 +18,6 @@ from aclearn.wire import (
     StatusRequest,
     encode,
 )
-from services.monitor import core
 from services.monitor.registry import OutgoingMessage
 from services.wiring import ENDPOINTS
 from tests.support.monitor import Monitor
@@ -247,5 +246,5 @@ def test_the_reward_gap_is_that_of_the_episodes_in_heartbeats(monitor, policies,
     assert monitor.state.make_line(2.0)["reward_gap"] == gap  # counted once
 
 
-def test_the_monitor_takes_each_message_that_its_server_accepts() -> None:
-    assert set(core._TAKEN) == set(ENDPOINTS["monitor"].accepts)
+def test_the_monitor_takes_each_message_that_its_server_accepts(monitor) -> None:
+    assert set(monitor.state._taken) == set(ENDPOINTS["monitor"].accepts)
