@@ -35,8 +35,8 @@ SEED = int(os.environ.get("ACLEARN_CHAOS_SEED", "3"))
 #: Minutes of faults for all casts; without them the first cast is played for a minute.
 MINUTES = os.environ.get("ACLEARN_CHAOS_MINUTES")
 _SECONDS = {"all_roles": 60.0}
-#: Megabytes for logs, metrics and checkpoints of half an hour.
-_DISK_MB = 256
+#: Room for logs, metrics and checkpoints of half an hour.
+_DISK = "256m"
 #: Roles listen here; where they say that they listen there are relays.
 _HERE, _ANNOUNCED = "127.0.0.1", "127.0.0.2"
 #: Points, mean of 100 episodes, as of configs/cartpole_ppo.yaml.
@@ -83,7 +83,7 @@ _UNANSWERED_S = 60.0
 
 @contextmanager
 def _disk(folder: Path) -> Iterator[Disk]:
-    with mounted_disk(folder / "disk", _DISK_MB) as disk:
+    with mounted_disk(_DISK) as disk:
         yield disk if isinstance(disk, Disk) else InjectedDisk(folder / "disk", folder)
 
 

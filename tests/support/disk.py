@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
+#: Of the folders of mounted disks; the id of the process that mounted one follows.
+_PREFIX = "aclearn-disk-"
 #: Imported by every Python of the test's folder: writing fails while a file is there.
 _SAYS_SO = """
 import builtins, errno, os, stat
@@ -84,19 +90,41 @@ class InjectedDisk(Disk):
 
 
 @contextmanager
-def mounted_disk(path: Path, megabytes: int) -> Iterator[Disk | str]:
-    """A disk of this size, mounted at `path`; or why it cannot be mounted here."""
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path)]
+def mounted_disk(size: str) -> Iterator[Disk | str]:
+    """A disk of this size ("4m"), mounted for the test; or why none can be mounted here.
+
+    It is outside of pytest's folders, which pytest could not remove while it is mounted. What a
+    killed test has left mounted is unmounted here.
+    """
+    _unmount_leftovers()
+    path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]
     try:
         mounted = subprocess.run(mount, capture_output=True, text=True)
     except FileNotFoundError:
+        path.rmdir()
         yield "there is no command mount"
         return
     if mounted.returncode != 0:
+        path.rmdir()
         yield mounted.stderr.strip()
         return
     try:
         yield Disk(path)
     finally:
+        _unmount(path)
+
+
+def _unmount_leftovers() -> None:
+    """Remove the disks of processes that have ended."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        if not psutil.pid_exists(int(path.name.removeprefix(_PREFIX).partition("-")[0])):
+            # another test may do the same just now
+            with contextlib.suppress(subprocess.CalledProcessError, FileNotFoundError):
+                _unmount(path)
+
+
+def _unmount(path: Path) -> None:
+    if path.is_mount():
         subprocess.run(["umount", "--lazy", str(path)], check=True)
+    path.rmdir()

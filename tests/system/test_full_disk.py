@@ -22,9 +22,9 @@ _FULL = "No space left on device"
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
+def disk() -> Iterator[Disk]:
     """4 MB, mounted for the test."""
-    with mounted_disk(tmp_path / "disk", 4) as disk:
+    with mounted_disk("4m") as disk:
         if isinstance(disk, str):
             pytest.skip(f"a small disk cannot be mounted here: {disk}")
         yield disk

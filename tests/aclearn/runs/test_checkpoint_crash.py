@@ -18,6 +18,7 @@ import pytest
 import aclearn
 from aclearn.errors import CheckpointError
 from aclearn.runs import list_checkpoints, load_checkpoint, load_newest, save_checkpoint
+from tests.support.disk import mounted_disk
 from tests.support.waiting import DEADLINE_S, run_python, wait_for
 
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(aclearn.__file__).parents[1])}
@@ -82,15 +83,12 @@ def test_a_save_whose_state_does_not_fit_leaves_no_tensors_behind(tmp_path: Path
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk() -> Iterator[Path]:
     """A file system of 256 KiB, where this user may mount one."""
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(mount)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("mounting needs root; RLIMIT_FSIZE stands for the full disk above")
-    yield mount
-    subprocess.run(["umount", str(mount)], check=True)
+    with mounted_disk("256k") as disk:
+        if isinstance(disk, str):
+            pytest.skip(f"RLIMIT_FSIZE stands for the full disk above: {disk}")
+        yield disk.path
 
 
 def test_a_full_disk_leaves_the_last_good_one_and_the_next_that_fits_is_saved(
