@@ -7,12 +7,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from aclearn.learning import UpdateReport
 from aclearn.metrics import CHAIN_STEPS
 from aclearn.types import is_compressed
+from services.trainer.tally import Made
 
 _LOGGER = logging.getLogger(__name__)
 
+#: Updates in a row with a non-finite gradient after which the trainer fails.
+_MOST_REFUSED_UPDATES = 20
 _MOST_CHAINS = 16
 #: Strengths of the two parts of a ratio that `correctors: auto` decides on, and their reasons.
 _AUTO = ("auto_gap_strength", "auto_drift_strength")
@@ -39,6 +45,96 @@ class TrainerCounters:
     batches: int = 0
     refused_updates: int = 0
     ended_batches: int = 0
+
+
+class Figures:
+    """Counts the updates and batches of one trainer, and has the gauges of the newest batch.
+
+    Attributes:
+        counters: saved with a checkpoint.
+    """
+
+    def __init__(self) -> None:
+        self.counters = TrainerCounters()
+        self._refused_in_a_row = 0
+        self._gauges: dict[str, float] = {}
+        self._chain_steps, self._correction = ChainSteps(), CorrectionLog()
+
+    def add_update(self, report: UpdateReport) -> None:
+        """Count an update.
+
+        Raises:
+            FloatingPointError: too many in a row were refused.
+        """
+        if report.applied:
+            self._refused_in_a_row = 0
+            self.counters.updates += 1
+            return
+        _LOGGER.error("event=update_refused gradient_norm=%s", report.metrics["gradient_norm"])
+        self.counters.refused_updates += 1
+        self._refused_in_a_row += 1
+        refuse_if_diverged(self._refused_in_a_row)
+
+    def add_batch(
+        self,
+        reports: Sequence[UpdateReport],
+        lags: NDArray[np.int64],
+        chain_steps: Mapping[str, int],
+    ) -> None:
+        """Count a learned batch.
+
+        Args:
+            reports: of its updates.
+            lags: `[steps]`, of its valid steps.
+            chain_steps: chain of the policy that acted → steps.
+        """
+        applied = [report for report in reports if report.applied]
+        self.counters.batches += 1
+        self.counters.ended_batches += any(report.ends for report in reports)
+        self._chain_steps.add(chain_steps)
+        if not applied:
+            return
+        self._gauges = {
+            **mean_gauges(applied),
+            "lag_mean": float(lags.mean()),
+            "lag_max": float(lags.max()),
+            "batch_steps": float(len(lags)),
+            "compressed_share": compressed_share(chain_steps),
+        }
+        self._correction.look(self._gauges)
+
+    def add_made(self, made: Made, reports: Sequence[UpdateReport]) -> None:
+        """Count batches whose updates others have made.
+
+        Args:
+            reports: of the newest batch.
+        """
+        counters = self.counters
+        counters.updates += made.updates
+        counters.refused_updates += made.refused_updates
+        counters.batches += made.batches
+        counters.ended_batches += made.ended_batches
+        if applied := [report for report in reports if report.applied]:
+            steps = float(sum(report.new_steps for report in applied))
+            new = {"lag_mean": 0.0, "lag_max": 0.0, "batch_steps": steps, "compressed_share": 0.0}
+            self._gauges = {**mean_gauges(applied), **new}
+
+    def counts(self) -> dict[str, int]:
+        """The counters for a heartbeat."""
+        return {**vars(self.counters), **self._chain_steps.counters()}
+
+    def gauges(self) -> dict[str, float]:
+        """The gauges for a heartbeat."""
+        return dict(self._gauges)
+
+
+def refuse_if_diverged(refused_in_a_row: int) -> None:
+    """Raise `FloatingPointError` after too many updates in a row that were refused."""
+    if refused_in_a_row >= _MOST_REFUSED_UPDATES:
+        raise FloatingPointError(
+            f"{_MOST_REFUSED_UPDATES} updates in a row had a gradient that is not finite: "
+            "lower optimiser.learning_rate or clip rewards (env.clip_rewards)"
+        )
 
 
 def mean_gauges(reports: Sequence[UpdateReport]) -> dict[str, float]:

@@ -153,7 +153,7 @@ class TrainerRole:
             self._group.hurry(_LEAVE_WITHIN_S)
             self._end()
             if self._ended:
-                self._trainer.leave()
+                self._trainer.rounds.leave()
             return False
         self._look_at_others()
         if self._checkpoints is not None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from aclearn.config import Config
 from aclearn.errors import CheckpointError, ConfigError, EnvironmentFailure, words_of
-from aclearn.learning import Learner, PublishedWeights
+from aclearn.learning import Learner, PublishedWeights, UpdateReport
 from aclearn.learning.batched import MemberLearners, MemberReports
 from aclearn.policies import Architecture
 from aclearn.resident import ResidentEnv, ResidentEnvs, resident_env_of
@@ -28,8 +28,9 @@ from services.role.seeds import Seeds, Use
 from services.trainer.batchable import check_batchable
 from services.trainer.build import device_of, make_account, make_learner
 from services.trainer.checkpoints import TrainerCheckpoints
-from services.trainer.tally import Tally
-from services.trainer.trainer import Trainer, refuse_if_diverged
+from services.trainer.gauges import refuse_if_diverged
+from services.trainer.tally import Made, Tally
+from services.trainer.trainer import Trainer
 from services.trainer.warm_start import warm_start_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -204,7 +205,7 @@ class MemberTrainers:
             self._left[number] -= made.played
             try:
                 member.source.count(made.played)
-                member.trainer.take_made(made, self._reports.of(number))
+                _count_made(member.trainer, made, self._reports.of(number))
                 refuse_if_diverged(int(self._tally.refused_in_a_row[number]))
             except (EnvironmentFailure, FloatingPointError) as error:
                 self._end(member, error)
@@ -223,6 +224,21 @@ class MemberTrainers:
     def close(self) -> None:
         """End the threads."""
         self.envs.close()
+
+
+def _count_made(trainer: Trainer, made: Made, reports: Sequence[UpdateReport]) -> None:
+    """Count batches whose updates were made of a trainer's weights, and publish these.
+
+    Args:
+        reports: of the newest batch.
+    """
+    account = trainer.account
+    account.learned(made.learned)
+    account.dropped("nonfinite_gradient", made.refused)
+    account.dropped("shutdown", account.in_flight_steps)
+    trainer.figures.add_made(made, reports)
+    if made.versions:
+        trainer.raise_version(trainer.counters.policy_version + made.versions)
 
 
 def _env_of(config: Config) -> ResidentEnv:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from aclearn.errors import RankLost
+from aclearn.errors import RankLost, words_of
 from aclearn.learning import StepAccount
 from aclearn.learning.ranks import Group, gather_bytes
 from aclearn.telemetry import waiting
+
+_LOGGER = logging.getLogger(__name__)
 
 #: Bounds of a run by their numbers in a meeting.
 _BOUNDS = (None, "max_env_steps", "max_updates")
@@ -83,6 +87,24 @@ class Rounds:
             self._unshared = True
         if self.whole:
             self._follow(self._settings)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """An error within a batch ends this rank, since the others wait for its part."""
+        try:
+            yield
+        except Exception as error:
+            if self.group.size == 1 or isinstance(error, RankLost):
+                raise
+            raise RankLost(f"this rank failed within a batch: {words_of(error)}") from error
+
+    def leave(self) -> None:
+        """Tell the other ranks that this one ends; its accounts are those of a checkpoint then."""
+        try:
+            with self.together():
+                self.meet(False, leaves=True)
+        except RankLost as error:
+            _LOGGER.warning("event=rank_lost reason=%r", str(error))
 
     def meet(self, ready: bool, *, leaves: bool = False) -> bool:
         """Whether every rank has a batch, and learns it now; waits for the others.

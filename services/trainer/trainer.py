@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from aclearn.config import Config
-from aclearn.errors import CheckpointError, RankLost, words_of
 from aclearn.learning import (
     Accounts,
     ActingPolicies,
@@ -26,38 +23,15 @@ from aclearn.learning import (
     UpdateReport,
 )
 from aclearn.learning.account import OpenBatch
-from aclearn.learning.ranks import ALONE, Group, gather_bytes
+from aclearn.learning.ranks import ALONE, Group
 from aclearn.telemetry import part
-from aclearn.telemetry.machine import machine
 from aclearn.types import EnvSpec, PolicyVersion
-from services.role.seeds import Seeds, Use
+from services.trainer.averaging import Averaging
 from services.trainer.flight_recorder import FlightRecorder
-from services.trainer.gauges import (
-    ChainSteps,
-    CorrectionLog,
-    TrainerCounters,
-    compressed_share,
-    mean_gauges,
-)
+from services.trainer.gauges import Figures, TrainerCounters
 from services.trainer.rounds import Rounds
+from services.trainer.saved_state import SavedState
 from services.trainer.snapshot import Snapshot
-from services.trainer.tally import Made
-
-_LOGGER = logging.getLogger(__name__)
-
-#: Updates in a row with a non-finite gradient after which the trainer fails.
-_MOST_REFUSED_UPDATES = 20
-#: Longest wait of a snapshot for an update to end; most take milliseconds.
-SNAPSHOT_WITHIN_S = 3.0
-
-
-def refuse_if_diverged(refused_in_a_row: int) -> None:
-    """Raise `FloatingPointError` after too many updates in a row that were refused."""
-    if refused_in_a_row >= _MOST_REFUSED_UPDATES:
-        raise FloatingPointError(
-            f"{_MOST_REFUSED_UPDATES} updates in a row had a gradient that is not finite: "
-            "lower optimiser.learning_rate or clip rewards (env.clip_rewards)"
-        )
 
 
 class Trainer:
@@ -73,6 +47,8 @@ class Trainer:
 
     Attributes:
         rounds: its meetings with the other ranks.
+        figures: what it counts of its updates and batches.
+        saved: its state, for checkpoints.
         on_publish: called after each publication, while `learner.lock` is held.
         on_finished: called when it has made all updates of the run.
         by_policy: it, by the name of its policy.
@@ -96,94 +72,53 @@ class Trainer:
         self._acting = acting
         self.recorder: FlightRecorder | None = None
         self.learner, self.account, self.source = learner, account, source
+        self._averaging = Averaging(config.trainer.average_every, learner, group)
         self.rounds = Rounds(
             group,
             account,
             learner.device,
-            mark=self._mark,
-            before_copies=self._average,
+            mark=lambda: self._averaging.mark(self.rounds.batches, self.counters.updates),
+            before_copies=self._averaging.average,
             follow=lambda settings: learner.set(**settings),
         )
         self._waiting: Batch | None = None  # until every rank has one
         self.published, self.generation = published, generation
-        self.counters = TrainerCounters()
+        self.figures = Figures()
+        self.saved = SavedState(
+            learner,
+            account,
+            source,
+            self.rounds,
+            self.figures,
+            config=config,
+            spec=spec,
+            generation=generation,
+        )
         self.on_publish: Callable[[], None] = lambda: None
         self.on_finished: Callable[[], None] = lambda: account.end("max_updates")
         self.by_policy = {account.policy: self}
         self.accounts = Accounts({account.policy: account})
-        self._config, self._spec = config, spec
-        self._refused_in_a_row = 0
-        self._machine = _machine_of(learner.device)
-        self._gauges: dict[str, float] = {}
-        self._chain_steps, self._correction = ChainSteps(), CorrectionLog()
+        self._config = config
         self._fields_at_begin: dict[str, Any] | None = None
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Continue from a snapshot of an earlier trainer.
+    @property
+    def counters(self) -> TrainerCounters:
+        """Its counters, which a checkpoint has."""
+        return self.figures.counters
 
-        Raises:
-            KeyError, TypeError, ValueError: a part is missing.
-            CheckpointError: it does not fit this trainer.
-        """
-        tensors = snapshot.tensors
-        torch.set_rng_state(torch.from_numpy(tensors["random/torch"].copy()))
-        self._take(snapshot)
-        self.source.restore(tensors)
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from a snapshot of an earlier trainer, as `SavedState.restore`."""
+        self.saved.restore(snapshot)
+        self._look_at_bound()
 
     def share(self) -> None:
-        """Give the state of rank 0 to every rank, so that all begin with the same weights.
-
-        Random numbers of the other ranks are their own: each has other steps to draw for.
-        """
-        group = self.rounds.group
-        if group.size == 1:
-            return
-        mine = b""
-        if group.rank == 0:
-            mine = Snapshot(self.learner.state_tensors(), self._state()).packed()
-        first = Snapshot.unpacked(gather_bytes(group, mine, self.learner.device)[0])
-        if group.rank > 0:
-            self._take(first)
-            seed = Seeds(self._config.run.seed, self.generation, group.rank).number(Use.LEARNING)
-            for generator in self.learner.state.generators.values():
-                generator.manual_seed(seed)
-            torch.manual_seed(seed)
-        self.rounds.ledgers = first.ledgers(group.size)
-
-    def _take(self, snapshot: Snapshot) -> None:
-        self.counters = TrainerCounters(**snapshot.state["counters"])
-        self.learner.load_state_tensors(snapshot.tensors)
-        self.learner.set(**snapshot.state["settings"])
-        self.learner.adopt()
-        ledgers = snapshot.ledgers(self.rounds.group.size)
-        self.account.restore(ledgers[self.rounds.group.rank])
-        self.rounds.ledgers = ledgers
+        """Begin as rank 0 does, as `SavedState.share`."""
+        self.saved.share()
         self._look_at_bound()
 
     def snapshot(self, *, whole: bool = True) -> Snapshot:
-        """The present state, for a later trainer.
-
-        Args:
-            whole: with the state of the source, between batches; False: what was learned, with
-                which a later trainer's source begins afresh.
-
-        Raises:
-            CheckpointError: an update or the source hangs, so that they cannot be read.
-        """
-        # weights and counters of the same moment; workers wait for the copy only
-        lock = self.learner.lock
-        if not lock.acquire(timeout=SNAPSHOT_WITHIN_S):
-            raise CheckpointError(f"an update has not ended for {SNAPSHOT_WITHIN_S:g} s")
-        try:
-            tensors, state = self.learner.state_tensors(), self._state()
-        finally:
-            lock.release()
-        try:
-            tensors |= self.source.state() if whole else {}
-        except TimeoutError as error:
-            raise CheckpointError(str(error)) from None  # an OSError, but not of the disk
-        tensors["random/torch"] = np.array(torch.get_rng_state().numpy())
-        return Snapshot(tensors, state | {"judged": None})
+        """The present state, as `SavedState.snapshot`."""
+        return self.saved.snapshot(whole=whole)
 
     def publish(self) -> None:
         """Publish the present weights under `counters.policy_version`."""
@@ -260,7 +195,7 @@ class Trainer:
             with self.in_stream():
                 batch = self._next(timeout_s, worker)
                 if batch is not None:
-                    with self._together():
+                    with self.rounds.together():
                         self.learn(batch, worker)
         finally:
             self._fields_at_begin = None
@@ -275,29 +210,11 @@ class Trainer:
         if batch is not None and not int(batch.steps):  # others cannot wait for nothing
             self.source.learned(batch)
             batch = None
-        with self._together():
+        with self.rounds.together():
             if self.rounds.meet(batch is not None):
                 return batch
         self._waiting = batch
         return None
-
-    @contextlib.contextmanager
-    def _together(self) -> Iterator[None]:
-        """An error within a batch ends this rank, since the others wait for its part."""
-        try:
-            yield
-        except Exception as error:
-            if self.rounds.group.size == 1 or isinstance(error, RankLost):
-                raise
-            raise RankLost(f"this rank failed within a batch: {words_of(error)}") from error
-
-    def leave(self) -> None:
-        """Tell the other ranks that this one ends; its accounts are those of a checkpoint then."""
-        try:
-            with self._together():
-                self.rounds.meet(False, leaves=True)
-        except RankLost as error:
-            _LOGGER.warning("event=rank_lost reason=%r", str(error))
 
     def close(self) -> None:
         """Give up the source; steps of a batch that no update has had count as dropped."""
@@ -356,7 +273,7 @@ class Trainer:
             self.learner.adopt()
             if self.recorder is not None and not self.finished:
                 with part("record"):
-                    self.recorder.take(batch, self._state)
+                    self.recorder.take(batch, self.saved.described)
             reports = self.learner.learn(
                 batch,
                 worker,
@@ -364,44 +281,12 @@ class Trainer:
                 minibatches=trainer.minibatches,
                 epochs=trainer.epochs,
             )
-            if self._is_averaged:  # whatever the updates of this rank: the others do so too
-                self._average()
+            if self._averaging.is_due(self.rounds.batches):  # whatever the updates of this rank
+                self._averaging.average()
             if reports:
-                self._end_batch(reports, lags, batch.chain_steps)
+                with self.learner.turn():
+                    self.figures.add_batch(reports, lags, batch.chain_steps)
         return reports
-
-    def _end_batch(
-        self, reports: list[UpdateReport], lags: NDArray[np.int64], chain_steps: Mapping[str, int]
-    ) -> None:
-        """Count a learned batch."""
-        applied = [report for report in reports if report.applied]
-        with self.learner.turn():
-            self.counters.batches += 1
-            self.counters.ended_batches += any(report.ends for report in reports)
-            self._chain_steps.add(chain_steps)
-            if not applied:
-                return
-            self._gauges = {
-                **mean_gauges(applied),
-                "lag_mean": float(lags.mean()),
-                "lag_max": float(lags.max()),
-                "batch_steps": float(len(lags)),
-                "compressed_share": compressed_share(chain_steps),
-            }
-            self._correction.look(self._gauges)
-
-    @property
-    def _is_averaged(self) -> bool:
-        """Whether the ranks average behind the newest batch."""
-        every = self._config.trainer.average_every
-        return every is not None and self.rounds.batches % every == 0
-
-    def _mark(self) -> tuple[int, int]:
-        """What is the same in all ranks between two batches."""
-        if self._config.trainer.average_every is None:
-            return self.counters.updates, int(self.learner.state.digest())
-        # between two averages each makes updates of its own
-        return self.rounds.batches, int(self.learner.state.digest()) if self._is_averaged else 0
 
     def raise_version(self, version: int) -> None:
         """Publish the present weights as this version, which is newer."""
@@ -409,54 +294,23 @@ class Trainer:
             self.counters.policy_version = version
             self.publish()
 
-    def _average(self) -> None:
-        """Take the mean over the ranks, where these make updates of their own."""
-        if self._config.trainer.average_every is not None:
-            with self.learner.turn(), part("exchange"):
-                self.learner.state.average(self.rounds.group)
-
     @property
     def finished(self) -> bool:
         """Whether the run has made all its updates."""
         most = self._config.run.max_updates
-        if self._config.trainer.average_every is not None and self.rounds.group.rank > 0:
+        if self._averaging.every is not None and self.rounds.group.rank > 0:
             return False  # rank 0 tells it, of its own updates
         return most is not None and self.counters.updates >= most
 
     def _count(self, report: UpdateReport, open_batch: OpenBatch) -> None:
         """Count an update, and the fate of its new steps."""
         if report.applied:
-            self._refused_in_a_row = 0
-            self.counters.updates += 1
+            self.figures.add_update(report)
             self._look_at_bound()
             open_batch.learned(report.new_steps)
-            return
-        open_batch.dropped("nonfinite_gradient", report.new_steps)
-        _LOGGER.error("event=update_refused gradient_norm=%s", report.metrics["gradient_norm"])
-        self.counters.refused_updates += 1
-        self._refused_in_a_row += 1
-        refuse_if_diverged(self._refused_in_a_row)
-
-    def take_made(self, made: Made, reports: Sequence[UpdateReport]) -> None:
-        """Count batches whose updates others have made of this trainer's weights, and publish.
-
-        Args:
-            reports: of the newest batch.
-        """
-        account, counters = self.account, self.counters
-        account.learned(made.learned)
-        account.dropped("nonfinite_gradient", made.refused)
-        account.dropped("shutdown", account.in_flight_steps)
-        counters.updates += made.updates
-        counters.refused_updates += made.refused_updates
-        counters.batches += made.batches
-        counters.ended_batches += made.ended_batches
-        if applied := [report for report in reports if report.applied]:
-            steps = float(sum(report.new_steps for report in applied))
-            new = {"lag_mean": 0.0, "lag_max": 0.0, "batch_steps": steps, "compressed_share": 0.0}
-            self._gauges = {**mean_gauges(applied), **new}
-        if made.versions:
-            self.raise_version(counters.policy_version + made.versions)
+        else:
+            open_batch.dropped("nonfinite_gradient", report.new_steps)
+            self.figures.add_update(report)
 
     def _look_at_bound(self) -> None:
         if self.finished:
@@ -480,49 +334,13 @@ class Trainer:
             return {name: dict(values) for name, values in self._fields_at_begin.items()}
         # without the lock: a heartbeat must not wait for an update. `updates` may be one ahead.
         counters, dropped = self.account.counters()
-        counters |= vars(self.counters)
-        counters |= {"generation": self.generation, **self._chain_steps.counters()}
+        counters |= {**self.figures.counts(), "generation": self.generation}
         if (ranks := self.rounds.group.size) > 1:
             counters["ranks"] = ranks
-        gauges = dict(self._gauges)
+        gauges = self.figures.gauges()
         if self.recorder is not None:
             gauges["recorded_batches"] = float(self.recorder.batches)
         fields: dict[str, Any] = {"counters": counters, "dropped": dropped, "gauges": gauges}
         for name, more in self.source.heartbeat_fields().items():
             fields[name] |= more
         return fields
-
-    def _state(self) -> dict[str, Any]:
-        architecture = self.learner.architecture
-        return {
-            "architecture": architecture.digest(),
-            "architecture_spec": architecture.to_dict(),
-            "environment": self._spec.of_environment(),
-            "machine": self._machine,
-            "policy": self.account.policy,
-            "generation": self.generation,
-            "counters": dict(vars(self.counters)),
-            "settings": self.learner.wanted,
-            **self._accounts(),
-        }
-
-    def _accounts(self) -> dict[str, Any]:
-        """The account of the run, and of several ranks each one's."""
-        mine, group = self.account.state(), self.rounds.group
-        if group.size == 1:
-            return {"account": mine}
-        ledgers = [*self.rounds.ledgers]
-        ledgers[group.rank] = mine
-        if self.rounds.stale:  # at an end without the others
-            others = [ledger for rank, ledger in enumerate(ledgers) if rank != group.rank]
-            learned = int(self.learner.state.learned_steps) - self.account.learned_steps
-            gone = StepAccount.reckoned(others, self.account.elsewhere, learned)
-            empty = StepAccount(policy=self.account.policy).state()
-            ledgers = [mine, gone, *[empty] * (group.size - 2)]
-        return {"account": StepAccount.joined(ledgers), "ledgers": ledgers}
-
-
-def _machine_of(device: torch.device) -> str:
-    """The machine that learns, for who reads of the policy later."""
-    gpu = f", {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
-    return machine() + gpu

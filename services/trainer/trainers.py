@@ -26,8 +26,9 @@ from aclearn.types import PolicyVersion
 from aclearn.wire import PolicyNumbers
 from services.role.metrics import joined_numbers
 from services.trainer.gauges import TrainerCounters
+from services.trainer.saved_state import SNAPSHOT_WITHIN_S
 from services.trainer.snapshot import Snapshot
-from services.trainer.trainer import SNAPSHOT_WITHIN_S, Trainer
+from services.trainer.trainer import Trainer
 
 #: Counters of which those of all policies are not the sum of each one's.
 _COMMON = ("generation", "policy_version")
@@ -246,9 +247,6 @@ class Trainers:
             trainer = self._learning[name]
             for batch in () if trainer.source.draws else batches:
                 trainer.account.dropped(reason, int(batch.new_steps))
-
-    def leave(self) -> None:
-        """Nothing: there are no other ranks."""
 
     def with_episodes(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Fields of a heartbeat, with the episodes of each policy since the last call."""

@@ -277,7 +277,7 @@ def test_resident_environments_are_saved_where_another_rank_leaves_a_run_that_go
 
     def leaves(timeout_s: float) -> bool:
         if not left:
-            left.append(second._trainer.leave())
+            left.append(second._trainer.rounds.leave())
         return True
 
     second.step = leaves

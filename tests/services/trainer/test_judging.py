@@ -88,7 +88,7 @@ def test_the_best_checkpoint_has_the_weights_that_were_judged_whatever_was_learn
         assert not np.array_equal(newest.tensors[f"weights/{name}"], array)
     # a trainer can continue from it
     again = TrainerCheckpoints(
-        build.make_trainer(trainer._config, trainer._spec),
+        build.make_trainer(trainer._config, trainer.saved._spec),
         folder,
         RunConfig(),
         judge="evaluator",
@@ -123,7 +123,10 @@ def test_means_of_another_judge_are_not_compared(tmp_path) -> None:
     checkpoints.write()
     for judge, best in (("training", 7.0), ("evaluator", None)):
         again = TrainerCheckpoints(
-            build.make_trainer(trainer._config, trainer._spec), folder, RunConfig(), judge=judge
+            build.make_trainer(trainer._config, trainer.saved._spec),
+            folder,
+            RunConfig(),
+            judge=judge,
         )
         again.restore_or_start()
         assert again.best_return == best

@@ -256,7 +256,7 @@ def test_a_checkpoint_is_of_one_moment_while_workers_learn(tmp_path) -> None:
         futures = [pool.submit(learn_all, unrolls[i::2]) for i in range(2)]
         while not all(future.done() for future in futures):
             with trainer.learner.lock:
-                tensors, state = trainer.learner.state_tensors(), trainer._state()
+                tensors, state = trainer.learner.state_tensors(), trainer.saved.described()
             step = {int(array) for name, array in tensors.items() if name.endswith("/step")}
             # Adam's own count of steps is the number of updates, in every parameter alike
             assert step <= {state["counters"]["updates"]}
@@ -335,7 +335,7 @@ def test_a_checkpoint_that_failed_is_tried_again_sooner_and_counted_with_its_rea
 
 
 def test_an_update_that_hangs_fails_a_checkpoint_within_its_deadline(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("services.trainer.trainer.SNAPSHOT_WITHIN_S", 0.05)
+    monkeypatch.setattr("services.trainer.saved_state.SNAPSHOT_WITHIN_S", 0.05)
     trainer = make_trainer()
     checkpoints = TrainerCheckpoints(trainer, RunFolder.create(tmp_path, "r", ""), RunConfig())
     checkpoints.restore_or_start()
@@ -423,7 +423,9 @@ def test_sequences_of_a_memory_are_differentiated_all_at_once(memory, monkeypatc
     monkeypatch.setattr(PolicyNetwork, "unroll", watched)
     trainer = make_trainer(policy={"memory": {"kind": memory}})
     width = 400
-    batch = assemble_batch([make_unroll(0)] * (width // B), observation=trainer._spec.observation)
+    batch = assemble_batch(
+        [make_unroll(0)] * (width // B), observation=trainer.saved._spec.observation
+    )
     state = tuple(torch.zeros(width, n) for n in trainer.learner.architecture.state)
     trainer.account.admit("actor", 0, 0, T * width, {}, T * width)
     trainer.learn(replace(batch, state=state))
