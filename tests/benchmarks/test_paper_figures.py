@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aclearn.config import Config, load_config
 from aclearn.wire import Weights, decode, encode
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+import a3c
 import ga3c
 import lagged
 import table4
@@ -88,8 +90,6 @@ def test_the_time_to_a_step_lies_between_two_lines() -> None:
 
 
 def test_every_game_and_variant_of_table_4_is_a_configuration() -> None:
-    from aclearn.config import load_config
-
     assert len(set(table4.GAMES)) == 12
     for config, overrides in table4.VARIANTS.values():
         loaded = load_config(config, ["env.id=ALE/Seaquest-v5", *overrides])
@@ -118,13 +118,14 @@ def test_networks_are_compared_by_the_median_of_their_rounds(
 ) -> None:
     speeds = {"predictor": iter([30.0, 10.0, 20.0]), "local": iter([8.0, 10.0, 99.0])}
 
-    def measure(overrides: Sequence[str], seconds: float) -> dict[str, float]:
-        assert "policy.hidden=[4096]" in overrides and seconds == 60.0
+    def measure(config: Path, overrides: Sequence[str], seconds: float) -> tuple[Any, Any]:
+        assert "policy.hidden=[4096]" in overrides and "tuner.enabled=false" in overrides
+        assert config == ga3c._CONFIG and seconds == 60.0
         way = next(name for name, key in ga3c.WAYS.items() if key in overrides)
         first = {"time_s": 5.0, "policy_version": 7, "learned_steps": 100}
         versions = 7 + int(10 * next(speeds[way]))
         last = {"time_s": 15.0, "policy_version": versions, "learned_steps": 600, "lag_mean": 0.25}
-        return ga3c.rates(first, last)
+        return first, last
 
     monkeypatch.setattr(ga3c, "measure", measure)
     ga3c.main(["sizes", "--networks", "wider"])
@@ -133,6 +134,69 @@ def test_networks_are_compared_by_the_median_of_their_rounds(
     assert [float(row["tps"]) for row in rows] == [30.0, 8.0, 10.0, 10.0, 20.0, 99.0]
     assert {(row["steps_per_s"], row["lag_mean"]) for row in rows} == {("50.0", "0.2")}
     assert "| wider | 20.0 | 10.0 | 2.00 |" in error
+
+
+def test_each_arm_is_trained_to_its_steps_once_and_shown_over_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained: list[tuple[str, str]] = []
+
+    def train(config: Path, overrides: Sequence[str], folder: Path, until_s: float) -> None:
+        loaded = load_config(config, overrides)
+        assert loaded.tuner.enabled == (loaded.actors.inference == "predictor")
+        trained.append((folder.name, str(loaded.run.max_env_steps)))
+        folder.mkdir(exist_ok=True)
+        actors = f"actors: {{inference: {loaded.actors.inference}, processes: 3}}"
+        (folder / "config.yaml").write_text(f"env: {{id: CartPole-v1}}\n{actors}")
+        tuned = {"tuner_predictors": 2.0} if loaded.tuner.enabled else {}
+        lines = [
+            {"env_steps": steps, "return_mean_100": steps / 100, "lag_mean": 1.234, **tuned}
+            for steps in range(0, loaded.run.max_env_steps + 1, 100)
+        ]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    monkeypatch.setattr(turns, "train", train)
+    arguments = ["learning", "--out", str(tmp_path), "--every", "250", "--seed", "4", "--steps"]
+    ga3c.main([*arguments, "500", "--arms", "local"])
+    ga3c.main([*arguments, "500"])
+    assert trained == [("local", "500"), ("predictor", "500")]
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "arm,seed,env_steps,return_mean_100,lag_mean,actors,predictors,trainers"
+    assert shown[-6:] == [
+        f"{arm},4,{steps},{steps / 100},1.23,3,{predictors},1"
+        for arm, predictors in (("predictor", 2), ("local", 0))
+        for steps in (0, 300, 500)
+    ]
+
+
+def test_rates_of_each_arm_of_a3c_and_of_the_tuned_counts_are_taken_in_turns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(
+        config: Path, overrides: Sequence[str], seconds: float, warm_up_s: float
+    ) -> tuple[Any, Any]:
+        loaded = load_config(config, overrides)
+        counts = {f"tuner_{name}": 4.0 for name in loaded.tuner.counts if loaded.tuner.enabled}
+        assert warm_up_s + seconds == (90.0 if loaded.tuner.enabled else 20.0)
+        first = {"time_s": 5.0, "policy_version": 0, "learned_steps": 0}
+        learned = {"policy_version": 30, "learned_steps": 2400, "lag_mean": 2.0}
+        return first, {"time_s": 20.0, **learned, **counts}
+
+    def train(config: Config, out: Path, *, seconds: float, **_: Any) -> None:
+        rows = [f"{t},{t * 50},{t * 10},0,0," for t in range(1, int(seconds) + 1)]
+        (out / "a3c.csv").write_text("\n".join([",".join(a3c.FIELDS), *rows]))
+
+    monkeypatch.setattr(ga3c, "measure", measure)
+    monkeypatch.setattr(a3c, "train", train)
+    ga3c.main(["rates", "--set", "actors.processes=3"])
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    turn = ["predictor", "local", "a3c"]
+    assert [row["arm"] for row in rows] == [*turn, *turn, "tuner"]
+    assert [(row["tps"], row["steps_per_s"]) for row in rows[:3]] == [
+        *(("2.0", "160.0"), ("2.0", "160.0"), ("10.0", "50.0"))
+    ]
+    assert rows[1]["predictors"] == rows[2]["predictors"] == "0" and rows[0]["actors"] == "3"
+    assert [rows[-1][name] for name in ga3c.COUNTS] == ["4", "4", "4"]
 
 
 def test_held_back_weights_are_those_of_so_many_versions_before() -> None:
