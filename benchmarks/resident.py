@@ -1,7 +1,7 @@
 """Rates of resident environments beside gymnasium's, and their parity with it.
 
-    python benchmarks/resident.py [random] [policy] [sampler] [learning] [scaling] [parity]
-        [--device cpu] [--envs N …] [--seconds 2] [--peers-python PYTHON] [--csv FILE]
+    python benchmarks/resident.py [random] [policy] [sampler] [learning] [scaling] [training]
+        [parity] [--device cpu] [--envs N …] [--seconds 2] [--peers-python PYTHON] [--csv FILE]
 
 Prints one JSON line a figure: `steps_per_s` by the clock, and `steps_per_cpu_s` by the CPU seconds
 of all threads, which bears other programs on the machine. Steps that reset an environment do not
@@ -17,6 +17,8 @@ first four parts take 10 000, 100 000 and 1 000 000 there. PYTHON has envpool an
 * learning: rollout and update of A2C of CartPole (Sha & Lan 2024, algorithm 1), beside runs of
   actors and Stable-Baselines3.
 * scaling: uniform actions of 10 to 100 000 environments, every environment, recorded.
+* training: the same numbers of environments with updates: A2C of CartPole and Acrobot, HDDPG of
+  Pendulum, by the shipped configurations.
 * parity: 1000 environments, every step of whole episodes against gymnasium's own.
 """
 
@@ -36,10 +38,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from resident_learning import learning_rows
+from resident_learning import learning_rows, trained
 from resident_peers import peer_row
 from resident_peers import rate as best_rate
 
+from aclearn.config import load_config
 from aclearn.config.resident import RESIDENT_ENVS
 from aclearn.policies import build_architecture
 from aclearn.policies.architecture import POLICY
@@ -59,6 +62,14 @@ COLUMNS = ("what", "env", "envs", "by", "recorded", "threads", "steps_per_s", "s
 STEPS = 32
 #: Environments on a GPU.
 ON_GPU = [10_000, 100_000, 1_000_000]
+#: Environments of the curves over their number.
+COUNTS = (10, 100, 1000, 10_000, 100_000)
+#: Configurations of the published algorithms (Sha & Lan 2024), by environment.
+PUBLISHED = {
+    "CartPole": "resident/cartpole_ha2c",
+    "Acrobot": "resident/acrobot_ha2c",
+    "Pendulum": "resident/pendulum_hddpg",
+}
 #: Environments of gymnasium side by side.
 MOST_PEERS = 10_000
 FIELDS = {
@@ -230,13 +241,22 @@ def learning(args: argparse.Namespace, count: int) -> None:
 def scaling(args: argparse.Namespace) -> None:
     """Uniform actions, recorded, by number of environments."""
     for name in ENVIRONMENTS:
-        for count in (10, 100, 1000, 10_000, 100_000):
+        for count in COUNTS:
             envs = made(name, count, args.device, args.threads)
             rollout = envs.uniform_rollout()
             work = resident(envs, partial(rollout.run, STEPS))
             found = rate(work, args.seconds / 2, args.device)
             say("scaling", env=name, envs=count, threads=len(envs.slices.all), **found)
             envs.close()
+
+
+def training(args: argparse.Namespace) -> None:
+    """Rollout and update, by number of environments."""
+    for name, shipped in PUBLISHED.items():
+        for count in COUNTS:
+            given = [f"resident.envs={count}", f"resident.device={args.device}"]
+            found = trained(load_config(shipped, given), args.threads, args.seconds)
+            say("training", env=name, envs=count, by=shipped, **found)
 
 
 def parity(args: argparse.Namespace) -> None:
@@ -269,7 +289,9 @@ SIZED: dict[Callable[..., None], int] = {
     sampler: 4096,
     learning: 10_000,
 }
-PARTS: dict[str, Callable[..., None]] = {part.__name__: part for part in (*SIZED, scaling, parity)}
+PARTS: dict[str, Callable[..., None]] = {
+    part.__name__: part for part in (*SIZED, scaling, training, parity)
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

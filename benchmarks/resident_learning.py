@@ -1,4 +1,4 @@
-"""The part `learning` of `resident.py`: A2C of CartPole, resident and in other ways."""
+"""The parts `learning` and `training` of `resident.py`: rollout and update, and other programs'."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from resident_peers import peer_row, rate
 from whole_run import START_WITHIN_S, start_run
 
-from aclearn.config import load_config
-from aclearn.resident import find_env
+from aclearn.config import Config, load_config
+from aclearn.resident import resident_env_of
 from services.trainer.build import make_trainer
 
 #: Environments of the other program: its default, and more.
@@ -46,7 +46,18 @@ def learning_rows(
 
     on_device = [f"resident.envs={envs}", f"resident.device={device}"]
     config = load_config("cartpole", [*_A2C, *on_device])
-    spec = find_env("CartPole").spec()
+    yield row(envs, "resident", **trained(config, threads, seconds))
+    for by, count, overrides in _QUEUED if device == "cpu" else ():
+        rates = _rates_of_run([*_A2C, *overrides], seconds)
+        yield row(count, f"actors and queues, {by}", **rates)
+    if peers_python is not None:
+        for count in _PEERS:
+            yield peer_row(peers_python, "stable_baselines3", envs=count, seconds=seconds)
+
+
+def trained(config: Config, threads: int | None, seconds: float) -> dict[str, float]:
+    """Learned steps per second of a trainer with resident environments, by batches."""
+    spec = resident_env_of(config).spec(squash=config.env.squash_actions)
     trainer = make_trainer(config, spec, threads=threads)
     trainer.publish()
     worker = trainer.make_worker()
@@ -58,15 +69,10 @@ def learning_rows(
             torch.cuda.synchronize(trainer.learner.device)
         return trainer.account.learned_steps - before
 
-    yield row(envs, "resident", **rate(work, seconds))
+    found = rate(work, seconds)
     trainer.source.close()
     worker.close()
-    for by, count, overrides in _QUEUED if device == "cpu" else ():
-        rates = _rates_of_run([*_A2C, *overrides], seconds)
-        yield row(count, f"actors and queues, {by}", **rates)
-    if peers_python is not None:
-        for count in _PEERS:
-            yield peer_row(peers_python, "stable_baselines3", envs=count, seconds=seconds)
+    return found
 
 
 def _rates_of_run(overrides: Sequence[str], seconds: float) -> dict[str, float]:

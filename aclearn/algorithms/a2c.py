@@ -12,6 +12,9 @@ from aclearn.algorithms.keys import EntropyCost
 from aclearn.config import Config
 from aclearn.config.loss import LossKind
 
+#: Correctors that give returns as they are.
+_RETURNS = ("no_correction", "n_step")
+
 
 class A2CConfig(ActorCriticConfig):
     """The actor-critic on the returns of the acting policy, without importance weights."""
@@ -33,6 +36,12 @@ class A2CConfig(ActorCriticConfig):
             yield (
                 f"trainer.epochs: a2c learns each of {config.trainer.epochs} passes as if the "
                 "newest policy had acted; set it to 1, or take loss.kind: ppo or actor_critic"
+            )
+        names = [each.name for each in config.correctors]
+        if stay := [name for name in names if ":" not in name and name not in _RETURNS]:
+            yield (
+                f"correctors: {' and '.join(stay)} of the configuration stay beside a2c, which as "
+                "published corrects nothing; remove the list, or set it to [no_correction]"
             )
 
 

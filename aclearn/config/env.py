@@ -153,6 +153,11 @@ class EnvConfig(Group):
         return self.id.startswith("vector:")
 
     @property
+    def is_resident(self) -> bool:
+        """Whether it is one of Warp functions (docs/resident.md)."""
+        return self.id.startswith("resident:")
+
+    @property
     def target(self) -> str:
         """The id without `vector:`."""
         return self.id.removeprefix("vector:")
@@ -165,7 +170,7 @@ class EnvConfig(Group):
 
     @override
     def contradictions(self, config: Any) -> Iterator[str]:
-        if self.id.startswith("resident:"):
+        if self.is_resident:
             for key in self.changed("frame_stack", "channels", "ignore", "action_mask"):
                 yield f"env.{key}: resident environments have no such setting; remove it"
         if self.is_vector and self.action_mask is not None:

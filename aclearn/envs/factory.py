@@ -52,7 +52,7 @@ def make_vector_env(
         return AtariEnvs(
             env, num_envs=num_envs, seed=seed, threads=threads, step_timeout_s=step_timeout_s
         )
-    if env.id.startswith("resident:"):
+    if env.is_resident:
         return _resident(env, {}, num_envs, seed, threads)[DEFAULT_POLICY]
     limits: dict[str, Any] = {
         "seed": seed,
@@ -96,7 +96,7 @@ def make_policy_envs(
     if not patterns:
         group = make_vector_env(env, num_envs=num_envs, threads=threads, **limits)
         return {DEFAULT_POLICY: group}
-    if env.id.startswith("resident:"):
+    if env.is_resident:
         return _resident(env, patterns, num_envs, seed, threads)
     plain = not (env.is_vector or env.id.startswith("ALE/"))
     made = _single_envs(env, num_envs, limits) if plain else None

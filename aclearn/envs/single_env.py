@@ -137,7 +137,7 @@ def drawn(env: EnvConfig, mode: str = "rgb_array") -> EnvConfig:
             f"environment {env.id}: vector environments have no pictures; name the single "
             "environment of gymnasium in env.id"
         )
-    drawn_by_itself = env.is_atari or env.id.startswith("resident:")
+    drawn_by_itself = env.is_atari or env.is_resident
     if not drawn_by_itself:
         return env.model_copy(update={"kwargs": {**env.kwargs, "render_mode": mode}})
     if mode != "rgb_array":

@@ -11,15 +11,49 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
+from aclearn.config import Config
 from aclearn.envs.vector_env import VectorEnv
 from aclearn.errors import ConfigError
-from aclearn.resident import ResidentWorlds, make
+from aclearn.resident import ResidentEnv, ResidentWorld, ResidentWorlds, find_env, make
 from aclearn.resident.rows import Rows
 from aclearn.types import OBSERVATION, EnvSpec, EnvStep
 from aclearn.types.observation_spec import Observations
 
 #: Nothing says how long a step of a resident environment lasts.
 _PICTURES_A_SECOND = 10.0
+
+
+def read_specs(config: Config) -> dict[str, EnvSpec]:
+    """Policy → the specification of its agents, of `env.id: resident:NAME`; compiles nothing.
+
+    Raises:
+        AclearnError: there is no such environment, or a key of `env.kwargs` does not fit.
+        ConfigError: as of `ResidentGroup`.
+    """
+    name = config.env.id.partition(":")[2]
+    env = find_env(name, config.env.kwargs)
+    if isinstance(env, ResidentWorld):
+        env.configured("cpu", 1, config.env.kwargs)
+    else:
+        env.configured("cpu", config.env.kwargs)
+    return _specs(env, name, config.patterns, squash=config.env.squash_actions)
+
+
+def _specs(
+    env: ResidentEnv | ResidentWorld,
+    name: str,
+    patterns: Mapping[str, Sequence[str]],
+    *,
+    squash: bool,
+) -> dict[str, EnvSpec]:
+    """Policy → the specification of its agents."""
+    spec = env.spec(squash=squash)
+    if patterns and spec.agents == 1:
+        raise ConfigError(
+            f"policies: resident:{name} has one agent, and several policies need as many; "
+            "remove the section"
+        )
+    return spec.by_policy(patterns)
 
 
 class ResidentGroup:
@@ -54,17 +88,11 @@ class ResidentGroup:
         self.envs = make(
             name, envs=num_envs, device="cpu", seed=seed, threads=threads, squash=squash, **config
         )
-        spec = self.envs.env.spec(squash=squash)
-        if patterns and spec.agents == 1:
-            raise ConfigError(
-                f"policies: resident:{name} has one agent, and several policies need as many; "
-                "remove the section"
-            )
         self._given = [
             rows.by_agent(torch.zeros_like(rows.buffers.actions[0])) for rows in self.envs.kinds
         ]
         self.parts: dict[str, ResidentVectorEnv] = {}
-        for policy, its in spec.by_policy(patterns).items():
+        for policy, its in _specs(self.envs.env, name, patterns, squash=squash).items():
             [(rows, given)] = (
                 (rows, given)
                 for rows, given in zip(self.envs.kinds, self._given, strict=True)

@@ -7,8 +7,9 @@ isolates the caller from all that, and never loads torch.
 from __future__ import annotations
 
 import logging
+import pkgutil
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -178,7 +179,10 @@ def _warn_once(words: str) -> None:
 
 
 def try_environment(say: isolated.Say, yaml: str, checks: bool) -> None:
-    """Make the environment, and check it or step it once; says each phase, results or an error."""
+    """Make the environment, and check it or step it once; says each phase, results or an error.
+
+    Of a resident one that the trainer steps it only reads the definition.
+    """
     config, phase = config_from_yaml(yaml), "made"
     search_modules_in(config.run.pythonpath)
 
@@ -187,6 +191,11 @@ def try_environment(say: isolated.Say, yaml: str, checks: bool) -> None:
         say(phase=(phase := name))
 
     try:
+        if config.resident.envs is not None and config.env.is_resident and not checks:
+            # the trainer compiles its kernels for its own device, which may take half a minute
+            specs = pkgutil.resolve_name("aclearn.resident.vector_env:read_specs")(config)
+            say(spec=_of_run(config, specs.values()).to_dict())
+            return
         parts = make_policy_envs(
             config.env,
             config.patterns,
@@ -205,13 +214,15 @@ def try_environment(say: isolated.Say, yaml: str, checks: bool) -> None:
                 part.reset()
             enter("stepped")
             _step(parts.values(), np.random.default_rng(0))
-        spec = env.spec
-        if config.policies:
-            spec = EnvSpec.joint(part.spec for part in parts.values())
-        say(spec=spec.to_dict())
+        say(spec=_of_run(config, (part.spec for part in parts.values())).to_dict())
         env.close()
     except BaseException as error:  # SystemExit included
         say(failure=_in_one_line(error, config.env.id, phase))
+
+
+def _of_run(config: Config, specs: Iterable[EnvSpec]) -> EnvSpec:
+    """The specification of the environment from those of the policies' agents."""
+    return EnvSpec.joint(specs) if config.policies else next(iter(specs))
 
 
 def _step(parts: Collection[VectorEnv], rng: np.random.Generator) -> None:

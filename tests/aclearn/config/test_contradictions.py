@@ -280,6 +280,8 @@ loss.kind: ppo, loss.target_kl: 0.1, trainer.epochs: 1
   loss.target_kl => trainer.epochs<: 2 | loss.target_kl: null
 loss.kind: a2c, trainer.epochs: 4
   trainer.epochs => trainer.epochs: 1 | loss.kind: ppo | loss.kind: actor_critic
+loss.kind: a2c, correctors: [no_correction, epsilon_correction]
+  correctors => remove | correctors: [no_correction]
 loss.kind: dqn, replay.importance_exponent: 0.5
   replay.importance_exponent => remove | replay.prioritised: true
 env.squash_actions: true, loss.kind: ddpg, loss.memory: replay, correctors: [{n_step: {steps: 3}}]
@@ -378,6 +380,13 @@ def test_each_way_out_that_the_sentence_names_is_one(given: str, key: str, remed
 )
 def test_what_does_not_contradict_is_kept_as_it_is_written(text: str) -> None:
     assert not _sentences({"env.id": "a", **_keys(text)})
+
+
+def test_a2c_on_the_command_line_names_the_correctors_of_the_file_that_stay() -> None:
+    [said] = doubts(load_config("resident/cartpole", ["loss.kind=a2c"]))
+    assert said.startswith("correctors: vtrace and importance_sampling of the configuration stay")
+    own = ["loss.kind=a2c", "correctors=['my.module:Mine', n_step]"]
+    assert not list(doubts(load_config("resident/cartpole", own)))
 
 
 @pytest.mark.parametrize("name", shipped_configs())
