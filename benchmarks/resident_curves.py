@@ -15,8 +15,9 @@ wherever it stops. A training's rows are appended to DIR/figure-3a.csv at its en
 out those that have rows. `return` is the mean of the last return of every environment in which an
 episode ended; `seconds` are by the clock on a GPU and CPU seconds of the process elsewhere.
 
-`draw` draws the rows over agent steps and over steps of each environment, and prints the means of
-each training's last quarter. `draw-scaling` draws those of `resident.py scaling training --csv
+`draw` draws the rows over agent steps and over steps of each environment, and prints, by number of
+environments and n-step, seeds, thousands of agent steps, steps of each environment, and the mean of
+the last quarter. `draw-scaling` draws those of `resident.py scaling training --csv
 FILE`.
 """
 
@@ -216,8 +217,9 @@ def draw(table: Path, picture: Path) -> None:
                 axes.plot(steps, mean, color=colour, label=f"{envs:,}")
                 axes.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.2)
             last, deviation = curve.last()
-            ends = f"{curve.steps[-1] / 1e6:.2f} | {curve.steps[-1] / envs:.0f}"
-            print(f"| {envs} | {n_step} | {len(returns)} | {ends} | {last:.1f} ± {deviation:.1f} |")
+            ends = f"{curve.steps[-1] / 1000:.0f} | {curve.steps[-1] / envs:.0f}"
+            spread_of_seeds = f" ± {deviation:.1f}" if len(returns) > 1 else ""
+            print(f"| {envs} | {n_step} | {len(returns)} | {ends} | {last:.1f}{spread_of_seeds} |")
         for axes, over in zip(line, ("agent steps", "steps of each environment"), strict=True):
             axes.axhline(figure.target, color="0.35", linestyle="--", linewidth=1.0)
             axes.set_xscale("log")

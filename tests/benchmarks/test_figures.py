@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,16 +146,34 @@ def test_a_training_s_figures_are_of_its_learned_lines(tmp_path: Path) -> None:
     assert training_time.return_at(tmp_path, 999) is None
 
 
-def test_learning_curves_are_compared_at_equal_cpu_seconds(tmp_path: Path) -> None:
-    table = tmp_path / "variance.csv"
-    lines = ["env,envs,n_step,seed,cpu_s,steps,updates,return"]
-    lines += [
-        f"CartPole,10,5,1,{at},0,0,{value}" for at, value in ((1.1, ""), (2.2, 20), (4.1, 40))
-    ]
-    lines += [f"CartPole,10,5,2,{at},0,0,{10 * at}" for at in (1, 2, 3, 4, 5)]
-    table.write_text("\n".join(lines))
-    [(key, found)] = resident_curves.curves(resident_curves.read(table)).items()
-    assert key == ("CartPole", 5, 10)
-    # up to where the first run ends; an unknown second has the return before it, or the first one
-    np.testing.assert_array_equal(found, [[20, 20, 20, 40], [10, 20, 30, 40]])
-    assert resident_curves.last_returns(np.add(found, [[0], [6]])) == pytest.approx((43, 18**0.5))
+def test_trainings_by_number_of_environments_go_on_seed_by_seed_where_they_were_broken_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = []
+
+    def learned(figure: Any, envs: int, n_step: int, seed: int, **_: Any) -> Iterator[list[Any]]:
+        trained.append((seed, n_step, envs))
+        yield [2, 4, 100 * envs * seed, "0.50", ""]
+        if (seed, n_step, envs) == (2, 5, 10) and len(trained) == 7:
+            raise KeyboardInterrupt  # its first row leaves no trace
+        yield [4, 8, 200 * envs * seed, "1.00", -10 * seed]
+        yield [6, 12, 300 * envs * seed, "1.50", -20 * seed]
+
+    monkeypatch.setattr(resident_curves, "learned", learned)
+    begin = ["figure-4", "--out", str(tmp_path), "--envs", "10", "1000"]
+    with pytest.raises(KeyboardInterrupt):
+        resident_curves.main([*begin, "--seeds", "1", "2", "3"])
+    with pytest.raises(SystemExit, match="--resume"):
+        resident_curves.main([*begin, "--seeds", "1"])
+    resident_curves.main([*begin, "--seeds", "1", "2", "--resume"])
+    one_seed = [(1, 10), (1, 1000), (5, 10), (5, 1000)]
+    design = [(seed, *each) for seed in (1, 2) for each in one_seed]
+    assert trained == [*design[:7], *design[6:]]
+
+    found = resident_curves.curves(resident_curves.read(tmp_path / "figure-4.csv"))
+    assert list(found) == [("1", 10), ("1", 1000), ("5", 10), ("5", 1000)]
+    curve = found["5", 10]
+    np.testing.assert_array_equal(curve.steps, [1500, 3000, 4500])
+    np.testing.assert_array_equal(curve.returns, [[np.nan, -10, -20], [np.nan, -20, -40]])
+    assert curve.last() == pytest.approx((-30, 200**0.5))
+    assert np.isnan(resident_curves.Curve(curve.steps, curve.returns[:1]).last()[1])
