@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import html
-import json
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from aclearn.files import user_cache
 from aclearn.runs import write_file
-from services.dashboard.report import allowed_source
+from aclearn.views.html_page import joined_texts, page_of
 from services.evaluator.saved_policy import SavedRun
 
 _STATIC: Final = Path(__file__).parent / "static"
@@ -31,19 +30,7 @@ RUNTIME_FILES: Final = (
 )
 _RUNTIME: Final = "onnxruntime-web"
 _MODELS: Final = ("policy.onnx", "policy-compressed.onnx")
-_PAGE: Final = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<main>
-<h1>{title} plays {env}</h1>
+_BODY: Final = """<h1>{title} plays {env}</h1>
 <canvas id="picture" width="600" height="300" role="img" aria-label="{env}"></canvas>
 <p><button id="play">Pause</button> <button id="again">New episode</button>
 <label>Model <select id="model"></select></label></p>
@@ -54,14 +41,7 @@ _PAGE: Final = """<!doctype html>
 <div><dt>episodes</dt><dd id="episodes">0</dd></div>
 <div><dt>mean return</dt><dd id="mean">-</dd></div>
 </dl>
-<p id="error" role="alert"></p>
-</main>
-<script type="application/json" id="about">{about}</script>
-<script src="{runtime}/ort.wasm.min.js"></script>
-<script>{script}</script>
-</body>
-</html>
-"""
+<p id="error" role="alert"></p>"""
 
 
 def runtime_folder() -> Path:
@@ -92,26 +72,16 @@ def write_page(run: SavedRun, title: str, folder: Path) -> None:
     saved, env = run.policy(None), run.config.env.id
     for name in RUNTIME_FILES:
         write_file(folder / _RUNTIME / name, (runtime_folder() / name).read_bytes(), "--out")
-    about: dict[str, Any] = {
-        "input": next(iter(saved.spec.observation)),
-        "models": [name for name in _MODELS if (folder / name).is_file()],
-        "state": list(saved.architecture.state),
-    }
-    scripts = (_PLAYGROUNDS[env].script, "play.js")
-    script = "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in scripts)
-    style = (_STATIC / "play.css").read_text(encoding="utf-8")
-    page = _PAGE.format(
-        policy=(
-            f"default-src 'none'; script-src 'self' 'wasm-unsafe-eval' {allowed_source(script)}; "
-            f"style-src {allowed_source(style)}; connect-src 'self'; base-uri 'none'; "
-            "form-action 'none'"
-        ),
-        title=html.escape(title),
-        env=html.escape(env),
-        style=style,
-        # "<" would end the element
-        about=json.dumps(about).replace("<", "\\u003c"),
-        runtime=_RUNTIME,
-        script=script,
+    page = page_of(
+        title,
+        _BODY.format(title=html.escape(title), env=html.escape(env)),
+        data={
+            "input": next(iter(saved.spec.observation)),
+            "models": [name for name in _MODELS if (folder / name).is_file()],
+            "state": list(saved.architecture.state),
+        },
+        style=joined_texts(_STATIC, ("play.css",)),
+        script=joined_texts(_STATIC, (_PLAYGROUNDS[env].script, "play.js")),
+        library=f"{_RUNTIME}/{RUNTIME_FILES[0]}",
     )
     write_file(folder / "index.html", page.encode(), "--out")

@@ -1,5 +1,5 @@
 // Plays the policy in `environment`, step after step, by onnxruntime-web.
-const about = JSON.parse(document.getElementById("about").textContent);
+const about = JSON.parse(document.getElementById("data").textContent);
 const element = (id) => document.getElementById(id);
 const context = element("picture").getContext("2d");
 ort.env.wasm.numThreads = 1;
