@@ -312,6 +312,7 @@ def publish(
     greedy: bool = False,
     seed: int = 1_000_003,
     force: bool = False,
+    discard_edits: bool = False,
 ) -> Publication:
     """Write a policy as a folder for a model hub, as `aclearn publish` does.
 
@@ -330,6 +331,7 @@ def publish(
         greedy: take the most probable action in evaluation and video.
         seed: of environments and sampling.
         force: replace another publication.
+        discard_edits: replace also its files that were edited since.
 
     Raises:
         AclearnError: the run, the chain or the folder cannot be used, or a model is wrong; nothing
@@ -349,6 +351,7 @@ def publish(
         greedy=greedy,
         seed=at_least("seed", seed, 0),
         force=force,
+        discard_edits=discard_edits,
     )
 
 

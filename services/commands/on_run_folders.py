@@ -195,6 +195,10 @@ def publish(
         int, typer.Option(min=0, max=2**31 - 1, help="seed of environments and sampling")
     ] = 1_000_003,
     force: Annotated[bool, typer.Option("--force", help="replace another publication")] = False,
+    discard_edits: Annotated[
+        bool,
+        typer.Option("--discard-edits", help="with --force: also files that were edited since"),
+    ] = False,
 ) -> None:
     """Write a policy as a folder for a model hub: models, weights, scores, card, page.
 
@@ -214,6 +218,7 @@ def publish(
         seed=seed,
         licence=licence,
         force=force,
+        discard_edits=discard_edits,
         progress=_progress(episodes),
     )
     for name, why in made.missing.items():

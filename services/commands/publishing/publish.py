@@ -50,6 +50,7 @@ def publish(
     seed: int = SEED,
     licence: str = UNKNOWN_LICENCE,
     force: bool = False,
+    discard_edits: bool = False,
     progress: Callable[[Mapping[str, Played]], None] = lambda played: None,
 ) -> Publication:
     """Write the folder of a run's policies, or of a population's best agent.
@@ -60,6 +61,7 @@ def publish(
         words: the chain of the compressed model, "" for none; None: the run's own.
         licence: of the weights, as model hubs name it, e.g. "apache-2.0".
         force: replace another publication.
+        discard_edits: replace also its files that were edited since.
 
     Raises:
         AclearnError: the run, the chain or the folder cannot be used, or a model is wrong; nothing
@@ -71,7 +73,7 @@ def publish(
     names = list(run.policies) if policy is None else [run.policy(policy).name]
     out = out.absolute()  # an environment may change the working directory
     missing: dict[str, str] = {}
-    with new_folder(out, force=force) as folder:
+    with new_folder(out, force=force, discard_edits=discard_edits) as folder:
         chain = _chain_of(run) if words is None else with_runtime(words)
         models = {name: _write_models(run, name, chain, passes, folder) for name in names}
         if not chain:
