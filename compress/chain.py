@@ -174,6 +174,7 @@ class CompressorChain:
         for link in self._working:
             with self._timed(link.id):
                 current = link.compress(current, context)
+            context.attend()
         return self._artifact(policy, current, context)
 
     @contextmanager
@@ -194,8 +195,10 @@ class CompressorChain:
             executable = self._graphs.executable(graph, tensors, brief=not (compared or timed))
         rng = np.random.default_rng((context.seed, self._versions))
         probe = self._observations(graph.architecture, context, _PROBES, rng)
+        context.attend()
         with self._timed("fidelity"):
             fidelity = self.meter.measure(context, executable, graph, rng)
+        context.attend()
         with self._timed("probe"):
             probe_parameters = answers(executable, graph, Visited.probe(probe, graph.state))
         artifact = Artifact(

@@ -54,6 +54,8 @@ class Context:
         held_out: others of them: artifacts are compared on these, and links must not read them,
             since a fit is better on its own data. Without them artifacts are compared on `visited`.
         clock: seconds, for time limits.
+        attend: sends the process's heartbeats and answers its clients. A chain calls it after each
+            link; a link whose work takes seconds calls it between parts of that.
         original: the uncompressed policy of the current version; the teacher.
         breaks: number of times that a link has changed the meaning of its outputs (other units,
             say), which invalidates measurements of later links.
@@ -63,6 +65,7 @@ class Context:
     held_out: Visited = field(default_factory=Visited)
     seed: int = 0
     clock: Callable[[], float] = perf_counter
+    attend: Callable[[], None] = lambda: None
     original: Policy | None = None
     breaks: int = 0
     _memory: dict[str, dict[str, Any]] = field(default_factory=dict)

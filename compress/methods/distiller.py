@@ -270,6 +270,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
                 alive |= student.alive
                 losses.append(loss.total.item())
                 divergences.append(loss.kl.item())
+                context.attend()
                 if len(losses) >= steps or context.clock() >= until:
                     break
             tensors = student.tensors()

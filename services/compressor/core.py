@@ -43,6 +43,7 @@ class Compressor:
 
     Args:
         chains: the ladder, checked against the architecture (`CompressorChain.plan`).
+        attend: called within a compression, between parts of its work.
 
     Attributes:
         artifact: the newest one, None before the first.
@@ -60,6 +61,7 @@ class Compressor:
         *,
         seed: int,
         clock: Callable[[], float] = time.perf_counter,
+        attend: Callable[[], None] = lambda: None,
     ) -> None:
         self._architecture, self._config, self._clock = architecture, config, clock
         self.ladder = Ladder(
@@ -68,6 +70,7 @@ class Compressor:
             to_compare=config.fidelity_observations,
             seed=seed,
             clock=clock,
+            attend=attend,
         )
         self._published_at: deque[float] = deque(maxlen=_INTERVALS + 1)
         self._failures = 0
@@ -196,7 +199,6 @@ class Compressor:
 
     def _try(self, rung: Rung, policy: Policy) -> Artifact | None:
         """The artifact of this rung; None where it cannot be made or is too far from the policy."""
-        current = rung is self.ladder.rung
         try:
             artifact = rung.chain.compress(policy, rung.context)
         except NeedsObservations:
@@ -205,14 +207,14 @@ class Compressor:
             if rung.context.original is policy:
                 # a link may be the user's code: the run continues after any error
                 self._tell_where(error, rung.chain, policy.at)
-                self._failures += current
+                self._failures += rung is self.ladder.rung
             self._report(error)
             return None
         finally:
             if rung.context.original is policy:
                 self._policy = policy
         measured = artifact.fidelity.observations > 0
-        if current:
+        if rung is self.ladder.rung:  # while it attended, another one may have been set
             self._failures = 0
             self._fidelity = rung.chain.meter.fidelity
         most = self._config.kl_bound(self._architecture.action_spec)

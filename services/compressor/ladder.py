@@ -26,6 +26,7 @@ class Ladder:
     Args:
         observations: number of visited observations that links get.
         to_compare: number of further ones for comparisons of artifacts.
+        attend: of the rungs' contexts.
     """
 
     def __init__(
@@ -36,12 +37,16 @@ class Ladder:
         to_compare: int,
         seed: int,
         clock: Callable[[], float],
+        attend: Callable[[], None] = lambda: None,
     ) -> None:
         for chain in chains:
             warn_of_idle_links(chain)
             chain.load_modules()  # in the first compression they would be a gap of seconds
-        self.rungs = [Rung(chain, Context(seed=seed, clock=clock)) for chain in chains]
+        self.rungs = [
+            Rung(chain, Context(seed=seed, clock=clock, attend=attend)) for chain in chains
+        ]
         self.current = 0
+        # it may be made while a rung attends, and is quick
         self._uncompressed = Rung(uncompressed_chain(), Context(seed=seed, clock=clock))
         self._made: tuple[Policy, Artifact | None] | None = None
         self._for_links, self._to_compare = observations, to_compare

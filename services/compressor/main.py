@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from aclearn.control.directives import SetChain
@@ -24,6 +25,12 @@ from services.role.seeds import Use
 
 #: Share of the kept observations in one request.
 _OBSERVATIONS_SHARE = 0.25
+#: Seconds between two looks at messages while a version is compressed.
+_ATTEND_EVERY_S = 0.05
+
+
+class CompressionStopped(BaseException):
+    """The run has ended while a version was compressed; no link takes it for an error."""
 
 
 def refresh(
@@ -66,7 +73,24 @@ def make_compressor(context: RoleContext) -> Role:
         ChainError: the chain cannot compress one of them.
     """
     config = context.config
-    parts = {policy: _part(context, policy) for policy in config.policy_names()}
+    sent, attend_at = 0, 0.0
+
+    def attend() -> None:
+        """Within a compression, which may last longer than `monitor.silent_after_s`."""
+        nonlocal sent, attend_at
+        now = time.monotonic()
+        if now < attend_at:
+            return
+        attend_at = now + _ATTEND_EVERY_S
+        if not monitor.goes_on(meter):
+            raise CompressionStopped
+        sent += serve_artifacts(server, compressors, 0.0)
+
+    parts = {
+        # in one process each role has its turn
+        policy: _part(context, policy, (lambda: None) if context.inline else attend)
+        for policy in config.policy_names()
+    }
     compressors = {policy: part.compressor for policy, part in parts.items()}
     server, endpoint = context.serve("artifacts")
     cpu_share = CpuShare(context.clocks.decisions, context.clocks.cpu)
@@ -74,7 +98,6 @@ def make_compressor(context: RoleContext) -> Role:
     for each in compressors.values():
         each.meter = meter
     metrics = RoleMetrics(meter, [server])
-    sent = 0
     seeded_for: int | None = None
 
     def heartbeat() -> Heartbeat:
@@ -91,15 +114,16 @@ def make_compressor(context: RoleContext) -> Role:
             for compressor in compressors.values():
                 compressor.ladder.seed(context.seeds(seeded_for).number(Use.COMPRESSION))
         sent += serve_artifacts(server, compressors, timeout_s)
-        for part in parts.values():
-            refresh(
-                part.compressor,
-                part.trainer,
-                part.budget,
-                monitor,
-                clock=context.clocks.decisions,
-                cpu_clock=context.clocks.cpu,
-            )
+        with suppress(CompressionStopped):  # the next step ends
+            for part in parts.values():
+                refresh(
+                    part.compressor,
+                    part.trainer,
+                    part.budget,
+                    monitor,
+                    clock=context.clocks.decisions,
+                    cpu_clock=context.clocks.cpu,
+                )
 
     def set_rung(wanted: SetChain) -> None:
         for compressor in compressors.values():
@@ -109,7 +133,7 @@ def make_compressor(context: RoleContext) -> Role:
     return MonitoredRole(monitor, meter, work)
 
 
-def _part(context: RoleContext, policy: str) -> _Part:
+def _part(context: RoleContext, policy: str, attend: Callable[[], None]) -> _Part:
     spec = context.run.env_spec
     assert spec is not None  # the role needs an environment
     config = context.config.of_policy(policy)
@@ -122,6 +146,7 @@ def _part(context: RoleContext, policy: str) -> _Part:
         settings,
         seed=0,  # another one before the first weights
         clock=context.clocks.decisions,
+        attend=attend,
     )
     kept = settings.observations + settings.fidelity_observations
     largest = max(leaf.nbytes for leaf in its.observation.values())

@@ -22,6 +22,7 @@ from compress import (
     Pruning,
     RefusedTensors,
     TorchScript,
+    parse_chain,
 )
 from compress.methods.distiller import Distiller
 from compress.methods.quantizer import Quantizer
@@ -287,3 +288,15 @@ def test_one_seed_gives_one_artifact(small) -> None:
 
     assert made(1) == made(1)
     assert not set(made(1)) & set(made(2))
+
+
+def test_a_chain_attends_after_each_link_and_in_each_step_of_a_student(small) -> None:
+    attended: list[str] = []
+    context = context_of(small.observations(small.flat, 64), attend=lambda: attended.append("."))
+    chain = parse_chain([{"distill": {"steps": 3, "first_steps": 7}}, "int8", "onnx"])
+    policy = small.policy(small.flat)
+    chain.compress(policy, context)
+    of_the_chain = 3 + 2  # before and after the comparison
+    assert len(attended) == 7 + of_the_chain
+    chain.compress(policy, context)
+    assert len(attended) == 7 + 3 + 2 * of_the_chain
