@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from aclearn.config import MAX_PROCESSES
 from aclearn.types import Unroll
 
-#: As long as an actor waits for an answer: what came earlier has none who waits for it.
+#: An actor that lives has sent its unrolls again long before.
 _KEPT_S = 60.0
 
 

@@ -162,7 +162,7 @@ def _of(owner: str, *gauges: str) -> tuple[str, ...]:
 
 #: Gauges of other roles and of parts of the monitor, each with its owner's name in front.
 OWNED_FIGURES: Final = (
-    *_of("actor", "env_faults", "in_flight_unrolls", "refused_unrolls", "unanswered_unrolls"),
+    *_of("actor", "env_faults", "in_flight_unrolls", "refused_unrolls", "repeated_unrolls"),
     *_of("actor", "clipped_action_share", "compressed_share", "repeated_requests"),
     *_of("actor", "refused_info"),
     *_of("actor", *_POLICY_FIGURES),

@@ -13,17 +13,16 @@ from services.role.monitor_client import MonitorClient
 from services.role.request_client import PeerLink, RequestClient
 from services.role.requests import RetryPolicy
 
-#: A busy or stopped trainer may take long to answer; after a minute the answer is lost.
-_RETRY = RetryPolicy(answer_within_s=60.0, once=True)
+#: A trainer with a full queue may take long to answer, and has then read nothing.
+_RETRY = RetryPolicy(answer_within_s=3.0, patient=True, retry_first_s=0.1, retry_most_s=1.0)
 
 
 class UnrollSender:
-    """Sends each unroll once; the trainer acknowledges those that it admits.
+    """Sends unrolls until the trainer has answered; it acknowledges those that it admits.
 
-    A trainer with a full queue does not acknowledge, so the actor waits. Unrolls that a dead
-    trainer did not acknowledge are lost; its successor counts them as a gap. An answer missing for
-    a minute while the trainer lives is given up: only the trainer knows whether the unroll was
-    learned.
+    A trainer with a full queue does not answer, so the actor waits. An unroll without an answer may
+    also be lost, or its answer: the oldest one is sent again after 3 s, 6 s, 12 s and so on. The
+    trainer refuses the second copy of an unroll, and its successor those of another generation.
 
     Args:
         max_in_flight: unacknowledged unrolls before it waits.
@@ -62,7 +61,7 @@ class UnrollSender:
         return {
             "in_flight_unrolls": float(self.in_flight),
             "refused_unrolls": float(sum(self.refused.values())),
-            "unanswered_unrolls": float(self._client.requests.given_up),
+            "repeated_unrolls": float(self._client.requests.repeated),
         }
 
     def poll(self, timeout_s: float = 0.0) -> None:
@@ -73,7 +72,7 @@ class UnrollSender:
         if not isinstance(reply, UnrollReply):
             return None
         self._last = reply.last
-        if not reply.accepted:
+        if not reply.accepted and reply.unroll in self._client.requests:  # no second answer
             self.refused[reply.reason] += 1
         return reply.unroll
 
@@ -98,13 +97,9 @@ class UnrollSender:
         return self._try_to_send(sequence, unrolls)
 
     def _try_to_send(self, sequence: int, unrolls: Sequence[Unroll]) -> bool:
-        client = self._client.link.client
-        if client is None or not self.has_room():
+        if not self.has_room():
             return False
-        *others, last = unrolls
-        if not all(client.send(unroll, sequence=sequence) for unroll in others):
-            return False
-        sent = self._client.ask(sequence, last, sequence=sequence)
+        sent = self._client.ask(sequence, *unrolls, sequence=sequence)
         if not sent:
             self._client.cancel(sequence)
         return sent

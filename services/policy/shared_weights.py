@@ -112,7 +112,7 @@ class SharedWeightsClient:
             if SHARED_WEIGHTS not in self._requests:
                 _say_not_shared(error)
             return
-        self._requests.answered(SHARED_WEIGHTS)
+        self._requests.answered(SHARED_WEIGHTS, self._clock())
         try:
             self._reader = SeqlockReader(
                 description,

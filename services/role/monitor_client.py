@@ -310,7 +310,7 @@ class MonitorClient:
 
     def _take(self, message: Message) -> None:
         if isinstance(message, Peers):
-            self._requests.answered(_HELLO)
+            self._requests.answered(_HELLO, self._clock())
             self._unanswered.answered()
             self.peers, self.revision = tuple(message.peers), message.revision
             self.revoked = frozenset(message.revoked)

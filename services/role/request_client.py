@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic
 
 from aclearn.errors import EndpointError
@@ -135,10 +135,15 @@ class RequestClient(Generic[Key]):
         self.requests = Requests[Key](policy)
         self._refusals: set[str] = set()
 
-    def ask(self, key: Key, message: Message, *, sequence: int | None = None) -> bool:
-        """Send a request, now or at a later `poll`; returns whether it was sent."""
-        self.requests.add(key, message, self._clock())
-        return self._send(key, message, sequence)
+    def ask(self, key: Key, *messages: Message, sequence: int | None = None) -> bool:
+        """Send a request, now or at a later `poll`; returns whether it was sent.
+
+        Args:
+            messages: those that have one answer; where a later one does not leave, all go again.
+            sequence: their number; without it the channel numbers them.
+        """
+        self.requests.add(key, (messages, sequence), self._clock())
+        return self._send(key, messages, sequence)
 
     def cancel(self, key: Key, notice: Message | None = None) -> None:
         """Cancel a request; a peer that has it gets the notice.
@@ -166,8 +171,8 @@ class RequestClient(Generic[Key]):
         if moved:
             self.requests.moved(now)
         if self.link.client is not None:
-            for key, message in self.requests.due(now):
-                self._send(key, message)
+            for key, (messages, sequence) in self.requests.due(now):
+                self._send(key, messages, sequence)
         return moved
 
     def receive(self, timeout_s: float) -> None:
@@ -187,10 +192,10 @@ class RequestClient(Generic[Key]):
                     # it will be refused again: the log must explain why this role does not continue
                     say_refusal(self._refusals, self.link.role, message)
             if (key := self._take(message)) is not None:
-                self.requests.answered(key)
+                self.requests.answered(key, now)
 
-    def _send(self, key: Key, message: Message, sequence: int | None = None) -> bool:
+    def _send(self, key: Key, messages: Sequence[Message], sequence: int | None) -> bool:
         client = self.link.client
-        sent = client is not None and client.send(message, sequence=sequence)
+        sent = client is not None and all(client.send(m, sequence=sequence) for m in messages)
         self.requests.tried(key, self._clock(), sent=sent)
         return sent

@@ -25,6 +25,9 @@ class RetryPolicy:
     Attributes:
         answer_within_s: a request without an answer for this time is repeated.
         once: it is given up instead: no request is sent twice.
+        patient: the peer may be busy, and reads in order. Only the oldest request is repeated, and
+            the time without an answer doubles with each repetition. An answer shows that those sent
+            before are lost, which are repeated at once.
         silent_after_s: a peer that was silent for this time, while a request waits, is replaced.
         reached_within_s: the same for a peer to which nothing could be sent.
         retry_first_s: pause after a request that could not be sent; it doubles with each attempt.
@@ -35,6 +38,7 @@ class RetryPolicy:
 
     answer_within_s: float
     once: bool = False
+    patient: bool = False
     silent_after_s: float = math.inf
     reached_within_s: float = math.inf
     retry_first_s: float = 0.0
@@ -50,6 +54,9 @@ class _Request:
     due_at: float  # when it is sent, for the first time or again
     sent: bool = False
     failures: int = 0  # failed attempts to send, in a row
+    sent_at: float = -math.inf
+    answer_within_s: float = 0.0  # from then
+    lost: bool = False  # the peer has answered one that was sent later
 
 
 class Requests(Generic[Key]):
@@ -79,15 +86,23 @@ class Requests(Generic[Key]):
             for key in [key for key, request in late if request.sent]:
                 del self._waiting[key]
                 self.given_up += 1
-        return [(key, r.message) for key, r in late if not (r.sent and self._policy.once)]
+            late = [(key, request) for key, request in late if not request.sent]
+        if self._policy.patient:
+            oldest = next(iter(self._waiting), None)
+            late = [(key, r) for key, r in late if not r.sent or r.lost or key == oldest]
+        return [(key, request.message) for key, request in late]
 
     def tried(self, key: Key, now: float, *, sent: bool) -> None:
         """Note an attempt to send a request."""
         request, policy = self._waiting[key], self._policy
         if sent:
             self.repeated += request.sent
-            request.sent, request.failures = True, 0
-            request.due_at = now + policy.answer_within_s
+            within_s = policy.answer_within_s
+            if policy.patient and request.sent:
+                within_s = 2.0 * request.answer_within_s
+            request.sent, request.lost, request.failures = True, False, 0
+            request.sent_at, request.answer_within_s = now, within_s
+            request.due_at = now + within_s
             if policy.once:
                 request.message = None  # it may be large
         else:
@@ -102,9 +117,13 @@ class Requests(Generic[Key]):
         """Whether the current peer may answer the request."""
         return key in self._waiting and self._waiting[key].sent
 
-    def answered(self, key: Key) -> None:
+    def answered(self, key: Key, now: float) -> None:
         """Remove an answered request; unknown keys are ignored."""
-        self._waiting.pop(key, None)
+        answered = self._waiting.pop(key, None)
+        if answered is not None and self._policy.patient:
+            for request in self._waiting.values():
+                if request.sent_at < answered.sent_at:
+                    request.lost, request.due_at = True, now
 
     def cancel(self, key: Key) -> bool:
         """Remove a request; returns as `sent`."""

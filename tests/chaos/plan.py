@@ -21,8 +21,6 @@ OF_ROLES: Mapping[str, tuple[float, float]] = {
 OF_LINKS: Mapping[str, tuple[float, float]] = dict.fromkeys(WEATHERS, (1.0, 4.0))
 OF_DISK: Mapping[str, tuple[float, float]] = {"full_disk": (20.0, 20.0)}
 KINDS = {**OF_ROLES, **OF_LINKS, **OF_DISK}
-#: Of a connection: those of which messages never arrive.
-LOSE_MESSAGES = ("drop", "refuse", "mix")
 #: Chance that another fault begins together with one; a full disk never comes alone.
 _TOGETHER = 0.25
 

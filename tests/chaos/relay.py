@@ -6,11 +6,16 @@ import asyncio
 import contextlib
 import random
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from tests.support.system import free_port
 from tests.support.waiting import DEADLINE_S
+
+#: Roles listen here; where they say that they listen there are relays.
+HERE, ANNOUNCED = "127.0.0.1", "127.0.0.2"
 
 Kind = Literal["clear", "delay", "drop", "refuse", "cut_up", "cut_down", "slow", "drip", "mix"]
 Way = Literal["up", "down"]
@@ -143,6 +148,20 @@ class Relay:
         changed = bytearray(data)
         changed[self._rng.randrange(len(changed))] ^= self._rng.randrange(1, 256)
         return bytes(changed)
+
+
+@contextmanager
+def relays(links: Sequence[str]) -> Iterator[tuple[dict[str, Relay], dict[str, int]]]:
+    """A relay for each connection, and the ports of their two ends.
+
+    Roles listen at `HERE` and announce `ANNOUNCED`, where the relays listen.
+    """
+    with ExitStack() as stack:
+        found, ports = {}, {link: free_port() for link in links}
+        for link, port in ports.items():
+            found[link] = Relay((ANNOUNCED, port), (HERE, port))
+            stack.callback(found[link].close)
+        yield found, ports
 
 
 #: What a relay can be told, beside `clear`.

@@ -21,11 +21,11 @@ from tests.chaos.invariants import (
     check_nothing_learned_twice,
     wait_until_whole,
 )
-from tests.chaos.plan import LOSE_MESSAGES, Cast, plan
-from tests.chaos.relay import Relay
+from tests.chaos.plan import Cast, plan
+from tests.chaos.relay import ANNOUNCED, HERE, relays
 from tests.chaos.vital_signs import VitalSigns
 from tests.support.disk import Disk, InjectedDisk, mounted_disk
-from tests.support.system import CARTPOLE, Run, System, free_port
+from tests.support.system import CARTPOLE, Run, System
 from tests.support.visitor import Visitor
 
 # as long as it must; each of its waits has a deadline
@@ -37,8 +37,6 @@ MINUTES = os.environ.get("ACLEARN_CHAOS_MINUTES")
 _SECONDS = {"all_roles": 60.0}
 #: Room for logs, metrics and checkpoints of half an hour.
 _DISK = "256m"
-#: Roles listen here; where they say that they listen there are relays.
-_HERE, _ANNOUNCED = "127.0.0.1", "127.0.0.2"
 #: Points, mean of 100 episodes, as of configs/cartpole_ppo.yaml.
 _TARGET = 475.0
 
@@ -77,8 +75,6 @@ _LINKS = {
     "ranks": (),
 }
 _BACK_WITHIN_S = {"all_roles": 10.0, "ranks": 15.0}
-#: An actor waits so much longer for the answers of unrolls that were lost on their way.
-_UNANSWERED_S = 60.0
 
 
 @contextmanager
@@ -87,25 +83,14 @@ def _disk(folder: Path) -> Iterator[Disk]:
         yield disk if isinstance(disk, Disk) else InjectedDisk(folder / "disk", folder)
 
 
-@contextmanager
-def _relays(links: tuple[str, ...], ports: dict[str, int]) -> Iterator[dict[str, Relay]]:
-    with ExitStack() as stack:
-        relays = {}
-        for link in links:
-            relays[link] = Relay((_ANNOUNCED, ports[link]), (_HERE, ports[link]))
-            stack.callback(relays[link].close)
-        yield relays
-
-
 @pytest.mark.parametrize("cast", _CASTS if MINUTES else _SECONDS)
 def test_a_run_outlives_a_seeded_plan_of_faults(system: System, cast: str) -> None:
     seconds = 60.0 * float(MINUTES) / len(_CASTS) if MINUTES else _SECONDS[cast]
     links = (*_LINKS[cast], "monitor")
-    ports = {link: free_port() for link in links}
     played: list[str] = []
     with ExitStack() as stack:
         disk = stack.enter_context(_disk(system.folder))
-        relays = stack.enter_context(_relays(links, ports))
+        found, ports = stack.enter_context(relays(links))
         config = system.config(
             _RUN | _CASTS[cast],
             run={
@@ -118,20 +103,20 @@ def test_a_run_outlives_a_seeded_plan_of_faults(system: System, cast: str) -> No
             correctors=_CORRECTORS,
             monitor={"heartbeat_every_s": 0.1, "port": ports["monitor"], "silent_after_s": 10.0},
             network={
-                "bind_host": _HERE,
-                "announce_host": _ANNOUNCED if _LINKS[cast] else None,
+                "bind_host": HERE,
+                "announce_host": ANNOUNCED if _LINKS[cast] else None,
                 "ports": {link: ports[link] for link in _LINKS[cast]},
             },
         )
         run = system.train(config)
         run.wait_until_learning(beyond=1000)
         # an actor of another machine: its connection to the monitor has a relay too
-        there = f"tcp://{_ANNOUNCED}:{ports['monitor']}"
+        there = f"tcp://{ANNOUNCED}:{ports['monitor']}"
         guest = system.role("actor", config, there)
-        visitor = Visitor(f"tcp://{_HERE}:{ports['monitor']}")
+        visitor = Visitor(f"tcp://{HERE}:{ports['monitor']}")
         stack.callback(visitor.close)
         try:
-            signs = _play(run, visitor, Chaos(run, relays, disk), cast, links, seconds, played)
+            signs = _play(run, visitor, Chaos(run, found, disk), cast, links, seconds, played)
             run.wait_for(lambda: run.last()["reached_target_at_s"], "the target", within_s=120.0)
             assert guest.process.poll() is None, guest.output
             check_lines_of(run)
@@ -160,9 +145,7 @@ def _play(
         played.append(", ".join(map(str, faults)))
         chaos.play(faults)
         over = time.monotonic()
-        lost = any(fault.target == "unrolls" and fault.kind in LOSE_MESSAGES for fault in faults)
-        within_s = _BACK_WITHIN_S[cast] + (_UNANSWERED_S if lost else 0.0)
-        wait_until_whole(run, visitor, names, within_s=within_s)
+        wait_until_whole(run, visitor, names, within_s=_BACK_WITHIN_S[cast])
         played[-1] += f": back after {time.monotonic() - over:.1f} s"
         print(f"{cast} {over - begun:.0f} s: {played[-1]}", flush=True)
         signs.look(run.pids() | {"supervisor": run.process.pid})

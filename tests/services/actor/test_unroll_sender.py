@@ -12,13 +12,16 @@ from services.role.request_client import PeerLink
 
 
 class Shipping:
-    """A sender and its trainer."""
+    """A sender and its trainer; the sender's clock is `now`."""
 
     def __init__(self, roles, tools, most: int = 2) -> None:
         self.roles, self.tools, self.known = roles, tools, tools.KnownPeers()
         self.actor = roles("actor-0")
         self.link = PeerLink(self.actor, "unrolls")
-        self.sender = UnrollSender(self.link, self.known, max_in_flight=most)
+        self.now = 0.0
+        self.sender = UnrollSender(
+            self.link, self.known, max_in_flight=most, clock=lambda: self.now
+        )
         self.unroll = tools.make_unroll()
         self.start_trainer()
 
@@ -35,8 +38,12 @@ class Shipping:
         """Whether it was sent in one of this many attempts."""
         return any(self.sender.send(sequence, [self.unroll], 0.02) for _ in range(tries))
 
+    def poll(self) -> None:
+        self.now += 0.001  # for a connection that is not there at once
+        self.sender.poll()
+
     def arrived(self) -> int:
-        _, envelope = self.tools.next_message(self.trainer)
+        _, envelope = self.tools.next_message(self.trainer, self.poll)
         return envelope.sequence
 
     def answer(
@@ -53,7 +60,7 @@ def shipping(roles, tools) -> Shipping:
     return Shipping(roles, tools)
 
 
-def test_unrolls_go_out_once_and_in_order_up_to_the_bound(shipping) -> None:
+def test_unrolls_go_out_in_order_up_to_the_bound(shipping) -> None:
     for sequence in (1, 2):
         shipping.send(sequence)
     assert not shipping.sender.has_room()
@@ -105,13 +112,17 @@ def test_an_answer_to_nothing_and_an_error_change_nothing(shipping) -> None:
     assert shipping.sender.refused == {}
 
 
-def test_a_trainer_that_was_started_again_owes_no_acknowledgements(shipping) -> None:
+def test_a_trainer_that_was_started_again_is_sent_what_the_dead_one_did_not_answer(
+    shipping,
+) -> None:
     shipping.send(1)
     shipping.send(2)
     shipping.start_trainer()
+    assert [shipping.arrived(), shipping.arrived()] == [1, 2]
+    for sequence in (1, 2):
+        shipping.answer(sequence, accepted=False, reason="old_generation")
     shipping.send(3)
-    assert shipping.sender.in_flight == 1
-    assert shipping.arrived() == 3  # the dead trainer's unrolls are not sent again
+    assert shipping.arrived() == 3
 
 
 def test_without_a_trainer_the_sender_waits_without_spinning(roles, tools) -> None:
@@ -138,18 +149,20 @@ def test_what_a_dead_trainer_cannot_take_is_not_counted_as_sent(shipping) -> Non
     assert shipping.sender.in_flight == 0
 
 
-def test_an_answer_that_never_comes_is_given_up_after_a_minute(roles, tools) -> None:
-    now = [0.0]
-    shipping = Shipping(roles, tools)
-    sender = UnrollSender(shipping.link, shipping.known, max_in_flight=1, clock=lambda: now[0])
-    shipping.sender = sender
-    shipping.send(1)
-    now[0] = 59.0
-    sender.poll()
-    assert not sender.has_room()
-    now[0] = 61.0
-    sender.poll()
-    assert sender.has_room()
-    assert sender.gauges() == {
-        "in_flight_unrolls": 0.0, "refused_unrolls": 0.0, "unanswered_unrolls": 1.0
+def test_an_unroll_without_an_answer_is_sent_again_with_its_number_until_there_is_one(
+    shipping,
+) -> None:
+    shipping.send(7)
+    assert shipping.arrived() == 7
+    for again_at in (3.0, 9.0):
+        shipping.now = again_at - 0.1
+        assert shipping.tools.nothing_comes(shipping.trainer, shipping.sender.poll)
+        shipping.now = again_at
+        assert shipping.arrived() == 7
+    assert shipping.sender.in_flight == 1
+    shipping.answer(7)
+    for _ in range(2):  # those of the copies
+        shipping.answer(7, accepted=False, reason="duplicate")
+    assert shipping.sender.gauges() == {
+        "in_flight_unrolls": 0.0, "refused_unrolls": 0.0, "repeated_unrolls": 2.0
     }  # fmt: skip

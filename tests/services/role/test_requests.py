@@ -20,8 +20,8 @@ def test_a_request_is_sent_again_at_each_deadline_until_it_is_answered() -> None
     assert requests.due(2.9) == []
     assert requests.due(3.0) == [("a", "message of a")]
     requests.tried("a", 3.0, sent=True)
-    requests.answered("b")
-    requests.answered("b")  # a late answer has no effect
+    requests.answered("b", 3.0)
+    requests.answered("b", 3.0)  # a late answer has no effect
     assert (requests.due(5.9), requests.due(6.0)) == ([], [("a", "message of a")])
     assert (len(requests), "a" in requests, "b" in requests) == (1, True, False)
     assert (requests.repeated, requests.given_up) == (1, 0)
@@ -38,6 +38,28 @@ def test_a_request_that_may_be_sent_once_is_given_up_and_never_sent_again() -> N
     _ask(requests, "to the dead", 61.0)
     requests.moved(62.0)  # the next peer must not get a request that another one may have
     assert (len(requests), requests.due(1000.0), requests.given_up) == (0, [], 1)
+
+
+def test_a_patient_client_repeats_the_oldest_request_alone_and_ever_more_rarely() -> None:
+    requests = Requests[str](RetryPolicy(3.0, patient=True, retry_first_s=0.5, retry_most_s=0.5))
+    _ask(requests, "a", 0.0)
+    _ask(requests, "b", 1.0)
+    times = []
+    for tenths in range(1000):
+        if due := requests.due(tenths / 10):
+            assert due == [("a", "message of a")]
+            times.append(tenths / 10)
+            requests.tried("a", tenths / 10, sent=True)
+    assert times == [3.0, 9.0, 21.0, 45.0, 93.0]  # 3 s · (2^n - 1)
+    requests.tried("a", 189.0, sent=False)  # no connection: again soon, and then as if it had left
+    assert (requests.due(189.4), len(requests.due(189.5))) == ([], 1)
+    requests.answered("a", 189.5)
+    assert requests.due(189.5) == [("b", "message of b")]  # it was sent before: it may be lost too
+    requests.tried("b", 189.5, sent=True)
+    requests.moved(190.0)
+    _ask(requests, "c", 190.0, sent=False)
+    assert [key for key, _ in requests.due(190.5)] == ["b", "c"]  # the next peer has none of them
+    assert requests.repeated == 6
 
 
 def test_the_pause_after_a_failure_doubles_up_to_its_bound() -> None:
