@@ -1,24 +1,26 @@
-"""The atlas: which correction does an actor's compressed policy need, at which lag.
+r"""The atlas: which correction does an actor's compressed policy need, at which lag.
 
     python benchmarks/atlas.py --out docs/results/data --resume --jobs 2      # the pilot
     python benchmarks/atlas.py --out docs/results/data --resume --full        # what differs there
-    python benchmarks/atlas.py --out docs/results/data --report atlas.md --picture atlas.png
+    python benchmarks/atlas.py --out docs/results/data --report docs/results/atlas.md \
+        --picture docs/results/atlas.png
 
-One training for each task, compressor, correction, lag and seed, on one core and of at most three
-minutes on a quiet machine: all roles in one process, so that its result depends on the seed and
-not on the machine's speed. Each appends a row to OUT/atlas_pilot.csv, with --full to OUT/atlas.csv.
-With --resume the trainings that have a row, on whatever machine, are not run again.
+One training for each task, compressor, correction, lag and seed, on one core: all roles in one
+process, so that its result depends on the seed and not on the machine's speed. Each appends a row
+to OUT/atlas_pilot.csv, with --full to OUT/atlas.csv. With --resume the trainings that have a row,
+on whatever machine, are not run again. All cells of a seed come before the next seed.
 
-* The pilot: 2 tasks, 4 compressors, 4 corrections, lags 0 and 64, 3 seeds.
+* The pilot: 3 tasks, 4 compressors, 4 corrections, lags 0 and 64, 3 seeds.
 * `--full`: 5 seeds, all corrections, but only where the pilot's corrections differ by more than
   their seeds do.
 * lag: each message with weights or an artifact brings those of so many versions before.
 * `mean_return`: the mean over all agent steps of the mean return of 100 episodes. `ended` is
-  max_env_steps, else the row does not count: max_wall_s says that the machine was too slow, an
-  error that the training failed.
+  max_env_steps; an error says that the training failed, and its row does not count.
+* A training that --limit-s has cut gets no row, and --resume runs it again.
 
 `--report` writes interquartile means over seeds (of fewer than five the mean) with their 95 %
-interval, `--picture` draws them. What was not run is written as not run.
+interval behind the last line of the page's own text, `--picture` draws them. What was not run is
+written as not run.
 """
 
 from __future__ import annotations
@@ -29,7 +31,6 @@ import itertools
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ from aclearn.errors import AclearnError
 from aclearn.telemetry.machine import machine
 
 _CONFIGS: Final = Path(__file__).resolve().parent.parent / "configs"
-#: Small batches: a lag of 64 versions is then a tenth of a training and not all of it.
+#: Small batches: a lag of 64 versions is then a quarter of a training and not all of it.
 SETTING: Final = (
     "actors.wait_for_weights=false",
     "actors.processes=1",
@@ -65,17 +66,22 @@ class Task:
         env_steps: length of a training.
         floor: mean return of random actions.
         target: mean return that counts as solved.
+        settings: keys that differ from `SETTING`.
     """
 
     config: str
     env_steps: int
     floor: float
     target: float
+    settings: tuple[str, ...] = ()
 
 
+#: With four updates a batch Pendulum learns too slowly; 40 move a policy too far, unless bounded.
+_MANY_UPDATES: Final = ("trainer.epochs=10", "trainer.minibatches=4", "loss.target_kl=0.03")
 TASKS: Final = {
-    "acrobot": Task("acrobot.yaml", 150_000, -500.0, -100.0),
-    "pendulum": Task("pendulum.yaml", 150_000, -1250.0, -200.0),
+    "acrobot": Task("acrobot.yaml", 50_000, -500.0, -100.0),
+    "cartpole": Task("cartpole_ppo.yaml", 60_000, 22.0, 475.0),
+    "pendulum": Task("pendulum.yaml", 60_000, -1250.0, -200.0, _MANY_UPDATES),
     "lunarlander": Task("lunarlander.yaml", 200_000, -180.0, 200.0),
     "doorkey": Task("doorkey.yaml", 200_000, 0.0, 0.93),
 }
@@ -106,17 +112,20 @@ CORRECTIONS: Final = {
 }
 LAGS: Final = (0, 8, 64)
 PILOT: Final = {
-    "tasks": ("acrobot", "pendulum"),
+    "tasks": ("acrobot", "cartpole", "pendulum"),
     "compressors": ("none", "int8", "prune50", "prune75_int8"),
     "corrections": ("none", "vtrace", "ratio_mask", "auto"),
 }
 _PILOT_LAGS: Final = (0, 64)
 _PILOT_SEEDS, _FULL_SEEDS = range(1, 4), range(1, 6)
 _CELL: Final = ("task", "compressor", "correction", "lag", "seed")
+#: Columns whose metric has another name.
+_METRICS: Final = {"kl_mean": "compressor_kl_mean"}
 FIELDS: Final = (
     *_CELL,
-    *("machine", "commit", "ended", "env_steps", "wall_s"),
-    *("lag_mean", "kl_mean", "mean_return", "last_return"),
+    *("machine", "commit", "ended", "env_steps"),
+    *("lag_mean", "kl_mean", "compressed_share", "mean_return", "last_return"),
+    "settings",
 )
 
 
@@ -137,6 +146,7 @@ class Trial:
         """The keys that differ from the task's configuration."""
         return [
             *SETTING,
+            *TASKS[self.task].settings,
             f"run.seed={self.seed}",
             f"run.max_env_steps={TASKS[self.task].env_steps}",
             f"correctors={CORRECTIONS[self.correction]}",
@@ -164,24 +174,26 @@ def full(rows: Sequence[Row]) -> list[Trial]:
     ]
 
 
-def run(trial: Trial, limit_s: float) -> dict[str, Any]:
-    """Train, and give the row of the table."""
-    begun = time.monotonic()
+def run(trial: Trial, limit_s: float) -> dict[str, Any] | None:
+    """Train, and give the row of the table; None where the training was cut after `limit_s`."""
+    task, overrides = TASKS[trial.task], trial.overrides()
     row: dict[str, Any] = vars(trial) | {"machine": machine(), "commit": _commit()}
-    config = _CONFIGS / TASKS[trial.task].config
+    row["settings"] = " ".join([task.config, *overrides])
     try:
-        trained = train_lagged(config, [*trial.overrides(), f"run.max_wall_s={limit_s}"], trial.lag)
+        trained = train_lagged(
+            _CONFIGS / task.config, [*overrides, f"run.max_wall_s={limit_s}"], trial.lag
+        )
     except AclearnError as error:
-        ended = " ".join(f"{type(error).__name__}: {error}".split())
-        return row | {"ended": ended[:200], "wall_s": round(time.monotonic() - begun)}
+        return row | {"ended": " ".join(f"{type(error).__name__}: {error}".split())[:200]}
+    if trained.ended == "max_wall_s":
+        return None
     if not trained.lines:
-        return row | {"ended": "no mean return", "wall_s": round(time.monotonic() - begun)}
+        return row | {"ended": "no mean return"}
+    means = ("lag_mean", "kl_mean", "compressed_share")
     return row | {
         "ended": trained.ended,
-        "wall_s": round(time.monotonic() - begun),
         "env_steps": trained.env_steps,
-        "lag_mean": _short(trained.mean_of("lag_mean")),
-        "kl_mean": _short(trained.mean_of("compressor_kl_mean")),
+        **{name: _short(trained.mean_of(_METRICS.get(name, name))) for name in means},
         "mean_return": _short(trained.mean_return),
         "last_return": _short(trained.lines[-1]["return_mean_100"]),
     }
@@ -215,21 +227,22 @@ def train(trials: Sequence[Trial], path: Path, *, jobs: int, limit_s: float) -> 
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
         if new:
             writer.writeheader()
-        for number, row in enumerate(_rows(pool, left, limit_s), 1):
-            writer.writerow(row)
-            file.flush()
-            os.fsync(file.fileno())
-            said = ", ".join(f"{row[name]}" for name in _CELL)
-            print(f"{number} of {len(left)}: {said}: {row['ended']}", file=sys.stderr)
+        for number, (trial, row) in enumerate(_rows(pool, left, limit_s), 1):
+            if row is not None:
+                writer.writerow(row)
+                file.flush()
+                os.fsync(file.fileno())
+            ended = row["ended"] if row else f"cut after {limit_s:g} s, no row"
+            print(f"{number} of {len(left)}: {trial}: {ended}", file=sys.stderr)
 
 
 def _rows(
     pool: ProcessPoolExecutor, trials: Sequence[Trial], limit_s: float
-) -> Iterator[dict[str, Any]]:
-    waiting = [pool.submit(run, trial, limit_s) for trial in trials]
+) -> Iterator[tuple[Trial, dict[str, Any] | None]]:
+    waiting = {pool.submit(run, trial, limit_s): trial for trial in trials}
     try:
         for future in as_completed(waiting):
-            yield future.result()
+            yield waiting[future], future.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -244,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--full", action="store_true", help="5 seeds where the pilot differs")
     parser.add_argument("--only", default="", help="part of TASK-COMPRESSOR-CORRECTION-LAG-SEED")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time, one a core")
-    parser.add_argument("--limit-s", type=float, default=180.0, help="longest training")
+    parser.add_argument("--limit-s", type=float, default=1800.0, help="seconds of one training")
     parser.add_argument("--report", type=Path, help="train nothing: write tables to this file")
     parser.add_argument("--picture", type=Path, help="train nothing: draw this picture")
     options = parser.parse_args(arguments)

@@ -87,6 +87,8 @@ def train_lagged(config: Path, overrides: Sequence[str], lag: int) -> Trained:
             "run.stop_at_target=false",
             "run.metrics_every_s=0.5",
             "compressor.every_s=0",
+            # once in thirteen rounds: links have observations from the second version on
+            "compressor.observations_every_s=0.05",
             "trainer.max_lag_versions=1000",
         ]
         loaded = load_config(config, [*fixed, *overrides])

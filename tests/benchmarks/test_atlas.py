@@ -41,7 +41,7 @@ def test_each_cell_has_a_configuration_and_what_is_refused_says_why() -> None:
         except ConfigError as error:
             refused.append((task, correction, str(error)))
     assert refused == []
-    assert len(atlas.pilot()) == len(set(atlas.pilot())) == 2 * 4 * 4 * 2 * 3
+    assert len(atlas.pilot()) == len(set(atlas.pilot())) == 3 * 4 * 4 * 2 * 3
 
 
 def test_rows_are_appended_as_they_come_and_a_resumed_atlas_trains_the_rest(
@@ -56,16 +56,23 @@ def test_rows_are_appended_as_they_come_and_a_resumed_atlas_trains_the_rest(
     assert first["ended"] == "max_env_steps" and int(first["env_steps"]) >= 1_500
     assert first["machine"] and first["commit"]
     assert 5 < float(first["mean_return"]) < 100
+    # the links get observations soon enough for six versions; what acts is older than all of them
+    assert 0 < float(first["kl_mean"]) < 1 and float(first["compressed_share"]) == 0.0
+    settings = ["cartpole.yaml", *atlas.Trial("acrobot", "int8", "auto", 64, 1).overrides()]
+    assert first["settings"] == " ".join(settings)
     with pytest.raises(SystemExit):
         atlas.main(arguments)
     monkeypatch.setattr(atlas, "train_lagged", _cut)
     monkeypatch.setattr(atlas, "ProcessPoolExecutor", _Here)
     atlas.main([*arguments, "--resume"])
-    rows = sorted(csv.DictReader(path.read_text().splitlines()), key=lambda row: row["seed"])
-    assert [row["seed"] for row in rows] == ["1", "2", "3"]
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    # seed 2 was cut by the clock, which says nothing of it: it has no row and is trained again
+    assert [(row["seed"], row["ended"]) for row in rows] == [
+        ("1", "max_env_steps"),
+        ("3", "LearningLost: not finite"),
+    ]
     assert rows[0] == first
-    assert [row["ended"] for row in rows[1:]] == ["max_wall_s", "LearningLost: not finite"]
-    assert sorted(row.mean_return is None for row in atlas.rows_of(path)) == [False, True, True]
+    assert [row.mean_return is None for row in atlas.rows_of(path)] == [False, True]
 
 
 def _cut(config: Path, overrides: list[str], lag: int) -> Trained:
