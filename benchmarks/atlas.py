@@ -140,7 +140,7 @@ class Trial:
     seed: int
 
     def __str__(self) -> str:
-        return f"{self.task}-{self.compressor}-{self.correction}-{self.lag}-{self.seed}"
+        return f"{self.seed}-{self.task}-{self.compressor}-{self.lag}-{self.correction}"
 
     def overrides(self) -> list[str]:
         """The keys that differ from the task's configuration."""
@@ -255,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the rows")
     parser.add_argument("--resume", action="store_true", help="go on with the rows that are there")
     parser.add_argument("--full", action="store_true", help="5 seeds where the pilot differs")
-    parser.add_argument("--only", default="", help="part of TASK-COMPRESSOR-CORRECTION-LAG-SEED")
+    parser.add_argument("--only", default="", help="part of SEED-TASK-COMPRESSOR-LAG-CORRECTION")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time, one a core")
     parser.add_argument("--limit-s", type=float, default=1800.0, help="seconds of one training")
     parser.add_argument("--report", type=Path, help="train nothing: write tables to this file")

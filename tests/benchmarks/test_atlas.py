@@ -48,8 +48,8 @@ def test_rows_are_appended_as_they_come_and_a_resumed_atlas_trains_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(atlas.TASKS, "acrobot", _POLE)
-    arguments = ["--out", str(tmp_path), "--only", "acrobot-int8-auto-64"]
-    atlas.main([*arguments, "--only", "acrobot-int8-auto-64-1"])
+    arguments = ["--out", str(tmp_path), "--only", "acrobot-int8-64-auto"]
+    atlas.main([*arguments, "--only", "1-acrobot-int8-64-auto"])
     path = tmp_path / "atlas_pilot.csv"
     [first] = csv.DictReader(path.read_text().splitlines())
     assert tuple(first) == atlas.FIELDS
