@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from aclearn.config._fields import Group, OnePerCore, Whole
 
-MAX_PROCESSES = 512
-"""Most processes of a run: one message of the monitor lists them all."""
+MAX_PROCESSES = 16_384
+"""Most processes of a run that `monitor.max_processes` may allow."""
 
 
 class ActorsConfig(Group):
@@ -20,7 +20,7 @@ class ActorsConfig(Group):
     processes: OnePerCore = Field(
         default=2,
         ge=1,
-        le=500,
+        le=MAX_PROCESSES,
         description="actor processes that `aclearn train` starts (NA); auto: one for each core",
     )
     groups: Whole = Field(
@@ -144,10 +144,11 @@ class ActorsConfig(Group):
             processes["compressor.processes"] = config.compressor.processes
         if config.evaluator.enabled:
             processes["evaluator"] = 1
-        if (excess := sum(processes.values()) - MAX_PROCESSES) > 0:
+        allowed = config.monitor.max_processes
+        if (excess := sum(processes.values()) - allowed) > 0:
             words = ", ".join(f"{key} {count}" for key, count in processes.items())
             yield (
-                f"{most}: the run could have {MAX_PROCESSES + excess} processes ({words}), at most "
-                f"{MAX_PROCESSES} are possible; lower it to {processes[most] - excess} or less, "
-                "and raise actors.envs_per_group instead"
+                f"{most}: the run could have {allowed + excess} processes ({words}), at most "
+                f"{allowed} are possible; lower it to {processes[most] - excess} or less and raise "
+                "actors.envs_per_group instead, or raise monitor.max_processes"
             )

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from aclearn.config._fields import Group, Whole
 from aclearn.config._named import Named, NamedArguments
+from aclearn.config.actors import MAX_PROCESSES
 
 
 class StrategyArguments(Group):
@@ -62,6 +63,14 @@ class MonitorConfig(Group):
         gt=0.0,
         le=3600.0,
         description="silence after which a role counts as dead, in seconds",
+    )
+    max_processes: Whole = Field(
+        default=4096,
+        ge=4,
+        le=MAX_PROCESSES,
+        description="most processes of the run; the monitor refuses more, and a trainer keeps the "
+        "counts of as many actors. Each needs an open file of the monitor and two of the trainer "
+        "(ulimit -n)",
     )
     port: Whole | None = Field(
         default=None,
@@ -205,7 +214,9 @@ class TunerConfig(Group):
         default=8, ge=1, le=64, description="most predictor workers of a process"
     )
     max_trainers: Whole = Field(default=8, ge=1, le=64, description="most trainer workers")
-    max_actors: Whole = Field(default=64, ge=1, le=500, description="most actor processes")
+    max_actors: Whole = Field(
+        default=64, ge=1, le=MAX_PROCESSES, description="most actor processes"
+    )
     remember: bool = Field(
         default=True,
         description="keep the best counts of this machine and configuration in run.dir/.tuned, "

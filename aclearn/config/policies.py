@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 OVERRIDDEN: Final = ("policy", "loss", "correctors", "optimiser")
 #: The sections in which each policy's loss may have defaults of its own.
 WITH_USUAL: Final = ("trainer", "replay", *OVERRIDDEN)
-#: Actors times policies that a heartbeat of 64 KiB has the steps of.
-_MOST_ACCOUNTS: Final = 800
 #: Its dots would be those of keys; it is a part of the names of files and metrics.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
 
@@ -156,13 +154,6 @@ def mistakes(config: Config) -> Iterator[str]:
     if config.policies and config.ranks > 1:
         key = "trainer.processes" if config.resident.envs is None else "resident.devices"
         yield f"{key}: several policies learn in one trainer; set it to 1"
-    processes, learning = config.actors.processes, len(config.learning_policies())
-    if config.policies and isinstance(processes, int) and processes * learning > _MOST_ACCOUNTS:
-        yield (
-            f"actors.processes: {processes} actors with {learning} policies that learn have more "
-            f"accounts than the {_MOST_ACCOUNTS} of a heartbeat; set it to "
-            f"{_MOST_ACCOUNTS // learning} or less"
-        )
     if config.policies and not config.learning_policies():
         yield (
             f"policies: none of them learns; set policies.{names[0]}.learns to true, or play them "

@@ -14,8 +14,8 @@ _LOGGER = logging.getLogger(__name__)
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 _KEEP_BYTES = 1 << 30
 _AUTOGROUP = Path("/proc/self/autogroup")
-#: Enough for 512 processes: the trainer has a few connections to each.
-_ENOUGH_FILES = 16_384
+#: Enough for the most processes of a run: a trainer has two connections to each.
+_ENOUGH_FILES = 1 << 16
 
 
 def keep_freed_memory() -> bool:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, PrivateAttr, field_serializer, field_vali
 
 from aclearn.config import MAX_PROCESSES
 from aclearn.errors import CheckpointError, words_of
-from aclearn.types import DEFAULT_POLICY
+from aclearn.types import CLOSED_REPORTED, DEFAULT_POLICY, MOST_ID_BYTES
 
 _MAX_STEPS: Final = 2**53
 """Largest count that JSON readers represent exactly; larger claims are refused."""
@@ -23,15 +23,10 @@ UNFIT: Final = ("unknown_policy", "bad_unroll", "quota")
 no count beyond the steps that they have."""
 _MAX_REASONS: Final = 64
 """Actors choose reasons: further ones are counted together as "other"."""
-_OPEN_KEPT: Final = MAX_PROCESSES
-"""Open incarnations; one more closes the one that has been silent longest."""
 _CLOSED_KEPT: Final = 4096
 """Closed incarnations that stay fenced; the oldest is forgotten first."""
-CLOSED_REPORTED: Final = 256
-"""Closed incarnations in a heartbeat, whose header must stay far below 64 KiB."""
-_MOST_ID_BYTES: Final = 48
 _MOST_REASON_BYTES: Final = 64
-"""Longest names of incarnations, ours having 32 bytes, and of reasons: one heartbeat has all."""
+"""Longest names of reasons: one heartbeat has all."""
 
 
 class AccountError(AssertionError):
@@ -70,7 +65,8 @@ class StepAccount(BaseModel):
         beside: agent steps of the run's other policies, of which the bound counts the sum; not
             saved.
         coming: agent steps of so many more unrolls of each actor; not saved.
-        closed_reported: newest closed incarnations in `counters`; not saved.
+        most_open: open incarnations, of which one more closes the one that has been silent for
+            longest; not saved.
     """
 
     policy: str = DEFAULT_POLICY
@@ -86,8 +82,8 @@ class StepAccount(BaseModel):
     ahead: int = Field(default=2, exclude=True)
     reached: str | None = Field(default=None, exclude=True)
     beside: int = Field(default=0, exclude=True)
-    closed_reported: int = Field(default=CLOSED_REPORTED, exclude=True)
     coming: int = Field(default=0, exclude=True)
+    most_open: int = Field(default=MAX_PROCESSES, exclude=True)
     _lock: Any = PrivateAttr(default_factory=threading.RLock)
 
     @field_validator("closed", mode="before")
@@ -168,7 +164,7 @@ class StepAccount(BaseModel):
         steps: int,
     ) -> str | None:
         """Count an unroll's steps as in flight; a refusal changes nothing."""
-        names = len(incarnation.encode()) <= _MOST_ID_BYTES and all(
+        names = len(incarnation.encode()) <= MOST_ID_BYTES and all(
             len(reason.encode()) <= _MOST_REASON_BYTES for reason in actor_dropped
         )
         if not names or len(actor_dropped) > _MAX_REASONS:
@@ -201,7 +197,7 @@ class StepAccount(BaseModel):
         self.opened[incarnation] = _Seen(
             sequence=unroll_sequence, env_steps=env_steps_after, dropped=dict(actor_dropped)
         )
-        while len(self.opened) > _OPEN_KEPT:
+        while len(self.opened) > self.most_open:
             self.close(next(iter(self.opened)))
         self.env_steps += gap + in_unroll
         self.in_flight_steps += steps
@@ -268,23 +264,22 @@ class StepAccount(BaseModel):
         for incarnation in list(self.opened):
             self.close(incarnation)
 
-    def counters(self) -> tuple[dict[str, int], dict[str, int]]:
-        """The counters of a heartbeat and the dropped steps by reason, at the same moment.
+    def counters(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+        """Counters, dropped steps by reason, and steps by actor, at the same moment.
 
-        `seen.<incarnation>` is the number of an actor's agent steps in `env_steps`;
-        `MetricsAggregator` adds what the actors tell.
+        The last has the agent steps in `env_steps` by incarnation, of those that are open or were
+        closed lately; `MetricsAggregator` adds what the actors tell.
         """
         with self._lock:
             self.check()
-            closed = list(self.closed.items())[-self.closed_reported :]
+            closed = list(self.closed.items())[-CLOSED_REPORTED:]
             seen = {name: seen.env_steps for name, seen in self.opened.items()} | dict(closed)
             counters = {
                 "env_steps": self.env_steps,
                 "learned_steps": self.learned_steps,
                 "in_flight_steps": self.in_flight_steps,
-                **{f"seen.{incarnation}": env_steps for incarnation, env_steps in seen.items()},
             }
-            return counters, dict(self.dropped_steps)
+            return counters, dict(self.dropped_steps), seen
 
     def check(self) -> None:
         """Raise `AccountError` with all counts unless they balance, in total and by incarnation."""

@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from aclearn.config import MAX_PROCESSES
 from aclearn.types import Unroll
 
 #: An actor that lives has sent its unrolls again long before.
@@ -62,7 +61,7 @@ class JointUnrolls:
         most_bytes: int,
         clock: Callable[[], float],
         on_forgotten: Callable[[OfOneNumber], None],
-        most: int = MAX_PROCESSES,
+        most: int,
     ) -> None:
         self._policies, self._clock = frozenset(policies), clock
         self._on_forgotten = on_forgotten

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from aclearn.config import MAX_PROCESSES
 from aclearn.metrics.episode_means import EpisodeMeans
 from aclearn.metrics.names import (
     CHAIN_STEPS,
@@ -32,8 +33,9 @@ _PART_DIGITS: Final = 4
 _WINDOW_S: Final = 10.0
 #: Most characters of a note in a line.
 _MOST_NOTE: Final = 400
-#: Processes whose episode counts are remembered; the one silent longest is dropped first.
-_PROCESSES_KEPT: Final = 4096
+#: Processes whose episode counts are remembered, all that may live among them; the one silent
+#: longest is dropped first.
+_PROCESSES_KEPT: Final = MAX_PROCESSES
 
 
 @dataclass
@@ -97,7 +99,7 @@ class MetricsAggregator:
         self._learned_at_start: int | None = None
         self._learned_here = 0
         self._parts: dict[str, tuple[str, dict[str, float]]] = {}
-        self._env_steps_high = self._totals.totals().env_steps
+        self._env_steps_high = self._totals.env_steps
         self._env_steps_rate = SlidingRate(_WINDOW_S)
         self._waits = WaitShares(_WINDOW_S)
         self._rates = {
@@ -258,7 +260,9 @@ class MetricsAggregator:
         self._trainer_counters = dict(trainers.counters)
         self._policy = heartbeat.policy
         self._checkpoint_error = trainers.note[:_MOST_NOTE] or None
-        self._totals.observe_trainer(trainers.incarnation, trainers.counters, trainers.dropped)
+        self._totals.observe_trainer(
+            trainers.incarnation, trainers.counters, trainers.dropped, trainers.seen
+        )
         learned_steps = trainers.counters.get("learned_steps", 0)
         if self._learned_at_start is None:
             self._learned_at_start = learned_steps
@@ -298,7 +302,7 @@ class MetricsAggregator:
             del self._episodes_of[next(iter(self._episodes_of))]
 
     def _observe_env_steps(self, first: bool, now: float) -> None:
-        total = self._totals.totals().env_steps
+        total = self._totals.env_steps
         # A first heartbeat includes earlier steps: it sets the mark and is no rate.
         self._env_steps_rate.add(0 if first else total - self._env_steps_high, now)
         self._env_steps_high = max(self._env_steps_high, total)

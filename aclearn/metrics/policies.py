@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from typing_extensions import override
 
 from aclearn.metrics.aggregator import MetricsAggregator
 from aclearn.metrics.names import LEARNED_HERE, PART_SECONDS, POLICIES, WAIT_SHARE
-from aclearn.metrics.step_totals import SEEN
 
 if TYPE_CHECKING:  # the wire imports sockets
     from aclearn.wire import Heartbeat
@@ -88,11 +85,7 @@ class PoliciesAggregator(MetricsAggregator):
         clock_s: float | None = None,
         number: int = 0,
     ) -> None:
-        seen = Counter[str]()
-        for part in heartbeat.policies.values():
-            seen.update({n: steps for n, steps in part.counters.items() if n.startswith(SEEN)})
-        whole = replace(heartbeat, counters={**heartbeat.counters, **seen})
-        super().observe_heartbeat(role, incarnation, whole, now, clock_s=clock_s, number=number)
+        super().observe_heartbeat(role, incarnation, heartbeat, now, clock_s=clock_s, number=number)
         for name in heartbeat.policies:
             self._of[name].observe_heartbeat(
                 role, incarnation, heartbeat.of_policy(name), now, clock_s=clock_s, number=number

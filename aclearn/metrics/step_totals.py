@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-SEEN: Final = "seen."
-"""Before an actor's incarnation: counter of its agent steps in the trainer's account."""
+from aclearn.config import MAX_PROCESSES
 
 _MOST_STEPS: Final = 2**53
-_GONE_KEPT: Final = 4096
+_GONE_KEPT: Final = MAX_PROCESSES
 """Dead actors that are remembered singly; older ones are summed."""
 
 
@@ -30,6 +29,9 @@ class StepTotals:
     Steps that the trainer has not seen are in flight while their actor lives, and "actor_lost" once
     it is gone. A trainer restarted from a checkpoint has seen less than its predecessor; the counts
     of dead actors are therefore kept until the trainer stops naming them.
+
+    The sums are kept, so that an actor's count takes the same time for any number of actors. They
+    are whole numbers, which do not drift; each account of a trainer makes them again.
     """
 
     def __init__(self) -> None:
@@ -39,16 +41,18 @@ class StepTotals:
         self._live: dict[str, int] = {}
         self._gone: dict[str, int] = {}
         self._settled_lost = 0
+        #: Steps of living and of dead actors that the trainer has not seen.
+        self._on_the_way = self._unseen_of_gone = 0
 
     def observe_trainer(
-        self, incarnation: str, counters: Mapping[str, int], dropped: Mapping[str, int]
+        self,
+        incarnation: str,
+        counters: Mapping[str, int],
+        dropped: Mapping[str, int],
+        account: Mapping[str, int],
     ) -> None:
-        """Set a trainer's account: counters named as by `StepAccount.counters`."""
-        seen = {
-            name.removeprefix(SEEN): value
-            for name, value in counters.items()
-            if name.startswith(SEEN)
-        }
+        """Set a trainer's account: counters, dropped steps, and steps by actor."""
+        seen = dict(account)
         if incarnation == self._trainer:
             for actor in (self._seen.keys() - seen.keys()) & self._gone.keys():
                 self._settle(actor)
@@ -71,16 +75,24 @@ class StepTotals:
             dropped_steps=dict(dropped),
             in_flight_steps=counters.get("in_flight_steps", 0),
         )
+        self._add_up()
 
     def observe_actor(self, incarnation: str, env_steps: int) -> None:
         """Set an actor's own count of agent steps; one that was taken for gone is back."""
-        before = max(self._gone.pop(incarnation, 0), self._live.get(incarnation, 0))
-        self._live[incarnation] = max(before, env_steps)
+        gone = self._gone.pop(incarnation, 0)
+        live = self._live.get(incarnation, 0)
+        self._unseen_of_gone -= self._unseen(incarnation, gone)
+        self._on_the_way -= self._unseen(incarnation, live)
+        steps = self._live[incarnation] = max(gone, live, env_steps)
+        self._on_the_way += self._unseen(incarnation, steps)
 
     def actor_gone(self, incarnation: str) -> None:
         """Count this actor's steps that the trainer never saw as lost."""
         if incarnation in self._live:
-            self._gone[incarnation] = self._live.pop(incarnation)
+            steps = self._gone[incarnation] = self._live.pop(incarnation)
+            unseen = self._unseen(incarnation, steps)
+            self._on_the_way -= unseen
+            self._unseen_of_gone += unseen
             if len(self._gone) > _GONE_KEPT:
                 self._settle(next(iter(self._gone)))
 
@@ -89,17 +101,19 @@ class StepTotals:
         """Agent steps in the trainer's account."""
         return self._account.env_steps
 
+    @property
+    def env_steps(self) -> int:
+        """Agent steps by the latest counts of every role."""
+        return self._account.env_steps + self._on_the_way + self._lost
+
     def totals(self) -> Totals:
         """The totals by the latest counts of every role."""
-        on_the_way = sum(self._unseen(actor, steps) for actor, steps in self._live.items())
-        lost = self._settled_lost + sum(
-            self._unseen(actor, steps) for actor, steps in self._gone.items()
-        )
+        on_the_way, lost = self._on_the_way, self._lost
         dropped = dict(self._account.dropped_steps)
         if lost:
             dropped["actor_lost"] = dropped.get("actor_lost", 0) + lost
         return Totals(
-            env_steps=self._account.env_steps + on_the_way + lost,
+            env_steps=self.env_steps,
             learned_steps=self._account.learned_steps,
             dropped_steps=dropped,
             in_flight_steps=self._account.in_flight_steps + on_the_way,
@@ -136,6 +150,7 @@ class StepTotals:
             totals._seen = _counts(state["seen"])
             totals._gone = _counts(state["gone"]) | _counts(state["live"])
             totals._settled_lost = _count(state["settled_lost"])
+            totals._add_up()
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as exc:
             raise ValueError(f"not a state of a monitor ({type(exc).__name__}: {exc})") from exc
         return totals
@@ -143,8 +158,18 @@ class StepTotals:
     def _unseen(self, actor: str, env_steps: int) -> int:
         return max(0, env_steps - self._seen.get(actor, 0))
 
+    @property
+    def _lost(self) -> int:
+        return self._settled_lost + self._unseen_of_gone
+
     def _settle(self, actor: str) -> None:
-        self._settled_lost += self._unseen(actor, self._gone.pop(actor))
+        unseen = self._unseen(actor, self._gone.pop(actor))
+        self._settled_lost += unseen
+        self._unseen_of_gone -= unseen
+
+    def _add_up(self) -> None:
+        self._on_the_way = sum(self._unseen(*each) for each in self._live.items())
+        self._unseen_of_gone = sum(self._unseen(*each) for each in self._gone.items())
 
 
 def _counts(values: Mapping[str, Any]) -> dict[str, int]:

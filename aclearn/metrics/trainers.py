@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aclearn.metrics.names import CHAIN_STEPS
@@ -21,7 +21,7 @@ _OF_EACH: Final = (
     "predictions",
     "worker_failures",
 )
-_OF_EACH_BEGIN: Final = ("seen.", "refused.", f"{CHAIN_STEPS}.")
+_OF_EACH_BEGIN: Final = ("refused.", f"{CHAIN_STEPS}.")
 
 
 class Trainers(NamedTuple):
@@ -31,6 +31,7 @@ class Trainers(NamedTuple):
         incarnation: one text for those of all ranks.
         counters: sums of what each rank counts for itself; of the rest those of rank 0.
         dropped: sums.
+        seen: steps by actor in the accounts: sums.
         gauges: means over the ranks that report them; of a `<gauge>_max` the largest.
         note: the first that any rank has.
     """
@@ -38,6 +39,7 @@ class Trainers(NamedTuple):
     incarnation: str
     counters: Mapping[str, int]
     dropped: Mapping[str, int]
+    seen: Mapping[str, int]
     gauges: Mapping[str, float]
     note: str
 
@@ -65,7 +67,8 @@ class TrainerRanks:
         return Trainers(
             "+".join(incarnations),
             _counters(beats),
-            sum((Counter(each.dropped) for each in beats), Counter()),
+            _sums(each.dropped for each in beats),
+            _sums(each.seen() for each in beats),
             _gauges(beats),
             next((each.note for each in beats if each.note), ""),
         )
@@ -77,6 +80,13 @@ def joined_gauges(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
         name: max(each) if name.endswith("_max") else math.fsum(each) / len(each)
         for name, each in values.items()
     }
+
+
+def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    sums = Counter[str]()
+    for each in counts:
+        sums.update(each)
+    return dict(sums)
 
 
 def _generation(heartbeat: Heartbeat) -> int:

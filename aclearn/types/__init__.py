@@ -26,6 +26,13 @@ from aclearn.types.observation_spec import OBSERVATION, LeafSpec, ObservationSpe
 from aclearn.types.policy_map import agents_by_policy, check_equal_spaces
 from aclearn.types.policy_output import PolicyOutput, State, zeroed
 from aclearn.types.policy_version import DEFAULT_POLICY, PolicyId, PolicyVersion, is_compressed
+from aclearn.types.seen_steps import (
+    BYTES_OF_AN_ACTOR,
+    CLOSED_REPORTED,
+    MOST_ID_BYTES,
+    pack_seen,
+    unpack_seen,
+)
 from aclearn.types.unroll import NO_ACTOR, ORIGIN_BITS, Unroll, UnrollSpec, origins_of
 from aclearn.types.visited import Visited
 
@@ -33,9 +40,12 @@ __all__ = [
     "ACTIVATIONS",
     "ARCHITECTURES",
     "AUTO",
+    "BYTES_OF_AN_ACTOR",
+    "CLOSED_REPORTED",
     "DEFAULT_POLICY",
     "MEMORIES",
     "MOST_COHORTS",
+    "MOST_ID_BYTES",
     "MOST_INFO_METRICS",
     "NO_ACTOR",
     "OBSERVATION",
@@ -66,6 +76,8 @@ __all__ = [
     "flat_size",
     "is_compressed",
     "origins_of",
+    "pack_seen",
     "split_flat",
+    "unpack_seen",
     "zeroed",
 ]

@@ -141,6 +141,8 @@ Float32Matrix = Annotated[NDArray[np.float32], ArrayRule(("float32",), 2, 2)]
 
 Float32Cube = Annotated[NDArray[np.float32], ArrayRule(("float32",), 3, 3)]
 
+ByteMatrix = Annotated[NDArray[np.uint8], ArrayRule(("uint8",), 2, 2)]
+
 BoolVector = Annotated[NDArray[np.bool_], ArrayRule(("bool",), 1, 1)]
 BoolMatrix = Annotated[NDArray[np.bool_], ArrayRule(("bool",), 2, 2)]
 

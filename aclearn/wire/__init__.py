@@ -5,6 +5,7 @@ from __future__ import annotations
 from aclearn.wire.admission import Admission, ClientKeys, ServerKeys
 from aclearn.wire.channels import ChannelPoller, Client, Server
 from aclearn.wire.codec import MAX_FRAME_BYTES, decode, encode
+from aclearn.wire.connections import most_connections
 from aclearn.wire.endpoints import (
     Endpoint,
     check_peer_address,

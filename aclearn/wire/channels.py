@@ -29,7 +29,7 @@ _LOGGER = logging.getLogger(__name__)
 _SAID_HERE = ("wrong_version", "not_allowed", "revoked_key")
 
 #: Connections whose rights a server keeps; all are looked up again beyond.
-_MOST_KNOWN = 4096
+_MOST_KNOWN = 1 << 15
 #: Most messages of one call of `Server.receive`, including refused ones.
 DEFAULT_RECEIVE_LIMIT = 32
 

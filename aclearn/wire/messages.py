@@ -33,7 +33,7 @@ from aclearn.types.array_rules import (
 from aclearn.types.observation_spec import row_count
 from aclearn.wire.monitor_messages import AllowedKey, MonitorMessage
 
-PROTOCOL_VERSION = 14
+PROTOCOL_VERSION = 15
 """Raised with each change of the wire format; peers of another version are refused."""
 
 REPLY_WITHIN_S = 3.0

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, fields
 
-from aclearn.types import DEFAULT_POLICY, EpisodeCohort
-from aclearn.types.array_rules import Count, PolicyName, Scalar, Text
+from aclearn.types import DEFAULT_POLICY, EpisodeCohort, unpack_seen
+from aclearn.types.array_rules import (
+    ByteMatrix,
+    Count,
+    Int64Vector,
+    PolicyName,
+    Scalar,
+    Text,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +131,9 @@ class Heartbeat:
 
     `policy` is the name of the policy that all numbers are of. With several policies `policies` has
     the numbers of each; the counters and `dropped` beside it are sums, and there are no episodes.
+
+    A trainer says of each actor how many of its steps are in the account. By the name of a policy,
+    `actors` has their incarnations and `actor_steps` the steps, as of `pack_seen`.
     """
 
     counters: dict[str, Count] = field(default_factory=dict)
@@ -139,11 +150,28 @@ class Heartbeat:
     final: bool = False
     policy: PolicyName = DEFAULT_POLICY
     policies: dict[str, PolicyNumbers] = field(default_factory=dict)
+    actors: dict[str, ByteMatrix] = field(default_factory=dict)
+    actor_steps: dict[str, Int64Vector] = field(default_factory=dict)
+
+    def seen(self) -> dict[str, int]:
+        """Incarnation of an actor → its agent steps in the trainer's account, of all policies.
+
+        Raises:
+            ValueError: the arrays do not fit each other.
+        """
+        if self.actors.keys() != self.actor_steps.keys():
+            raise ValueError("expected actors and actor_steps of the same policies")
+        seen = Counter[str]()
+        for policy, names in self.actors.items():
+            seen.update(unpack_seen(names, self.actor_steps[policy]))
+        return dict(seen)
 
     def of_policy(self, policy: str) -> Heartbeat:
         """The numbers of one of several policies as a heartbeat of their own."""
         numbers = self.policies[policy]
         own = {each.name: getattr(numbers, each.name) for each in fields(numbers)}
+        for name in ("actors", "actor_steps"):
+            own[name] = {at: a for at, a in getattr(self, name).items() if at == policy}
         return Heartbeat(clock_s=self.clock_s, final=self.final, policy=policy, **own)
 
 

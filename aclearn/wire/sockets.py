@@ -30,6 +30,9 @@ from aclearn.wire.endpoints import (
 #: queue libzmq stops reading heartbeats on tcp and ends the connection.
 QUEUE_MESSAGES = 16
 
+#: Connections that wait to be accepted. libzmq: 100, so that of a thousand actors that start at
+#: once most would try again. The kernel bounds it (net.core.somaxconn).
+_BACKLOG = 4_096
 _HANDSHAKE_MS = 3_000  # libzmq: 30 s, in which a silent peer holds a file descriptor
 _RECONNECT_FIRST_MS, _RECONNECT_MAX_MS = 50, 2_000
 _HEARTBEAT_EVERY_MS, _HEARTBEAT_TIMEOUT_MS = 2_000, 8_000
@@ -151,6 +154,7 @@ def _set_common(socket: zmq.Socket[Any], endpoint: Endpoint) -> None:
     socket.rcvhwm = QUEUE_MESSAGES
     socket.maxmsgsize = MAX_FRAME_BYTES
     socket.immediate = True
+    socket.backlog = _BACKLOG
     socket.handshake_ivl = _HANDSHAKE_MS
     socket.reconnect_ivl = _RECONNECT_FIRST_MS
     socket.reconnect_ivl_max = _RECONNECT_MAX_MS

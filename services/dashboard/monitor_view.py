@@ -8,6 +8,7 @@ from typing import Any, Final
 from aclearn.metrics.names import RUNG
 from services.dashboard.monitors import Told
 from services.dashboard.run_index import IndexedRun
+from services.monitor.status_report import member_names
 
 #: Why nobody can ask such a run, or tell it anything.
 DETERMINISTIC: Final = (
@@ -24,9 +25,9 @@ def roles_of(told: Told | None) -> list[dict[str, Any]]:
     status = (None if told is None else told.status) or {}
     restarts = dict(status.get("restarts", {}))
     found = []
-    for name in status.get("members", ()):
-        role = str(name).rpartition("-")[0]
-        found.append({"role": role, "name": str(name), "restarts": restarts.pop(role, 0)})
+    for name in member_names(status.get("members", ())):
+        role = name.rpartition("-")[0]
+        found.append({"role": role, "name": name, "restarts": restarts.pop(role, 0)})
     return found
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from aclearn.config import MAX_PROCESSES, Config
+from aclearn.config import Config
 from aclearn.errors import ConfigError
 from aclearn.launch import RoleCommand, StopFlag
 from aclearn.wire import LIST_FILE, create_keys, key_path, tcp_endpoint
@@ -152,7 +152,8 @@ class OnRay:
         return self._bounded(room.count)
 
     def _bounded(self, count: int) -> int:
-        return max(1, min(count, self._given.ray.max_actors, MAX_PROCESSES - len(self._needs)))
+        room = self._given.monitor.max_processes - len(self._needs)
+        return max(1, min(count, self._given.ray.max_actors, room))
 
     def kept(self, config: Config) -> Config:
         """`config` with the addresses and the number of actors that the user gave."""

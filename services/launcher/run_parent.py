@@ -15,6 +15,7 @@ from aclearn.launch import RoleCommand, RoleStatus, State, StopFlag, Supervisor
 from aclearn.telemetry import ActiveClock
 from aclearn.views import RunConsole
 from services.launcher.status_client import STATUS_EVERY_S, StatusClient
+from services.monitor.status_report import member_names
 from services.roles import ACTOR, MONITOR, ROLES
 
 _LOGGER = logging.getLogger(__name__)
@@ -176,7 +177,7 @@ class RunParent:
         if status is not None:
             self._answered_at = self._active_clock.seconds
             running = status["phase"] == "running"
-            self._members = frozenset(status["members"]) if running else None
+            self._members = frozenset(member_names(status["members"])) if running else None
         living = [role for role in self._supervisor.roles() if role.state == "running"]
         self._own_pids |= {(role.name, role.pid) for role in living}
         if status is not None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from aclearn.errors import EndpointError
-from aclearn.types import MOST_COHORTS, MOST_INFO_METRICS, EpisodeCohort
+from aclearn.types import DEFAULT_POLICY, MOST_COHORTS, MOST_INFO_METRICS, EpisodeCohort
 from aclearn.types.bounds import LARGEST_FIGURE
 from aclearn.wire import Heartbeat, Hello, PolicyNumbers, check_peer_address
 from services.roles import MOST_NUMBER, ROLES
@@ -120,8 +120,15 @@ class HeartbeatClaims:
 
     def fault(self, incarnation: str, heartbeat: Heartbeat) -> str | None:
         """Why a heartbeat is rejected, as text for its sender; None if it is valid."""
-        if unknown := heartbeat.policies.keys() - set(self._policies):
+        unknown = heartbeat.policies.keys() - set(self._policies)
+        unknown |= heartbeat.actors.keys() - set(self._policies or (DEFAULT_POLICY,))
+        if unknown:
             return f"this run has no policy {min(unknown)[:MOST_LABEL_BYTES]!r}"
+        if heartbeat.actors or heartbeat.actor_steps:
+            try:
+                heartbeat.seen()
+            except ValueError as error:
+                return f"actors: {error}"
         own = {policy: heartbeat.of_policy(policy) for policy in heartbeat.policies}
         for each in (heartbeat, *own.values()):
             if (fault := _numbers_fault(each)) is not None:

@@ -197,7 +197,7 @@ class MonitorState:
         messages = self._membership.look()
         self._channel.meet(self._users.receivers())
         if self._judge is not None and self.phase is Phase.RUNNING:
-            present = any(member.role == EVALUATOR.name for member in self._registry.members)
+            present = EVALUATOR.name in self._registry.roles
             for text in self._judge.look(present, self._active_clock.seconds):
                 self.report.note(text)
         if self._best_due:
@@ -294,7 +294,7 @@ class MonitorState:
         in_haste = self._in_haste or (users.supervisor is not None and users.watched)
         within_s = GOODBYE_WITHIN_S if in_haste else self._registry.silent_after_s
         before = self.phase
-        phase = self._ending.advance(self._registry.members, now, within_s=within_s)
+        phase = self._ending.advance(self._registry.roles, now, within_s=within_s)
         if before is Phase.STOPPING_ACTORS and phase is Phase.STOPPING_ALL:
             # before the trainer stops: its last checkpoint may be the best
             self._offer_best()

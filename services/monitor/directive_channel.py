@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -54,7 +54,6 @@ class _Delivery:
     """The newest directive of one kind that was sent to a process."""
 
     id: int
-    name: str
     times: int = 0
     at: float = float("-inf")
     acknowledged: bool = False
@@ -62,6 +61,14 @@ class _Delivery:
     def is_due(self, now: float) -> bool:
         wait_s = _AGAIN_AFTER_S if self.times < _OFTEN else _RARELY_S
         return not self.acknowledged and not 0.0 <= now - self.at < wait_s
+
+
+class _Waiting(NamedTuple):
+    """What is sent again until it is acknowledged."""
+
+    receiver: Member
+    delivery: _Delivery
+    payload: Payload
 
 
 @dataclass
@@ -84,26 +91,31 @@ class DirectiveChannel:
     _done: dict[tuple[str, type, int], Payload] = field(default_factory=dict)
     #: By `to` and kind of payload, then by rank.
     _standing: dict[tuple[str, type], dict[int, _Standing]] = field(default_factory=dict)
-    _deliveries: dict[tuple[str, type], _Delivery] = field(default_factory=dict)
-    _receivers: list[Member] = field(default_factory=list)
+    #: By incarnation of each receiver, then by kind of payload.
+    _deliveries: dict[str, dict[type, _Delivery]] = field(default_factory=dict)
+    _receivers: tuple[Member, ...] = ()
+    #: What stands and is not acknowledged, by incarnation and kind of payload. It is made again
+    #: once what stands, or who receives it, has changed.
+    _waiting: dict[tuple[str, type], _Waiting] = field(default_factory=dict)
+    _changed: bool = False
 
-    def meet(self, receivers: Sequence[Member]) -> None:
-        """Replace the receivers by the present members; deliveries to others are dropped."""
-        self._receivers = list(receivers)
-        there = {receiver.incarnation for receiver in receivers}
-        self._deliveries = {key: d for key, d in self._deliveries.items() if key[0] in there}
-        have = {
-            (incarnation, delivery.id)
-            for (incarnation, _), delivery in self._deliveries.items()
-            if delivery.acknowledged
-        }
+    def meet(self, receivers: tuple[Member, ...]) -> None:
+        """Replace the receivers by the present members; deliveries to others are dropped.
+
+        The same object means the same members: then nothing is compared.
+        """
+        if receivers is not self._receivers:
+            self._receivers, self._changed = receivers, True
+            there = [receiver.incarnation for receiver in receivers]
+            self._deliveries = {each: self._deliveries.get(each, {}) for each in there}
         for key, by_rank in list(self._standing.items()):
             for rank, standing in list(by_rank.items()):
                 if standing.only is None:
                     continue
-                left = standing.only & there
-                if all((incarnation, standing.id) in have for incarnation in left):
+                left = standing.only & self._deliveries.keys()
+                if all(self._has(incarnation, key[1], standing.id) for incarnation in left):
                     del by_rank[rank]
+                    self._changed = True
                     if left:  # else no receiver had it: a repetition may find one
                         self._done[(*key, rank)] = standing.directive.payload
             if not by_rank:
@@ -118,17 +130,19 @@ class DirectiveChannel:
         payload, key = directive.payload, (directive.to, type(directive.payload))
         if directive.once and rank < USER_RANK and self._done.get((*key, rank)) == payload:
             return
-        receivers = {r.incarnation for r in self._receivers if directive.is_for(r.role, r.name)}
-        if directive.once and not receivers:
-            return
-        by_rank = self._standing.setdefault(key, {})
-        if (before := by_rank.get(rank)) is not None and (
+        before = self._standing.get(key, {}).get(rank)
+        if before is not None and (
             (before.directive.payload, before.directive.once) == (payload, directive.once)
         ):
             return
+        only: set[str] | None = None
+        if directive.once:
+            only = {r.incarnation for r in self._receivers if directive.is_for(r.role, r.name)}
+            if not only:
+                return
+        by_rank = self._standing.setdefault(key, {})
         self._done.pop((*key, rank), None)
-        self.issued += 1
-        only = receivers if directive.once else None
+        self.issued, self._changed = self.issued + 1, True
         replaced = None if before is None or before.only is not None else before.directive
         by_rank[rank] = _Standing(self.issued, directive, by, only, replaced)
         _LOGGER.info(
@@ -182,6 +196,7 @@ class DirectiveChannel:
         if (rank := rank_of(by, directive)) is not None:
             key = to, type(directive.payload)
             self._standing.setdefault(key, {})[rank] = _Standing(number, directive, by)
+            self._changed = True
             # the next one must have a larger id
             self.issued = max(self.issued, number)
 
@@ -196,12 +211,13 @@ class DirectiveChannel:
 
     def acknowledge(self, incarnation: str, directive_id: int, *, refused: bool = False) -> bool:
         """Note a receiver's acknowledgement; False for an unknown directive, or a repetition."""
-        for (receiver, _), delivery in self._deliveries.items():
-            if (receiver, delivery.id) == (incarnation, directive_id):
+        for kind, delivery in self._deliveries.get(incarnation, {}).items():
+            if delivery.id == directive_id:
                 if delivery.acknowledged:
                     return False
                 self.refused += refused
                 delivery.acknowledged = True
+                self._waiting.pop((incarnation, kind), None)
                 return True
         return False
 
@@ -216,6 +232,7 @@ class DirectiveChannel:
             if each is None or each.id != directive_id:
                 continue
             del by_rank[USER_RANK]
+            self._changed = True
             if each.before is not None:
                 self.issued += 1
                 by_rank[USER_RANK] = _Standing(self.issued, each.before, each.by)
@@ -226,33 +243,52 @@ class DirectiveChannel:
 
     def messages(self, now: float) -> list[OutgoingMessage]:
         """The unacknowledged directives that are due at `now`, in seconds."""
+        if self._changed:
+            self._changed, self._waiting = False, dict(self._match())
         messages = []
-        for receiver in self._receivers:
-            for each in self._standing_for(receiver):
-                payload = each.directive.payload
-                key = (receiver.incarnation, type(payload))
-                delivery = self._deliveries.get(key)
-                if delivery is None or delivery.id != each.id:
-                    delivery = self._deliveries[key] = _Delivery(each.id, receiver.name)
-                if delivery.is_due(now):
-                    delivery.times, delivery.at = delivery.times + 1, now
-                    if delivery.times == _OFTEN:
-                        _LOGGER.warning(
-                            "event=directive_not_acknowledged id=%d name=%s times=%d",
-                            *(delivery.id, delivery.name, delivery.times),
-                        )
-                    messages.append(OutgoingMessage(receiver.routing_id, payload.message(each.id)))
+        for receiver, delivery, payload in self._waiting.values():
+            if delivery.is_due(now):
+                delivery.times, delivery.at = delivery.times + 1, now
+                if delivery.times == _OFTEN:
+                    _LOGGER.warning(
+                        "event=directive_not_acknowledged id=%d name=%s times=%d",
+                        *(delivery.id, receiver.name, delivery.times),
+                    )
+                message = payload.message(delivery.id)
+                messages.append(OutgoingMessage(receiver.routing_id, message))
         return messages
 
     def gauges(self) -> dict[str, float]:
         """Counts for a metrics line."""
-        waiting = sum(not delivery.acknowledged for delivery in self._deliveries.values())
+        waiting = sum(
+            not delivery.acknowledged
+            for own in self._deliveries.values()
+            for delivery in own.values()
+        )
         return {
             "monitor_directives": float(self.issued),
             "monitor_directives_overruled": float(self.overruled),
             "monitor_directives_unacknowledged": float(waiting),
             "monitor_directives_refused": float(self.refused),
         }
+
+    def _match(self) -> Iterator[tuple[tuple[str, type], _Waiting]]:
+        """What each receiver has not acknowledged of what is in force for it."""
+        for receiver in self._receivers if self._standing else ():
+            own = self._deliveries[receiver.incarnation]
+            for each in self._standing_for(receiver):
+                payload = each.directive.payload
+                delivery = own.get(type(payload))
+                if delivery is None or delivery.id != each.id:
+                    delivery = own[type(payload)] = _Delivery(each.id)
+                if not delivery.acknowledged:
+                    key = receiver.incarnation, type(payload)
+                    yield key, _Waiting(receiver, delivery, payload)
+
+    def _has(self, incarnation: str, kind: type, directive_id: int) -> bool:
+        """Whether a receiver has acknowledged this directive."""
+        delivery = self._deliveries[incarnation].get(kind)
+        return delivery is not None and delivery.id == directive_id and delivery.acknowledged
 
     def _standing_for(self, receiver: Member) -> Iterable[_Standing]:
         """The directives in force for this process: of each kind the newest of the highest rank."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
 
-from services.monitor.registry import Member
 from services.roles import ROLES
 
 #: Seconds for the last heartbeats: of the roles that stop first, then of all others.
@@ -39,16 +39,19 @@ class Ending:
         """End the monitor alone; the other roles continue, and the next monitor finds them."""
         self.phase, self.reason = Phase.OVER, reason
 
-    def advance(self, members: list[Member], now: float, *, within_s: float) -> Phase:
-        """The phase at `now`: the next one once all roles of this one have left or are late.
+    def advance(self, roles: Collection[str], now: float, *, within_s: float) -> Phase:
+        """The phase at `now`: the next one once all processes of this one have left or are late.
 
-        All roles have `within_s` to leave, those that stop first `GOODBYE_WITHIN_S`.
+        All have `within_s` to leave, those that stop first `GOODBYE_WITHIN_S`.
+
+        Args:
+            roles: those of the processes that are there.
         """
         took_s = now - self._since
         if self.phase is Phase.STOPPING_ACTORS:
             late = took_s > GOODBYE_WITHIN_S
-            if late or not any(ROLES[member.role].stops_first for member in members):
+            if late or not any(ROLES[role].stops_first for role in roles):
                 self.phase, self._since = Phase.STOPPING_ALL, now
-        elif self.phase is Phase.STOPPING_ALL and (took_s > within_s or not members):
+        elif self.phase is Phase.STOPPING_ALL and (took_s > within_s or not roles):
             self.phase = Phase.OVER
         return self.phase

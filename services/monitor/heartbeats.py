@@ -69,7 +69,10 @@ class Heartbeats:
             if fitting.gauges.get(figure):
                 words = f"{member.name} refuses {what}; see {figure} in the metrics, and its log"
                 self._report.event_once(incarnation, figure, words)
-        if (fault := self._claims.fault(incarnation, fitting)) is not None:
+        fault = self._claims.fault(incarnation, fitting)
+        if fault is None and heartbeat.actors and member.role != TRAINER.name:
+            fault = "only a trainer counts the steps of actors"
+        if fault is not None:
             self.refused += 1
             words = f"{member.name} reports implausible values: {fault}"
             self._report.event_once(incarnation, "cannot be", words)

@@ -23,8 +23,9 @@ from aclearn.metrics.sinks import SinkRun, SinkSet, load_sinks
 from aclearn.runs import RunFolder
 from aclearn.telemetry import WaitMeter
 from aclearn.telemetry.cores import FreeCores
+from aclearn.types import BYTES_OF_AN_ACTOR, CLOSED_REPORTED
 from aclearn.views import PlainConsole
-from aclearn.wire import Server
+from aclearn.wire import Server, most_connections
 from services.ending.words import closing_words
 from services.monitor.address_file import MonitorAddress
 from services.monitor.core import MonitorState
@@ -45,6 +46,8 @@ _LOGGER = logging.getLogger(__name__)
 #: Silence after which a second process of a name replaces the first: the longer of these seconds
 #: and these heartbeats.
 _REPLACED_AFTER_S, _REPLACED_AFTER_HEARTBEATS = 2.0, 4
+#: Connections for those that are no members: users, and processes that are refused.
+_OTHER_CONNECTIONS = 64
 #: Seconds in which living roles reconnect to a restarted monitor.
 _RECONNECTED_WITHIN_S = 3.0
 
@@ -65,7 +68,13 @@ class MonitorRole:
         numbers_from = 0.0
         if folder.metrics_path.exists():
             numbers_from = clock() + config.monitor.heartbeat_every_s + _RECONNECTED_WITHIN_S
-        self._server = context.serve_at(context.run.monitor, ENDPOINTS["monitor"].accepts)
+        self._server = context.serve_at(
+            context.run.monitor,
+            ENDPOINTS["monitor"].accepts,
+            array_bytes=BYTES_OF_AN_ACTOR
+            * (config.monitor.max_processes + CLOSED_REPORTED)
+            * len(config.policy_names()),
+        )
         self._keys = MonitorKeys.open(context, self._server)
         own = load_indicators(config.monitor.indicators)
         self._sinks = SinkSet(
@@ -171,9 +180,8 @@ class MonitorRole:
             # the last checkpoint needs the newest mean, to decide whether it is the best
             self._next_line = now
         if self._context.start.health is not None:
-            members = self._registry.members
             self._context.start.health.say(
-                lambda: missing_role(MONITOR.needs(config), {member.role for member in members})
+                lambda: missing_role(MONITOR.needs(config), self._registry.roles)
             )
         if now >= self._next_line:
             self._next_line = now + config.run.metrics_every_s
@@ -245,10 +253,15 @@ def _open_plugins(
 
 def _open_registry(context: RoleContext) -> Registry:
     config = context.config
+    most = config.monitor.max_processes, "monitor.max_processes"
+    if not context.inline:
+        room = max(1, most_connections() - _OTHER_CONNECTIONS)
+        most = min(most, (room, "the monitor's limit of open files (ulimit -n)"))
     replaced_after_s = _REPLACED_AFTER_HEARTBEATS * config.monitor.heartbeat_every_s
     return Registry(
         silent_after_s=config.monitor.silent_after_s,
         replaced_after_s=max(_REPLACED_AFTER_S, replaced_after_s),
+        most=most,
         first_numbers={
             spec.name: spec.most_processes(config)
             for spec in ROLES.values()

@@ -74,14 +74,13 @@ class Membership:
 
     def hello(self, hello: Hello, sender: Sender) -> list[Message]:
         """Admit a process, or say why not."""
-        incarnation = sender.incarnation
+        incarnation, now = sender.incarnation, self._clock.seconds
         member = Member(
             hello.role,
             hello.number,
             incarnation,
             sender.routing_id,
             dict(hello.endpoints),
-            heard_at=self._clock.seconds,
             host=hello.host,
             pid=hello.pid,
             generation=hello.generation,
@@ -102,14 +101,14 @@ class Membership:
             return [MembershipReply("leave", refusal)]
         if waits := self._key_full(hello.role, hello.number, sender):
             return waits
-        if (holder := self._registry.taken_by(member)) is not None:
+        if (holder := self._registry.taken_by(member, now)) is not None:
             if self._ending.phase is not Phase.RUNNING:
                 return [MembershipReply("stop", self._ending.reason or "")]
             return [MembershipReply("wait", holder)]
         if hello.note and self._registry.get(incarnation) is None:
             self._report.event(f"{member.name} is back: {hello.note}")
         self._report.joined(member)
-        if (replaced := self._registry.hello(member)) is not None:
+        if (replaced := self._registry.hello(member, now)) is not None:
             self.leave(replaced)
             self._report.event(f"{replaced.name} was restarted")
         if member.role == TRAINER.name:
@@ -206,7 +205,6 @@ class Membership:
     def _peers(self) -> Peers:
         peers = [
             Peer(m.role, m.name, m.incarnation, dict(m.endpoints), m.generation, m.server_key)
-            for m in self._registry.members
-            if m.endpoints
+            for m in self._registry.serving
         ]
         return Peers(self._registry.revision, peers, list(self._registry.revoked))

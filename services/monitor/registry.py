@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from aclearn.config import MAX_PROCESSES
@@ -26,7 +27,6 @@ class Member:
     """One living process of the run.
 
     Attributes:
-        heard_at: time of its last message, in seconds of the registry's clock.
         spaces: digests of its environment's spaces; empty if it has none.
         server_key: public key that its servers prove; empty without keys.
         key: name of the key that it has proved; empty without keys.
@@ -37,7 +37,6 @@ class Member:
     incarnation: str
     routing_id: bytes
     endpoints: dict[str, str]
-    heard_at: float
     host: str = ""
     pid: int = 0
     generation: int = 0
@@ -90,11 +89,13 @@ class Registry:
 
     A name stays with its process while that is heard. A second process of the name waits until the
     first has left or was silent for `replaced_after_s`. `revision` grows with each change of the
-    members that have endpoints, never with a heartbeat.
+    members that have endpoints, never with a heartbeat. A message of a member takes the same time
+    for any number of members.
 
     Args:
         replaced_after_s: silence after which a second process of its name replaces a member.
         first_numbers: role → its lowest number to hand out, 0 if missing.
+        most: largest number of members, and what sets it.
 
     Attributes:
         revoked: incarnations of the latest servers that left because their key was revoked.
@@ -106,17 +107,40 @@ class Registry:
         silent_after_s: float,
         replaced_after_s: float = 2.0,
         first_numbers: Mapping[str, int] | None = None,
+        most: tuple[int, str] = (MAX_PROCESSES, "monitor.max_processes"),
     ) -> None:
+        self._most, self._bound = most
         self.silent_after_s, self._replaced_after_s = silent_after_s, replaced_after_s
         self._members: dict[str, Member] = {}
+        #: The same by role; their incarnations by role and number; those that have endpoints.
+        self._by_role: defaultdict[str, dict[str, Member]] = defaultdict(dict)
+        self._named: dict[tuple[str, int], str] = {}
+        self._serving: dict[str, Member] = {}
+        #: Incarnation → time of its last message, the one that is silent for longest first.
+        self._heard_at: OrderedDict[str, float] = OrderedDict()
+        #: Name of a key → number of its members.
+        self._of_key: Counter[str] = Counter()
+        self._in_order: tuple[Member, ...] | None = ()
         self._numbers = HandedOutNumbers(first_numbers or {})
         self.revision = 0
         self.revoked = deque[str](maxlen=_REVOKED_KEPT)
 
     @property
-    def members(self) -> list[Member]:
-        """The living processes, in order of role and number."""
-        return sorted(self._members.values(), key=lambda m: (m.role, m.number))
+    def members(self) -> tuple[Member, ...]:
+        """The living processes, in order of role and number; the same object until one changes."""
+        if self._in_order is None:
+            self._in_order = tuple(sorted(self._members.values(), key=_place))
+        return self._in_order
+
+    @property
+    def serving(self) -> list[Member]:
+        """Those of the members that have endpoints, in the same order."""
+        return sorted(self._serving.values(), key=_place)
+
+    @property
+    def roles(self) -> Collection[str]:
+        """The roles that have a member."""
+        return {role for role, members in self._by_role.items() if members}
 
     def get(self, incarnation: str) -> Member | None:
         """The member of that incarnation; None if it is unknown."""
@@ -138,12 +162,12 @@ class Registry:
         if known is not None and known.role == role:
             return known.number
         longest_s = float("inf") if most is None else self._replaced_after_s
-        taken = {
-            m.number
-            for m in self._members.values()
-            if m.role == role and now - m.heard_at <= longest_s
-        }
-        return self._numbers.give(incarnation, role, taken, now, most=most)
+
+        def is_taken(number: int) -> bool:
+            holder = self._named.get((role, number))
+            return holder is not None and now - self._heard_at[holder] <= longest_s
+
+        return self._numbers.give(incarnation, role, is_taken, now, most=most)
 
     def spaces_for(self, newcomer: Member) -> Mapping[str, str]:
         """The spaces that a newcomer must have: the trainer's, without one those of any member.
@@ -152,63 +176,72 @@ class Registry:
         """
         if newcomer.role == TRAINER.name:
             return {}
-        others = [m for m in self._members.values() if m.incarnation != newcomer.incarnation]
-        others.sort(key=lambda member: member.role != TRAINER.name)
-        return next((member.spaces for member in others if member.spaces), {})
+        others = chain(self._by_role[TRAINER.name].values(), self._members.values())
+        spaces = (m.spaces for m in others if m.incarnation != newcomer.incarnation)
+        return next((each for each in spaces if each), {})
 
     def refusal(self, newcomer: Member) -> str | None:
         """Why a process cannot join, as text for its log; None if it can."""
         known = newcomer.incarnation in self._members or self._namesake(newcomer) is not None
-        if not known and len(self._members) >= MAX_PROCESSES:
+        if not known and len(self._members) >= self._most:
             return (
-                f"the run has {MAX_PROCESSES} processes, the most allowed; put more environments "
-                "into each actor (actors.envs_per_group)"
+                f"the run has {self._most} processes, the most by {self._bound}; raise that, or "
+                "put more environments into each actor (actors.envs_per_group)"
             )
-        others = (m for m in self._members.values() if m.incarnation != newcomer.incarnation)
+        if not newcomer.endpoints:
+            return None
+        others = (m for m in self._serving.values() if m.incarnation != newcomer.incarnation)
         listed = newcomer.listed_bytes + sum(m.listed_bytes for m in others)
-        if newcomer.endpoints and listed > _MOST_LISTED_BYTES:
+        if listed > _MOST_LISTED_BYTES:
             return (
                 f"the list of predictors and compressors does not fit one message: "
                 f"{listed} bytes with this one, at most {_MOST_LISTED_BYTES}; start fewer of them"
             )
         return None
 
-    def taken_by(self, newcomer: Member) -> str | None:
+    def taken_by(self, newcomer: Member, now: float) -> str | None:
         """Why the newcomer must wait for its name; None if the name is free."""
-        given = self._numbers.holder(newcomer.role, newcomer.number, newcomer.heard_at)
+        given = self._numbers.holder(newcomer.role, newcomer.number, now)
         if given is not None and given != newcomer.incarnation:
             return f"{newcomer.name} was given to a process that is starting; this one waits"
         namesake = self._namesake(newcomer)
-        if namesake is None or newcomer.heard_at - namesake.heard_at > self._replaced_after_s:
+        if namesake is None or now - self._heard_at[namesake.incarnation] > self._replaced_after_s:
             return None
         return (
             f"{newcomer.name} is process {namesake.pid} on {namesake.host}, which lives; this one "
             "waits until that has left. Give each process a --name of its own"
         )
 
-    def hello(self, member: Member) -> Member | None:
+    def hello(self, member: Member, now: float) -> Member | None:
         """Add a member that `refusal` accepts; returns the one that it replaces, if any."""
         replaced = self._namesake(member)
         if replaced is not None:
             self.leave(replaced.incarnation)
         self._numbers.settle(member.incarnation, member.role, member.number)
-        known = self._members.get(member.incarnation)
+        known = self._take_out(member.incarnation)
+        self._in_order = None
         self._members[member.incarnation] = member
+        self._by_role[member.role][member.incarnation] = member
+        self._named[member.role, member.number] = member.incarnation
+        self._of_key[member.key] += 1
+        if member.endpoints:
+            self._serving[member.incarnation] = member
+        self._heard_at[member.incarnation] = now
         if member.endpoints != ({} if known is None else known.endpoints):
             self.revision += 1
         return replaced
 
     def heard(self, incarnation: str, now: float) -> Member | None:
         """Update the time of a member's last message; None if it is no member."""
-        if incarnation in self._members:
-            member = replace(self._members[incarnation], heard_at=now)
-            self._members[incarnation] = member
-            return member
-        return None
+        member = self._members.get(incarnation)
+        if member is not None:
+            self._heard_at[incarnation] = now
+            self._heard_at.move_to_end(incarnation)
+        return member
 
     def leave(self, incarnation: str) -> Member | None:
         """Remove and return a member; None if it is no member."""
-        member = self._members.pop(incarnation, None)
+        member = self._take_out(incarnation)
         if member is not None and member.endpoints:
             self.revision += 1
         return member
@@ -218,10 +251,11 @@ class Registry:
 
         Nor does the process count whose name, of `role` and `number`, the newcomer takes.
         """
-        return sum(
-            m.key == key.name and m.incarnation != newcomer and (m.role, m.number) != (role, number)
-            for m in self._members.values()
-        )
+        left_out = {newcomer}
+        if number is not None and (namesake := self._named.get((role, number))) is not None:
+            left_out.add(namesake)
+        members = (self._members.get(incarnation) for incarnation in left_out)
+        return self._of_key[key.name] - sum(m is not None and m.key == key.name for m in members)
 
     def take_out_revoked(self, valid: Collection[str]) -> list[Member]:
         """Remove and return the members whose key is not valid; all get the list of peers again."""
@@ -235,15 +269,31 @@ class Registry:
 
     def take_out_silent(self, now: float) -> list[Member]:
         """Remove and return the members that were silent for too long."""
-        silent = [m for m in self._members.values() if now - m.heard_at > self.silent_after_s]
-        for member in silent:
-            self.leave(member.incarnation)
+        silent: list[Member] = []
+        while self._heard_at:
+            incarnation, heard_at = next(iter(self._heard_at.items()))
+            if now - heard_at <= self.silent_after_s:
+                break
+            silent.append(self._members[incarnation])
+            self.leave(incarnation)
         return silent
+
+    def _take_out(self, incarnation: str) -> Member | None:
+        member = self._members.pop(incarnation, None)
+        if member is not None:
+            self._in_order = None
+            del self._by_role[member.role][incarnation]
+            del self._named[member.role, member.number], self._heard_at[incarnation]
+            self._serving.pop(incarnation, None)
+            self._of_key[member.key] -= 1
+            self._numbers.free(member.role, member.number)
+        return member
 
     def _namesake(self, newcomer: Member) -> Member | None:
         """The other member with the newcomer's name."""
-        for member in self._members.values():
-            same = (member.role, member.number) == (newcomer.role, newcomer.number)
-            if same and member.incarnation != newcomer.incarnation:
-                return member
-        return None
+        incarnation = self._named.get((newcomer.role, newcomer.number), newcomer.incarnation)
+        return None if incarnation == newcomer.incarnation else self._members[incarnation]
+
+
+def _place(member: Member) -> tuple[str, int]:
+    return member.role, member.number

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from aclearn.config import MAX_PROCESSES
@@ -32,13 +32,17 @@ class HandedOutNumbers:
 
     def __init__(self, first: Mapping[str, int]) -> None:
         self._first = dict(first)
+        #: By incarnation, the oldest request first; and the incarnation by role and number.
         self._given: dict[str, _Given] = {}
+        self._holders: dict[tuple[str, int], str] = {}
+        #: Role → number below which none is free, so that the search is short in a large run.
+        self._lowest: dict[str, int] = {}
 
     def give(
         self,
         incarnation: str,
         role: str,
-        taken: Collection[int],
+        is_taken: Callable[[int], bool],
         now: float,
         *,
         most: int | None = None,
@@ -48,37 +52,55 @@ class HandedOutNumbers:
         Args:
             most: how many numbers there are, from 0; None of them is left: None.
         """
-        known = self._given.pop(incarnation, None)
+        self._drop_old(now)
+        known = self._given.get(incarnation)
         if known is not None and known.role == role:
             number = known.number
         else:
+            numbers = itertools.count(self._lowest_of(role)) if most is None else range(most)
             kept_s = _KEPT_S if most is None else _KEPT_OF_FEW_S
-            given = {
-                each.number
-                for each in self._given.values()
-                if each.role == role and now - each.at <= kept_s
-            }
-            numbers = itertools.count(self._first.get(role, 0)) if most is None else range(most)
-            free = (n for n in numbers if n not in given and n not in taken)
+            free = (n for n in numbers if not is_taken(n) and not self._held(role, n, now, kept_s))
             if (found := next(free, None)) is None:
                 return None
             number = found
+            if most is None:
+                self._lowest[role] = number + 1
+        self.settle(incarnation, role, number)
         self._given[incarnation] = _Given(role, number, now)
+        self._holders[role, number] = incarnation
         if len(self._given) > MAX_PROCESSES:
-            del self._given[next(iter(self._given))]  # the oldest request
+            self._drop(next(iter(self._given)))  # the oldest request
         return number
 
     def holder(self, role: str, number: int, now: float) -> str | None:
         """The incarnation that was given this number a moment ago; None if the number is free."""
-        for incarnation, each in self._given.items():
-            if (each.role, each.number) == (role, number) and now - each.at <= _HELD_S:
-                return incarnation
-        return None
+        return self._holders[role, number] if self._held(role, number, now, _HELD_S) else None
 
     def settle(self, incarnation: str, role: str, number: int) -> None:
         """Drop the number of a process that said hello."""
-        self._given = {
-            other: each
-            for other, each in self._given.items()
-            if other != incarnation and (each.role, each.number) != (role, number)
-        }
+        if (holder := self._holders.get((role, number))) is not None:
+            self._drop(holder, frees=False)
+        self._drop(incarnation)
+
+    def free(self, role: str, number: int) -> None:
+        """Note that a number is no process's any more."""
+        if number >= self._first.get(role, 0):
+            self._lowest[role] = min(self._lowest_of(role), number)
+
+    def _lowest_of(self, role: str) -> int:
+        return self._lowest.get(role, self._first.get(role, 0))
+
+    def _held(self, role: str, number: int, now: float, kept_s: float) -> bool:
+        """Whether a process that was given this number in the last seconds may be starting."""
+        holder = self._holders.get((role, number))
+        return holder is not None and now - self._given[holder].at <= kept_s
+
+    def _drop(self, incarnation: str, *, frees: bool = True) -> None:
+        if (given := self._given.pop(incarnation, None)) is not None:
+            del self._holders[given.role, given.number]
+            if frees:
+                self.free(given.role, given.number)
+
+    def _drop_old(self, now: float) -> None:
+        while self._given and now - next(iter(self._given.values())).at > _KEPT_S:
+            self._drop(next(iter(self._given)))

@@ -58,15 +58,26 @@ class Users:
         self._clock, self._ending, self._actions = clock, ending, actions
         self._status, self._stop, self._on_action = status, stop, on_action
         self.supervisor: Member | None = None
+        self._heard_at = 0.0
         self.watched = False
         self.refused = 0
+        #: The supervisor and the members that `_receivers` has.
+        self._of: tuple[Member | None, tuple[Member, ...]] = None, ()
+        self._receivers: tuple[Member, ...] = ()
 
-    def receivers(self) -> list[Member]:
-        """Who may receive directives: the members, and the supervisor."""
-        supervisor, silent_after_s = self.supervisor, self._registry.silent_after_s
-        if supervisor and self._clock.seconds - supervisor.heard_at > silent_after_s:
+    def receivers(self) -> tuple[Member, ...]:
+        """Who may receive directives: the members, and the supervisor.
+
+        It is the same object until one of them changes.
+        """
+        supervisor, members = self.supervisor, self._registry.members
+        silence_s = self._clock.seconds - self._heard_at
+        if supervisor is not None and silence_s > self._registry.silent_after_s:
             self.supervisor = supervisor = None
-        return [*self._registry.members, *([supervisor] if supervisor else [])]
+        if self._of[0] is not supervisor or self._of[1] is not members:
+            self._of = supervisor, members
+            self._receivers = (*members, *([] if supervisor is None else [supervisor]))
+        return self._receivers
 
     def acknowledge(self, answer: DirectiveAck, sender: Sender) -> list[Message]:
         """Take a receiver's answer to a directive; a user's that it refuses is withdrawn."""
@@ -121,11 +132,10 @@ class Users:
             return [Status(status_text({**self._status(), **self._told_users(), **told}))]
         before = self.supervisor
         if before is None or before.incarnation == sender.incarnation:  # a second one waits
-            self.watched = before is not None
-            self.supervisor = Member(
-                *("supervisor", 0, sender.incarnation, sender.routing_id, {}),
-                heard_at=self._clock.seconds,
-            )
+            self.watched, self._heard_at = before is not None, self._clock.seconds
+            now = Member("supervisor", 0, sender.incarnation, sender.routing_id, {})
+            if now != before:
+                self.supervisor = now
         return [Status(status_text({**self._status(), **told}))]
 
     def _told_users(self) -> dict[str, Any]:

@@ -201,16 +201,16 @@ class RoleContext:
             endpoint = str(tcp_endpoint(network.announce_host, parse_endpoint(endpoint).port))
         return server, endpoint
 
-    def serve_at(self, address: str, accepts: Accepts) -> Server:
-        """A server bound to exactly `address`, for messages without arrays.
+    def serve_at(self, address: str, accepts: Accepts, *, array_bytes: int = 0) -> Server:
+        """A server bound to exactly `address`; `array_bytes` bounds the arrays of one message.
 
         It proves the key of this process, which others know before they connect.
         """
         if self.run.network is not None:
-            return self._server(self.run.network.bind(self.name, address), accepts, 0)
+            return self._server(self.run.network.bind(self.name, address), accepts, array_bytes)
         keys = None if self.key is None else self.server_keys(self.key.pair)
         socket_, endpoint = bind_router(self.zmq_context, address, keys=keys)
-        return self._server(self._owned(socket_, endpoint, keys), accepts, 0)
+        return self._server(self._owned(socket_, endpoint, keys), accepts, array_bytes)
 
     def server_keys(self, pair: KeyPair) -> ServerKeys | None:
         """What a server needs that proves this pair; None without keys."""

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from aclearn.metrics.step_totals import SEEN
 from aclearn.telemetry import BusyShare, WaitMeter, add_up
-from aclearn.types import DEFAULT_POLICY
+from aclearn.types import DEFAULT_POLICY, pack_seen
 from aclearn.wire import Heartbeat, PolicyNumbers, Server
 from services.role.worker_pool import WorkerPool
 
@@ -26,16 +25,12 @@ def sums_of(mappings: Iterable[Mapping[str, Number]]) -> dict[str, Number]:
 
 
 def joined_numbers(numbers: Mapping[str, PolicyNumbers]) -> dict[str, Any]:
-    """Fields of a heartbeat of a run's only policy, or of named ones: sums, and each one's own.
-
-    What the trainer has seen of each actor is in the parts alone, since a message has a bound.
-    """
+    """Fields of a heartbeat of a run's only policy, or of named ones: sums, and each one's own."""
     if numbers.keys() == {DEFAULT_POLICY}:
         only = numbers[DEFAULT_POLICY]
         return {each.name: getattr(only, each.name) for each in fields(only)}
-    counters = sums_of(each.counters for each in numbers.values())
     return {
-        "counters": {name: n for name, n in counters.items() if not name.startswith(SEEN)},
+        "counters": sums_of(each.counters for each in numbers.values()),
         "dropped": sums_of(each.dropped for each in numbers.values()),
         "gauges": {},
         "policies": dict(numbers),
@@ -71,9 +66,14 @@ class RoleMetrics:
         *,
         counters: Mapping[str, int],
         gauges: Mapping[str, float],
+        seen: Mapping[str, Mapping[str, int]] | None = None,
         **fields: Any,
     ) -> Heartbeat:
-        """A heartbeat of the role's own fields."""
+        """A heartbeat of the role's own fields.
+
+        Args:
+            seen: of a trainer, by policy: incarnation of an actor → its steps in the account.
+        """
         # a name may be of a user's class, and a message takes printable ones only
         gauges = {
             name if name.isprintable() else ascii(name)[1:-1]: v for name, v in gauges.items()
@@ -95,4 +95,13 @@ class RoleMetrics:
             counters["worker_failures"] = self.workers.failures
             gauges["workers"] = float(self.workers.running)
             gauges["sockets_busy"] = self._sockets_busy.take()
-        return Heartbeat(counters=counters, gauges=gauges, waits=waits, parts=parts, **fields)
+        packed = {policy: pack_seen(own) for policy, own in (seen or {}).items()}
+        return Heartbeat(
+            counters=counters,
+            gauges=gauges,
+            waits=waits,
+            parts=parts,
+            actors={policy: names for policy, (names, _) in packed.items()},
+            actor_steps={policy: steps for policy, (_, steps) in packed.items()},
+            **fields,
+        )

@@ -191,6 +191,7 @@ def make_account(config: Config, ranks: int = 1, policy: str = DEFAULT_POLICY) -
         policy=policy,
         max_env_steps=math.inf if config.run.max_env_steps is None else config.run.max_env_steps,
         ahead=ranks * (config.actors.max_in_flight_unrolls + config.actors.groups),
+        most_open=config.monitor.max_processes,
     )
 
 

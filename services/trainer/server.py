@@ -85,6 +85,7 @@ class QueueLoop:
         self._quota, self._clock = KeyQuota(), context.clocks.decisions
         self._joint = JointUnrolls(
             queues,
+            most=config.monitor.max_processes,
             most_bytes=config.trainer.queue_bytes,
             clock=context.clocks.decisions,
             on_forgotten=self._answer_lost,

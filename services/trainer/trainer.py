@@ -333,7 +333,7 @@ class Trainer:
         if self._fields_at_begin is not None:
             return {name: dict(values) for name, values in self._fields_at_begin.items()}
         # without the lock: a heartbeat must not wait for an update. `updates` may be one ahead.
-        counters, dropped = self.account.counters()
+        counters, dropped, seen = self.account.counters()
         counters |= {**self.figures.counts(), "generation": self.generation}
         if (ranks := self.rounds.group.size) > 1:
             counters["ranks"] = ranks
@@ -341,6 +341,7 @@ class Trainer:
         if self.recorder is not None:
             gauges["recorded_batches"] = float(self.recorder.batches)
         fields: dict[str, Any] = {"counters": counters, "dropped": dropped, "gauges": gauges}
+        fields["seen"] = {self.account.policy: seen}
         for name, more in self.source.heartbeat_fields().items():
             fields[name] |= more
         return fields

@@ -19,7 +19,6 @@ from aclearn.learning import (
     GradientWorker,
     StopCheck,
 )
-from aclearn.learning.account import CLOSED_REPORTED
 from aclearn.metrics.trainers import joined_gauges
 from aclearn.runs.checkpoint import tensors_of
 from aclearn.types import PolicyVersion
@@ -87,7 +86,6 @@ class Trainers:
         for trainer in by_policy.values():
             trainer.learner.lock = self._lock
             trainer.on_finished = self._look_at_end
-            trainer.account.closed_reported = CLOSED_REPORTED // len(by_policy)  # in one message
         first = next(iter(self._learning.values()))
         self.generation, self.rounds = first.generation, first.rounds
         self._first = first
@@ -267,8 +265,9 @@ class Trainers:
         if self._fields_at_begin is not None:
             return {name: dict(values) for name, values in self._fields_at_begin.items()}
         fields = {name: each.heartbeat_fields() for name, each in self.by_policy.items()}
+        seen = {name: own for each in fields.values() for name, own in each.pop("seen").items()}
         numbers = {name: PolicyNumbers(**each) for name, each in fields.items()}
-        joined = joined_numbers(numbers)
+        joined = joined_numbers(numbers) | {"seen": seen}
         learning = [numbers[name] for name in self._learning]
         for name in _COMMON:
             joined["counters"][name] = learning[0].counters[name]

@@ -78,8 +78,8 @@ class KeptContext(RoleContext):
         self.channels.append(server)
         return server, endpoint
 
-    def serve_at(self, address, accepts):
-        server = super().serve_at(address, accepts)
+    def serve_at(self, address, accepts, **options):
+        server = super().serve_at(address, accepts, **options)
         self.channels.append(server)
         return server
 

@@ -23,6 +23,10 @@ class Heartbeat:
     settled_s: float = 0.0
     clock_s: float = 0.0
     policy: str = "default"
+    of_actors: Mapping[str, int] = field(default_factory=dict)
+
+    def seen(self) -> dict[str, int]:
+        return dict(self.of_actors)
 
 
 def ended_episodes(returns: Sequence[float], length: int = 1, **info: float) -> dict[str, Any]:
@@ -46,8 +50,10 @@ def actor_heartbeat(view: MetricsAggregator, incarnation: str, now: float, **cou
 def trainer_heartbeat(
     view: MetricsAggregator, incarnation: str, now: float, **counters: int
 ) -> None:
-    named = {name.replace("seen_", "seen."): value for name, value in counters.items()}
-    view.observe_heartbeat("trainer", incarnation, Heartbeat(named), now)
+    seen = {name: steps for name, steps in counters.items() if name.startswith("seen_")}
+    named = {name: count for name, count in counters.items() if name not in seen}
+    of_actors = {name.removeprefix("seen_"): steps for name, steps in seen.items()}
+    view.observe_heartbeat("trainer", incarnation, Heartbeat(named, of_actors=of_actors), now)
 
 
 def identity_holds(line: Mapping[str, object]) -> bool:

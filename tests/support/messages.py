@@ -84,6 +84,8 @@ def samples_of_messages() -> dict[str, Any]:
                     1.0,
                 )
             },
+            actors={"runner": np.array([[97, 98], [99, 0]], np.uint8)},
+            actor_steps={"runner": np.array([640, 2**40])},
         ),
         wire.HeartbeatReply(3),
         wire.MembershipReply("wait", "actor-0 lives"),

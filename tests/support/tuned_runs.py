@@ -127,7 +127,7 @@ class World:
                     gauges={} if workers is None else {"workers": float(workers)},
                 )
             self.look()
-            self.channel.meet(self.members)
+            self.channel.meet(tuple(self.members))
             for message in self.channel.messages(self.clock.now):
                 self.messages.append(message)
                 if not self.deaf:
@@ -165,7 +165,7 @@ class World:
 
 def member(name: str, incarnation: str) -> Member:
     role, number = name.split("-")
-    return Member(role, int(number), incarnation, incarnation.encode(), {}, 0.0)
+    return Member(role, int(number), incarnation, incarnation.encode(), {})
 
 
 def actors_of(count: int) -> list[Member]:

@@ -64,11 +64,13 @@ policy.architecture: m:Net, policy.memory.kind: lstm
   policy.memory.kind => remove
 policy.architecture: m:Net, policy.hidden: [8]
   policy.hidden => remove
-actors.processes: 500, actors.inference: predictor, predictor.processes: 12
-  actors.processes => actors.processes: 499
+actors.processes: 500, actors.inference: predictor, predictor.processes: 12,
+    monitor.max_processes: 512
+  actors.processes => actors.processes: 499 | monitor.max_processes<: 513
 tuner.enabled: true, tuner.counts: [actors], tuner.max_actors: 400, actors.inference: predictor,
-    predictor.processes: 64, compressor.chain: [onnx], compressor.processes: 64
-  tuner.max_actors => tuner.max_actors: 383
+    predictor.processes: 64, compressor.chain: [onnx], compressor.processes: 64,
+    monitor.max_processes: 512
+  tuner.max_actors => tuner.max_actors: 383 | monitor.max_processes<: 529
 run.audit: true, loss.kind: dqn
   run.audit => run.audit: false | loss.kind<: ppo
 actors.original_share: 0.1
@@ -365,7 +367,7 @@ def test_each_way_out_that_the_sentence_names_is_one(given: str, key: str, remed
         "tuner.enabled: true, actors.processes: 128",
         "tuner.enabled: true, tuner.max_predictors: 2, predictor.workers: 3",
         "tuner.enabled: true, tuner.counts: [actors], tuner.max_trainers: 2, trainer.workers: 3",
-        "actors.processes: 500, predictor.processes: 12",
+        "actors.processes: 500, predictor.processes: 12, monitor.max_processes: 512",
         "network.bind_host: '::1'",
         "network.bind_host: localhost",
         # roles started by hand: each may be on another machine

@@ -13,20 +13,20 @@ from aclearn.errors import ConfigError
 
 #: Override => what follows its key; "…" stands for any text.
 _VALUES = r"""
-actors.processes=two => expected whole number ≥ 1 and ≤ 500 or auto, got 'two' (text); meaning: act
-actors.processes='3' => expected whole number ≥ 1 and ≤ 500 or auto, got '3' (text);
-actors.processes=1.5 => expected whole number ≥ 1 and ≤ 500 or auto, got 1.5 (number);
-actors.processes=true => expected whole number ≥ 1 and ≤ 500 or auto, got true;
-actors.processes=0 => expected whole number ≥ 1 and ≤ 500 or auto, got 0 (whole number);
-actors.processes= => expected whole number ≥ 1 and ≤ 500 or auto, got null;
-actors.processes=[1] => expected whole number ≥ 1 and ≤ 500 or auto, got a list;
-actors.processes={a: 1} => expected whole number ≥ 1 and ≤ 500 or auto, got a mapping;
+actors.processes=two => expected whole number ≥ 1 and ≤ 16384 or auto, got 'two' (text); meaning:
+actors.processes='3' => expected whole number ≥ 1 and ≤ 16384 or auto, got '3' (text);
+actors.processes=1.5 => expected whole number ≥ 1 and ≤ 16384 or auto, got 1.5 (number);
+actors.processes=true => expected whole number ≥ 1 and ≤ 16384 or auto, got true;
+actors.processes=0 => expected whole number ≥ 1 and ≤ 16384 or auto, got 0 (whole number);
+actors.processes= => expected whole number ≥ 1 and ≤ 16384 or auto, got null;
+actors.processes=[1] => expected whole number ≥ 1 and ≤ 16384 or auto, got a list;
+actors.processes={a: 1} => expected whole number ≥ 1 and ≤ 16384 or auto, got a mapping;
 trainer.workers=65 => expected whole number ≥ 1 and ≤ 64 or auto, got 65 (
 predictor.workers=65 => expected whole number ≥ 1 and ≤ 64 or auto, got 65 (
-actors.processes=501 => expected whole number ≥ 1 and ≤ 500 or auto, got 501 (
+actors.processes=16385 => expected whole number ≥ 1 and ≤ 16384 or auto, got 16385 (
 tuner.max_trainers=65 => expected whole number ≥ 1 and ≤ 64, got 65 (
 tuner.max_predictors=65 => expected whole number ≥ 1 and ≤ 64, got 65 (
-tuner.max_actors=501 => expected whole number ≥ 1 and ≤ 500, got 501 (
+tuner.max_actors=16385 => expected whole number ≥ 1 and ≤ 16384, got 16385 (
 loss.discount=1.01 => expected number ≥ 0 and ≤ 1, got 1.01 (number);
 loss.discount=true => expected number ≥ 0 and ≤ 1, got true;
 loss.kind=actor-critic => 'actor-critic' is unknown; expected one of …; did you mean actor_critic?

@@ -138,13 +138,6 @@ def test_a_setting_without_effect_of_one_policy_is_doubted_with_its_name() -> No
         ({"policies": {"../red": {"agents": "*"}}}, r"^policies: '\.\./red' cannot be the name"),
         ({"policies": {"a.b": {"agents": "*"}}}, r"^policies: 'a\.b' cannot be the name"),
         ({"policies": {"default": {"agents": "*"}}}, r"^policies: 'default' is the name of the"),
-        (
-            {
-                "actors": {"processes": 401},
-                "policies": {"a": {"agents": "a"}, "b": {"agents": "b"}, "c": _FIXED},
-            },
-            r"^actors\.processes: 401 actors with 2 policies that learn .*; set it to 400 or less",
-        ),
         ({"policies": {1: {"agents": "*"}}}, r"^policies: 1 cannot be the name"),
         ({"policies": {"a": None}}, r"^policies\.a\.agents is missing"),
         ({"policies": {"a": "x"}}, r"^policies\.a: expected a section with keys, got 'x'"),

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from aclearn.errors import CheckpointError
 from aclearn.learning import Accounts, StepAccount
 from aclearn.learning.account import AccountError
+from aclearn.types import BYTES_OF_AN_ACTOR, pack_seen
 from aclearn.wire import Heartbeat, decode, encode
 
 
@@ -142,16 +143,12 @@ def test_the_heartbeat_counters_name_every_open_and_the_latest_closed_incarnatio
     for number in range(300):
         account.admit(f"c{number}", 0, 0, 2, {}, 2)
         account.close(f"c{number}")
-    counters, _ = account.counters()
+    counters, _, seen = account.counters()
     assert counters["env_steps"] == 640
     assert counters["in_flight_steps"] == 640
-    assert counters["seen.a"] == 40
-    assert counters["seen.c299"] == 2
-    assert "seen.c0" not in counters
-    assert len(counters) == 3 + 1 + 256
-    account.closed_reported = 64  # with other policies' accounts in the same message
-    counters, _ = account.counters()
-    assert len(counters) == 3 + 1 + 64 and counters["seen.c299"] == 2
+    assert (seen["a"], seen["c299"]) == (40, 2)
+    assert "c0" not in seen
+    assert len(seen) == 1 + 256
 
 
 def test_memory_is_bounded_and_the_account_exact_with_many_incarnations_and_reasons() -> None:
@@ -168,7 +165,7 @@ def test_memory_is_bounded_and_the_account_exact_with_many_incarnations_and_reas
 
 
 def test_actors_that_come_and_go_for_ever_leave_the_account_exact_and_the_heartbeat_small() -> None:
-    account = StepAccount()
+    account = StepAccount(most_open=512)
     account.admit("stays", 0, 0, 1, {}, 1)
     for number in range(2000):
         assert account.admit(f"{number:032x}", 0, 5, 25, {}, 20) is None
@@ -181,11 +178,9 @@ def test_actors_that_come_and_go_for_ever_leave_the_account_exact_and_the_heartb
     account.check()
     assert account.env_steps == 2000 * 25 + 2001 + 20
     assert account.dropped_steps == {"lost": 2000 * 5}
-    counters, dropped = account.counters()
-    heartbeat = Heartbeat(counters, dropped=dropped)
-    decode(encode(heartbeat, run="r" * 100, incarnation="s" * 32, sequence=1))
+    assert len(account.counters()[2]) == 512 + 256
     again = restored(account.state())
-    assert again.counters()[0]["seen.stays"] == 2001
+    assert again.counters()[2]["stays"] == 2001
 
 
 @pytest.mark.parametrize(
@@ -200,12 +195,15 @@ def test_names_that_no_heartbeat_could_carry_are_refused(incarnation, dropped) -
 
 def test_the_longest_names_that_are_allowed_fit_into_a_heartbeat() -> None:
     account = StepAccount()
-    for actor in range(512 + 256):  # those that are open, and those closed lately
+    for actor in range(5000):
         reason = f"{'r' * 60}{actor % 64:03}"
-        assert account.admit(f"{'x' * 45}{actor:03}", 1, 0, 6, {reason: 1}, 5) is None
-    counters, dropped = account.counters()
+        assert account.admit(f"{'x' * 44}{actor:04}", 1, 0, 6, {reason: 1}, 5) is None
+    counters, dropped, seen = account.counters()
     assert len(dropped) == 64
-    assert encode(Heartbeat(counters, dropped=dropped), run="r", incarnation="x", sequence=1)
+    names, steps = pack_seen(seen)
+    beat = Heartbeat(counters, dropped=dropped, actors={"a": names}, actor_steps={"a": steps})
+    told = decode(encode(beat, run="r", incarnation="x", sequence=1)).message
+    assert told.seen() == seen and names.nbytes + steps.nbytes == 5000 * BYTES_OF_AN_ACTOR
 
 
 def test_a_reason_drops_what_is_admitted_and_a_bound_comes_before_it() -> None:

@@ -11,6 +11,7 @@ from aclearn.metrics import MetricsAggregator
 from aclearn.metrics.policies import PoliciesAggregator, of_policies
 from aclearn.metrics.tags import tagged
 from aclearn.runs import is_metrics_line
+from aclearn.types import pack_seen
 from aclearn.wire import Heartbeat, PolicyNumbers
 from tests.support.heartbeats import ended_episodes, identity_holds
 
@@ -32,7 +33,7 @@ def _actor(steps: dict[str, int], returns: dict[str, list[float]], length: int =
 def _trainer(**learned: int) -> Heartbeat:
     def counters(steps: int) -> dict[str, int]:
         account = {"env_steps": steps, "learned_steps": steps - 10, "in_flight_steps": 7}
-        return {**account, "seen.a": steps, "updates": steps // 10, "policy_version": 4}
+        return {**account, "updates": steps // 10, "policy_version": 4}
 
     policies = {
         name: PolicyNumbers(counters(steps), {"entropy": float(steps)}, {"too_old": 3})
@@ -41,7 +42,7 @@ def _trainer(**learned: int) -> Heartbeat:
     sums = {
         name: sum(each.counters[name] for each in policies.values())
         for name in counters(0)
-        if name not in ("updates", "policy_version", "seen.a")
+        if name not in ("updates", "policy_version")
     }
     dropped = {"too_old": 3 * len(learned)}
     return Heartbeat(
@@ -49,6 +50,8 @@ def _trainer(**learned: int) -> Heartbeat:
         {"queue_fill": 0.25},
         dropped,
         policies=policies,
+        actors={name: pack_seen({"a": steps})[0] for name, steps in learned.items()},
+        actor_steps={name: pack_seen({"a": steps})[1] for name, steps in learned.items()},
     )
 
 

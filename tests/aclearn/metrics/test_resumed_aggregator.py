@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from aclearn.metrics import MetricsAggregator
+from aclearn.types import pack_seen
 from aclearn.wire import Heartbeat
 from tests.support.heartbeats import ended_episodes
 
@@ -15,8 +16,16 @@ from tests.support.heartbeats import ended_episodes
 def _heartbeat(
     returns: list[float], dropped: dict[str, int] | None = None, **counters: int
 ) -> Heartbeat:
-    named = {name.replace("seen_", "seen."): value for name, value in counters.items()}
-    return Heartbeat(named, dropped=dropped or {}, episode_returns=returns)
+    seen = {name: steps for name, steps in counters.items() if name.startswith("seen_")}
+    named = {name: count for name, count in counters.items() if name not in seen}
+    names, steps = pack_seen({name.removeprefix("seen_"): each for name, each in seen.items()})
+    return Heartbeat(
+        named,
+        dropped=dropped or {},
+        episode_returns=returns,
+        actors={"default": names},
+        actor_steps={"default": steps},
+    )
 
 
 def _first_view() -> MetricsAggregator:

@@ -44,8 +44,9 @@ def test_unseen_steps_of_a_dead_actor_are_lost_until_the_trainer_counts_them_its
     assert (line["env_steps"], line["dropped_steps"]) == (130, {"actor_lost": 30})
     assert identity_holds(line)
 
-    closed = {"env_steps": 130, "learned_steps": 100, "seen.a": 130}
-    view.observe_heartbeat("trainer", "t", Heartbeat(closed, dropped={"actor_lost": 30}), 3.0)
+    closed = {"env_steps": 130, "learned_steps": 100}
+    beat = Heartbeat(closed, dropped={"actor_lost": 30}, of_actors={"a": 130})
+    view.observe_heartbeat("trainer", "t", beat, 3.0)
     line = view.line(3.0)
     assert (line["env_steps"], line["dropped_steps"]) == (130, {"actor_lost": 30})
 
@@ -175,14 +176,9 @@ class WholeRun(RuleBasedStateMachine):
     @rule()
     def trainer_heartbeats(self) -> None:
         self.now += 0.25
-        counters, dropped = self.account.counters()
-        heartbeat = Heartbeat(counters, dropped=dropped)
+        counters, dropped, self.trainer_said = self.account.counters()
+        heartbeat = Heartbeat(counters, dropped=dropped, of_actors=self.trainer_said)
         self.view.observe_heartbeat("trainer", f"trainer{self.trainer}", heartbeat, self.now)
-        self.trainer_said = {
-            name.removeprefix("seen."): value
-            for name, value in counters.items()
-            if name.startswith("seen.")
-        }
         for name in self.known:
             self.known[name] = max(self.known[name], self.trainer_said.get(name, 0))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aclearn.metrics import MetricsAggregator
+from aclearn.types import pack_seen
 from aclearn.wire import Heartbeat
 
 _TOGETHER = {"updates": 7, "batches": 7, "policy_version": 7, "ranks": 2}
@@ -15,9 +16,15 @@ def _beat(generation: int, learned: int, *, actor: str, **gauges: float) -> Hear
         "env_steps": learned + 5,
         "learned_steps": learned,
         "in_flight_steps": 2,
-        f"seen.{actor}": learned + 5,
     }
-    return Heartbeat(counters=counters, dropped={"lag": 3}, gauges=gauges)
+    names, steps = pack_seen({actor: learned + 5})
+    return Heartbeat(
+        counters=counters,
+        dropped={"lag": 3},
+        gauges=gauges,
+        actors={"default": names},
+        actor_steps={"default": steps},
+    )
 
 
 def test_ranks_add_their_steps_and_share_their_updates() -> None:

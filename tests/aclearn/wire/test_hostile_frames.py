@@ -125,8 +125,9 @@ _PEER["server_key"] = ""
 )
 def test_a_peer_that_is_not_quite_one_is_refused(samples, peer):
     frames = frames_of(samples["Peers"])
-    assert outcome(with_header(frames, fields={"revision": 1, "peers": [_PEER]})) is None
-    assert outcome(with_header(frames, fields={"revision": 1, "peers": [peer]})) == "bad_field"
+    fields = {"revision": 1, "revoked": []}
+    assert outcome(with_header(frames, fields={**fields, "peers": [_PEER]})) is None
+    assert outcome(with_header(frames, fields={**fields, "peers": [peer]})) == "bad_field"
 
 
 def test_a_frame_too_few_or_too_many_is_refused(samples):

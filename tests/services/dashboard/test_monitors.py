@@ -52,7 +52,7 @@ def test_a_monitor_that_falls_silent_and_comes_back_is_told_as_such(
     assert stat.S_IMODE((run / "monitor.json").stat().st_mode) == 0o600
     assert monitors.look(run).status is None
     status = wait_for(lambda: monitors.look(run).status, "an answer")
-    assert status["members"] == ["actor-0", "actor-1", "trainer-0"]
+    assert status["members"] == ["actor-0..1", "trainer-0"]
     assert status["actions"]["SaveCheckpoint"] == ""
     answering.silent.set()
     words = wait_for(lambda: monitors.look(run).words, "its silence is noticed")
@@ -61,7 +61,7 @@ def test_a_monitor_that_falls_silent_and_comes_back_is_told_as_such(
     answering.silent.clear()
     wait_for(lambda: monitors.look(run).status, "it is back")
     wait_for(lambda: monitors.revision > before, "pages are told")
-    assert answering.monitor.state._supervisor is None  # who looks is no supervisor
+    assert answering.monitor.state._users.supervisor is None  # who looks is no supervisor
 
 
 def test_an_action_reaches_the_monitor_and_its_refusal_comes_back(

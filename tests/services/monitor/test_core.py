@@ -19,6 +19,7 @@ from aclearn.wire import (
     encode,
 )
 from services.monitor.registry import OutgoingMessage
+from services.monitor.status_report import member_names
 from services.wiring import ENDPOINTS
 from tests.support.monitor import Monitor
 
@@ -205,7 +206,7 @@ def test_a_status_that_no_message_could_carry_leaves_out_what_is_only_shown(moni
     [message] = monitor.take("cli", StatusRequest())
     assert encode(message.message, run="run-1", incarnation="m", sequence=1)
     status = json.loads(message.message.json)
-    assert len(status["members"]) == 5 and status["line"] == {}
+    assert len(member_names(status["members"])) == 5 and status["line"] == {}
     # with the newest notes that fit
     assert [int(note.split()[0]) for note in status["notes"]] == list(range(4, 20))
     assert status["noted"] == 20

@@ -26,7 +26,7 @@ class Line:
 
     def __init__(self, *there) -> None:
         self.channel, self.now, self.there = DirectiveChannel(), 0.0, list(there)
-        self.channel.meet(self.there)
+        self.channel.meet(tuple(self.there))
 
     def issue(self, to: str, payload, rank: int = 0, **options) -> None:
         directive = Directive(to, payload, {"rate": 812.5}, **options)
@@ -34,7 +34,7 @@ class Line:
 
     def sent(self, seconds: float = 0.0) -> list[tuple[str, object]]:
         self.now += seconds
-        self.channel.meet(self.there)
+        self.channel.meet(tuple(self.there))
         return [(m.routing_id.decode(), m.message) for m in self.channel.messages(self.now)]
 
 

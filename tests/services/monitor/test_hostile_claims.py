@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from aclearn.config import RunConfig
 from aclearn.control import StopCondition
 from aclearn.metrics import MetricsAggregator, TensorBoardWriter
 from aclearn.runs import MetricsWriter, RunFolder, is_metrics_line
-from aclearn.types import EpisodeCohort
+from aclearn.types import EpisodeCohort, pack_seen
 from aclearn.wire import (
     Envelope,
     ErrorReply,
@@ -40,7 +41,7 @@ _counts = st.sampled_from([0, 1, 7, 500, 2**36, 2**53, 2**53 + 1, 2**63 - 1])
 _floats = st.sampled_from([0.0, 1.5, -3.0, 1e30, 1e100, -1e308, 1.7e308])
 _labels = st.sampled_from(
     ["env_steps", "learned_steps", "in_flight_steps", "episodes", "updates", "batches",
-     "predictions", "policy_version", "generation", "seen.a", "seen.b", "total", "working",
+     "predictions", "policy_version", "generation", "total", "working",
      "workers", "lag_mean", "time_s", "x" * 200, ""]
 )  # fmt: skip
 _hellos = st.builds(
@@ -102,6 +103,7 @@ def test_any_messages_leave_a_monitor_that_answers_and_files_that_a_successor_re
     _state(again).make_line(now + 1.0)
 
 
+_TWO = {"tagger": np.array([1, 2])}
 _TOO_MUCH = {"begun_s": 0.0, "episodes": 1, "return_sum": 1e308, "length_sum": 1}
 
 
@@ -112,6 +114,11 @@ def _cohorts(*, count: int = 1, **changes: Any) -> Heartbeat:
 
 def _of_tagger(counters: dict[str, int], returns: list[float] = []) -> Heartbeat:  # noqa: B006
     return Heartbeat(policies={"tagger": PolicyNumbers(counters, episode_returns=returns)})
+
+
+def _seen(steps: dict[str, int], policy: str = "tagger") -> dict[str, Any]:
+    names, numbers = pack_seen(steps)
+    return {"actors": {policy: names}, "actor_steps": {policy: numbers}}
 
 
 def _heartbeat(counters: dict[str, int], returns: list[float] = []) -> Heartbeat:  # noqa: B006
@@ -139,6 +146,24 @@ def _heartbeat(counters: dict[str, int], returns: list[float] = []) -> Heartbeat
         (_of_tagger({"env_steps": 2**63 - 1}), "env_steps is above 2^53"),
         (_of_tagger({"env_steps": 2}), "env_steps of tagger fell from 3 to 2"),
         (_of_tagger({}, [1.7e308]), "a gauge, a time or a return is beyond 1e+100"),
+        (Heartbeat(**_seen({"b": 1})), "only a trainer counts the steps of actors"),
+        (Heartbeat(**_seen({"b": 1}, "ghost")), "this run has no policy 'ghost'"),
+        (Heartbeat(**_seen({"b": 2**60})), "expected agent steps from 0 to 2^53"),
+        (Heartbeat(**_seen({"b": -1})), "expected agent steps from 0 to 2^53"),
+        (Heartbeat(**_seen({"b" * 49: 1})), "actors: expected actors [A, 1 to 48]"),
+        (Heartbeat(actors=_seen({"b": 1})["actors"]), "actor_steps of the same policies"),
+        (
+            Heartbeat(actors={"tagger": np.full((2, 3), 98, np.uint8)}, actor_steps=_TWO),
+            "expected each actor once",
+        ),
+        (
+            Heartbeat(actors={"tagger": np.full((2, 3), 255, np.uint8)}, actor_steps=_TWO),
+            "expected actors in UTF-8",
+        ),
+        (
+            Heartbeat(actors={"tagger": np.full((3, 3), 98, np.uint8)}, actor_steps=_TWO),
+            "got (3, 3) and (2,)",
+        ),
     ],
 )
 def test_a_claim_that_cannot_be_is_refused_counted_and_said_once(heartbeat, words) -> None:
@@ -168,9 +193,8 @@ def test_an_actors_claim_ends_no_run_but_the_trainers_account_does() -> None:
     state.take(b"a", Envelope("r", "a", 0, _heartbeat({"env_steps": 50_000})), 1.0)
     assert state.make_line(1.0)["env_steps"] == 50_000
     assert state.phase is Phase.RUNNING
-    state.take(
-        b"t", Envelope("r", "t", 0, _heartbeat({"env_steps": 10_000, "seen.a": 10_000})), 1.0
-    )
+    beat = replace(_heartbeat({"env_steps": 10_000}), **_seen({"a": 10_000}))
+    state.take(b"t", Envelope("r", "t", 0, beat), 1.0)
     state.make_line(2.0)
     assert state.reason == "max_env_steps"
 

@@ -9,18 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aclearn.config import MAX_PROCESSES
-from aclearn.wire import Peer, Peers, decode, encode
+from aclearn.wire import AllowedKey, Peer, Peers, decode, encode
 from services.monitor.registry import Member, Registry
 
 
-def _member(name: str, incarnation: str, heard_at: float = 0.0, **changes: object) -> Member:
+def _member(name: str, incarnation: str, **changes: object) -> Member:
     fields = {
         "role": name.split("-")[0],
         "number": int(name.split("-")[1]),
         "incarnation": incarnation,
         "routing_id": incarnation.encode(),
         "endpoints": {},
-        "heard_at": heard_at,
     }
     return Member(**{**fields, **changes})  # type: ignore[arg-type]
 
@@ -32,7 +31,7 @@ def _names(registry: Registry) -> list[tuple[str, str]]:
 def test_members_are_listed_by_role_and_number() -> None:
     registry = Registry(silent_after_s=10)
     for name in ("trainer-0", "actor-10", "predictor-0", "actor-9"):
-        assert registry.hello(_member(name, f"i-{name}")) is None
+        assert registry.hello(_member(name, f"i-{name}"), 0.0) is None
     assert [name for name, _ in _names(registry)] == [
         "actor-9",
         "actor-10",
@@ -44,49 +43,48 @@ def test_members_are_listed_by_role_and_number() -> None:
 def test_a_name_stays_with_a_process_that_lives_and_goes_to_the_next_when_it_is_not_heard() -> None:
     registry = Registry(silent_after_s=60, replaced_after_s=2)
     first = _member("trainer-0", "a", pid=17, host="box")
-    registry.hello(first)
-    second = _member("trainer-0", "b", 1.9)
-    assert registry.taken_by(second) == (
+    registry.hello(first, 0.0)
+    second = _member("trainer-0", "b")
+    assert registry.taken_by(second, 1.9) == (
         "trainer-0 is process 17 on box, which lives; this one waits until that has left. Give "
         "each process a --name of its own"
     )
     registry.heard("a", 2.0)
-    assert registry.taken_by(_member("trainer-0", "b", 3.9)) is not None
-    assert registry.taken_by(_member("trainer-0", "a", 3.9)) is None
-    assert registry.taken_by(_member("actor-0", "b", 3.9)) is None
-    third = _member("trainer-0", "b", 4.1)
-    assert registry.taken_by(third) is None
-    assert registry.hello(third) == _member("trainer-0", "a", 2.0, pid=17, host="box")
+    assert registry.taken_by(_member("trainer-0", "b"), 3.9) is not None
+    assert registry.taken_by(_member("trainer-0", "a"), 3.9) is None
+    assert registry.taken_by(_member("actor-0", "b"), 3.9) is None
+    assert registry.taken_by(second, 4.1) is None
+    assert registry.hello(second, 4.1) == first
     assert _names(registry) == [("trainer-0", "b")]
     # the first one was only stopped, and must wait when it is back
-    assert "which lives" in str(registry.taken_by(_member("trainer-0", "a", 5.0)))
+    assert "which lives" in str(registry.taken_by(_member("trainer-0", "a"), 5.0))
     registry.leave("b")
-    assert registry.taken_by(_member("trainer-0", "a", 5.0)) is None
+    assert registry.taken_by(_member("trainer-0", "a"), 5.0) is None
 
 
 def test_numbers_are_the_lowest_free_ones_of_a_role_and_stay_with_their_process() -> None:
     registry = Registry(silent_after_s=60)
-    registry.hello(_member("actor-1", "named"))
+    registry.hello(_member("actor-1", "named"), 0.0)
     given = [registry.hand_out(incarnation, "actor", 0.0) for incarnation in "abca"]
     assert given == [0, 2, 3, 0]
     assert registry.hand_out("p", "predictor", 0.0) == 0
     for incarnation, number in zip("abc", given, strict=False):
-        registry.hello(_member(f"actor-{number}", incarnation))
+        registry.hello(_member(f"actor-{number}", incarnation), 0.0)
         assert registry.hand_out(incarnation, "actor", 1.0) == number
     registry.leave("b")
     assert registry.hand_out("d", "actor", 1.0) == 2
     assert registry.hand_out("e", "actor", 1.0) == 4
     # a named process cannot have a number that was given to one which is still starting
     assert "actor-2 was given to a process that is starting" in str(
-        registry.taken_by(_member("actor-2", "other", 1.0))
+        registry.taken_by(_member("actor-2", "other"), 1.0)
     )
-    assert registry.taken_by(_member("actor-2", "d", 1.0)) is None
+    assert registry.taken_by(_member("actor-2", "d"), 1.0) is None
     # it may be dead: a process with --name takes the number, and it gets another one
-    other = _member("actor-2", "other", 6.1)
-    assert registry.taken_by(other) is None
+    other = _member("actor-2", "other")
+    assert registry.taken_by(other, 6.1) is None
     assert registry.hand_out("f", "actor", 6.1) == 5
-    registry.hello(other)
-    assert "actor-2 is process" in str(registry.taken_by(_member("actor-2", "d", 6.2)))
+    registry.hello(other, 6.1)
+    assert "actor-2 is process" in str(registry.taken_by(_member("actor-2", "d"), 6.2))
     assert registry.hand_out("d", "actor", 6.2) == 6
 
 
@@ -98,19 +96,20 @@ def test_numbers_that_aclearn_train_gives_itself_are_not_handed_out() -> None:
 
 def test_numbers_for_processes_that_never_come_cost_no_memory() -> None:
     registry = Registry(silent_after_s=60)
-    for i in range(3000):
-        registry.hand_out(f"ghost-{i}", "actor", float(i) / 1000)
+    for i in range(MAX_PROCESSES + 3000):
+        registry.hand_out(f"ghost-{i}", "actor", float(i) / 10_000)
     assert registry.hand_out("good", "actor", 3.0) < MAX_PROCESSES + 2
 
 
-def test_a_run_is_full_with_512_processes_but_takes_one_that_was_started_again() -> None:
-    registry = Registry(silent_after_s=10)
+def test_a_run_is_full_at_its_bound_but_takes_one_that_was_started_again() -> None:
+    registry = Registry(silent_after_s=10, most=(512, "monitor.max_processes"))
     for number in range(512):
         newcomer = _member(f"actor-{number}", f"i{number}")
         assert registry.refusal(newcomer) is None
-        registry.hello(newcomer)
+        registry.hello(newcomer, 0.0)
     late = _member("actor-512", "late")
-    assert "512 processes" in str(registry.refusal(late))
+    words = "the run has 512 processes, the most by monitor.max_processes; raise that"
+    assert words in str(registry.refusal(late))
     assert registry.refusal(_member("actor-7", "again")) is None
     assert registry.refusal(_member("actor-7", "i7")) is None
     registry.leave("i3")
@@ -132,7 +131,7 @@ def test_a_process_that_the_list_of_all_has_no_room_for_is_refused(endpoints, le
             f"predictor-{number}", f"{number:064}", endpoints=endpoints, server_key="k" * 40
         )
         if registry.refusal(newcomer) is None:
-            registry.hello(newcomer)
+            registry.hello(newcomer, 0.0)
             admitted.append(newcomer)
     assert "does not fit one message" in str(registry.refusal(newcomer))
     assert registry.refusal(_member("actor-0", "a")) is None
@@ -148,10 +147,10 @@ def test_a_process_that_the_list_of_all_has_no_room_for_is_refused(endpoints, le
 
 def test_the_revision_counts_changes_of_roles_that_serve_only() -> None:
     registry = Registry(silent_after_s=10)
-    registry.hello(_member("actor-0", "a"))
+    registry.hello(_member("actor-0", "a"), 0.0)
     registry.leave("a")
     assert registry.revision == 0
-    registry.hello(_member("trainer-0", "t", endpoints={"weights": "ipc:///a"}))
+    registry.hello(_member("trainer-0", "t", endpoints={"weights": "ipc:///a"}), 0.0)
     assert registry.revision == 1
     registry.leave("t")
     assert registry.revision == 2
@@ -159,48 +158,45 @@ def test_the_revision_counts_changes_of_roles_that_serve_only() -> None:
 
 def test_saying_hello_again_changes_the_revision_only_with_other_endpoints() -> None:
     registry = Registry(silent_after_s=10)
-    registry.hello(_member("trainer-0", "t", endpoints={"weights": "ipc:///a"}))
+    registry.hello(_member("trainer-0", "t", endpoints={"weights": "ipc:///a"}), 0.0)
     assert registry.revision == 1
-    registry.hello(_member("trainer-0", "t", 5.0, endpoints={"weights": "ipc:///a"}))
+    registry.hello(_member("trainer-0", "t", endpoints={"weights": "ipc:///a"}), 5.0)
     assert registry.revision == 1
-    member = registry.get("t")
-    assert member is not None
-    assert member.heard_at == 5.0
-    registry.hello(_member("trainer-0", "t", 6.0, endpoints={"weights": "ipc:///b"}))
+    assert registry.take_out_silent(14.0) == []
+    registry.hello(_member("trainer-0", "t", endpoints={"weights": "ipc:///b"}), 6.0)
     assert registry.revision == 2
 
 
 def test_heartbeats_keep_everything_of_a_member_but_the_time() -> None:
     registry = Registry(silent_after_s=10)
-    member = _member("trainer-0", "t", 1.0, endpoints={"weights": "ipc:///a"})
-    registry.hello(member)
+    member = _member("trainer-0", "t", endpoints={"weights": "ipc:///a"})
+    registry.hello(member, 1.0)
     revision = registry.revision
-    assert registry.heard("t", 7.5)
-    expected = _member("trainer-0", "t", 7.5, endpoints={"weights": "ipc:///a"})
-    assert registry.get("t") == expected
+    assert registry.heard("t", 7.5) == registry.get("t") == member
+    assert registry.take_out_silent(17.0) == []
     assert registry.revision == revision
 
 
 def test_the_unknown_are_not_heard() -> None:
     registry = Registry(silent_after_s=10)
     assert not registry.heard("nobody", 1.0)
-    assert registry.members == []
+    assert registry.members == ()
     assert registry.revision == 0
 
 
 def test_a_member_that_leaves_is_gone_and_leaving_twice_is_nothing() -> None:
     registry = Registry(silent_after_s=10)
     member = _member("actor-0", "a")
-    registry.hello(member)
+    registry.hello(member, 1.0)
     assert registry.leave("a") == member
-    assert registry.members == []
+    assert registry.members == ()
     assert registry.leave("a") is None
 
 
 def test_the_silent_are_taken_out_after_the_bound_and_not_at_it() -> None:
     registry = Registry(silent_after_s=10)
-    registry.hello(_member("actor-0", "a", 0.0))
-    registry.hello(_member("actor-1", "b", 0.0))
+    registry.hello(_member("actor-0", "a"), 0.0)
+    registry.hello(_member("actor-1", "b"), 0.0)
     registry.heard("b", 4.0)
     assert registry.take_out_silent(10.0) == []
     assert [member.name for member in registry.take_out_silent(10.5)] == ["actor-0"]
@@ -227,7 +223,7 @@ def test_the_revision_grows_exactly_when_the_membership_changes(events) -> None:
         if what == "hello":
             endpoints = {"predictions": "ipc:///p"}
             name = f"predictor-{number}"
-            registry.hello(_member(name, f"{number}-{incarnation}", now, endpoints=endpoints))
+            registry.hello(_member(name, f"{number}-{incarnation}", endpoints=endpoints), now)
         elif what == "heartbeat":
             registry.heard(f"{number}-{incarnation}", now)
         elif what == "leave":
@@ -245,10 +241,76 @@ def test_a_role_with_an_exact_number_of_processes_gets_the_place_of_one_that_is_
     give = partial(registry.hand_out, role="trainer", most=2)
     assert [give(each, now=0.0) for each in "abc"] == [0, 1, None]
     for number, incarnation in enumerate("ab"):
-        registry.hello(Member("trainer", number, incarnation, b"", {}, heard_at=0.0))
+        registry.hello(Member("trainer", number, incarnation, b"", {}), 0.0)
     registry.heard("a", 5.0)
     assert give("c", now=1.9) is None
     assert give("c", now=5.0) == 1  # b has been silent
     # a process that dies before its hello keeps its number for a while only
     assert give("d", now=6.0) is None
     assert give("d", now=36.0) == 0
+
+
+class Plain:
+    """Members as a list of name, incarnation, key and the time that they were heard."""
+
+    def __init__(self) -> None:
+        self.there: list[tuple[str, int, str, str, float]] = []
+
+    def without(self, incarnation: str) -> None:
+        self.there = [each for each in self.there if each[2] != incarnation]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["hello", "heard", "leave", "number", "silent"]),
+            st.sampled_from(["actor", "predictor"]),
+            st.integers(0, 4),
+            st.integers(0, 5),
+        ),
+        max_size=50,
+    )
+)
+def test_what_is_known_of_the_members_is_that_of_a_plain_list_of_them(events) -> None:
+    registry, plain, now, given = Registry(silent_after_s=4), Plain(), 0.0, dict[str, tuple]()
+    for what, role, number, who in events:
+        now += 1.0
+        incarnation, key = f"i{who}", f"key-{who % 2}"
+        if what == "hello":
+            registry.hello(_member(f"{role}-{number}", incarnation, key=key), now)
+            plain.without(incarnation)
+            kept = [each for each in plain.there if each[:2] != (role, number)]
+            plain.there = [*kept, (role, number, incarnation, key, now)]
+            given = {i: n for i, n in given.items() if i != incarnation and n != (role, number)}
+        elif what == "heard":
+            known = registry.heard(incarnation, now) is not None
+            assert known == any(each[2] == incarnation for each in plain.there)
+            plain.there = [(*e[:4], now) if e[2] == incarnation else e for e in plain.there]
+        elif what == "leave":
+            registry.leave(incarnation)
+            plain.without(incarnation)
+        elif what == "number":
+            own = [e[1] for e in plain.there if (e[2], e[0]) == (incarnation, role)]
+            before = given.get(incarnation)
+            taken = {e[1] for e in plain.there if e[0] == role}
+            taken |= {n for i, (r, n) in given.items() if r == role and i != incarnation}
+            lowest = next(n for n in range(99) if n not in taken)
+            if before is not None and before[0] == role:
+                lowest = before[1]
+            expected = own[0] if own else lowest
+            assert registry.hand_out(incarnation, role, now) == expected
+            if not own:
+                given[incarnation] = role, expected
+        else:
+            silent = {e[2] for e in plain.there if now - e[4] > 4}
+            assert {m.incarnation for m in registry.take_out_silent(now)} == silent
+            plain.there = [e for e in plain.there if e[2] not in silent]
+        assert [(m.role, m.number, m.incarnation) for m in registry.members] == sorted(
+            each[:3] for each in plain.there
+        )
+        assert set(registry.roles) == {each[0] for each in plain.there}
+        allowed = AllowedKey("p" * 40, key, ["actor"], processes=9)
+        others = [e for e in plain.there if e[3] == key and e[2] != incarnation]
+        others = [e for e in others if e[:2] != (role, number)]
+        assert registry.with_key(allowed, incarnation, role, number) == len(others)

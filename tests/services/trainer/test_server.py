@@ -89,7 +89,7 @@ def front(roles, tools):
 
 
 def _numbers(front) -> tuple[int, int, int]:
-    counters, dropped = front.account.counters()
+    counters, dropped, _ = front.account.counters()
     return counters["env_steps"], sum(dropped.values()), counters["in_flight_steps"]
 
 

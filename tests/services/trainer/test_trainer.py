@@ -93,7 +93,7 @@ def learn(trainer: Trainer, *unrolls: Unroll, worker: GradientWorker | None = No
 
 
 def check_account(trainer: Trainer, *, admitted: int, dropped: dict[str, int]) -> None:
-    counters, reasons = trainer.account.counters()
+    counters, reasons, _ = trainer.account.counters()
     assert counters["env_steps"] == admitted * T * B
     assert reasons == dropped
     in_flight = counters["in_flight_steps"]
@@ -238,7 +238,7 @@ def test_several_workers_together_make_exactly_the_updates_that_the_run_may_have
         for future in [pool.submit(learn_all, unrolls[i::3]) for i in range(3)]:
             future.result()
     assert trainer.counters.updates == 33
-    counters, dropped = trainer.account.counters()
+    counters, dropped, _ = trainer.account.counters()
     assert counters["learned_steps"] + dropped["max_updates"] == 30 * T * B
 
 
