@@ -15,6 +15,7 @@ from aclearn.errors import ConfigError, RunFolderError
 from services.sweep.settings import Search, SweepSettings
 
 DATABASE: Final = "sweep.db"
+_STUDY: Final = "sweep"
 _SAMPLERS: Final = {
     "tpe": "TPESampler",
     "random": "RandomSampler",
@@ -23,7 +24,8 @@ _SAMPLERS: Final = {
     "nsgaii": "NSGAIISampler",
     "qmc": "QMCSampler",
 }
-_REASON: Final = "reason"
+#: Of a trial: why it failed, and the agent steps of the judgement at which it is to end.
+_REASON, _POOR_AT = "reason", "poor_at"
 State = Literal["running", "complete", "pruned", "fail", "waiting"]
 
 
@@ -83,7 +85,7 @@ class Proposals:
         with self._disk():
             storage = self._optuna.storages.RDBStorage(f"sqlite:///{self._path}")
             self._study = self._optuna.create_study(
-                study_name="sweep",
+                study_name=_STUDY,
                 storage=storage,
                 direction="maximize",
                 load_if_exists=True,
@@ -145,15 +147,37 @@ class Proposals:
         return self.trials()[number]
 
     def judge(self, number: int, steps: int, fitness: float) -> bool:
-        """Report a judgement; returns whether the trial is to end early."""
+        """Report a judgement; returns whether the trial is to end early.
+
+        The verdict is on disk before the judgement: a pruner that halves writes what it compares
+        with when it is asked, and answers otherwise when it is asked again after a kill.
+        """
         with self._disk():
+            if self._would_end(number, steps, fitness):
+                self._running(number).set_user_attr(_POOR_AT, steps)
             self._running(number).report(fitness, steps)
         return self.is_poor(number)
 
     def is_poor(self, number: int) -> bool:
         """Whether a trial is to end early, by its newest judgement."""
         with self._disk():
-            return bool(self._running(number).should_prune())
+            trial = self._running(number)
+            trial.should_prune()  # writes what later trials are compared with
+            found = self._study.get_trials(deepcopy=False)[number]
+            return bool(found.user_attrs.get(_POOR_AT) == found.last_step)
+
+    def _would_end(self, number: int, steps: int, fitness: float) -> bool:
+        """The pruner's verdict on a judgement, which is not written."""
+        memory = self._optuna.storages.InMemoryStorage()
+        self._optuna.copy_study(
+            from_study_name=_STUDY, from_storage=self._study._storage, to_storage=memory
+        )
+        study = self._optuna.load_study(
+            study_name=_STUDY, storage=memory, pruner=self._study.pruner
+        )
+        trial = self._optuna.trial.Trial(study, study.get_trials(deepcopy=False)[number]._trial_id)
+        trial.report(fitness, steps)
+        return bool(trial.should_prune())
 
     def complete(self, number: int, fitness: float) -> None:
         """End a trial with its last judgement."""

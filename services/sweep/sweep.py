@@ -78,9 +78,10 @@ class Sweep:
             trial = self._proposals.with_all_values(number)
             if trial.newest is None:
                 continue
+            poor = self._proposals.is_poor(number)
             if len(trial.judged) >= self._settings.judgements:
                 self._proposals.complete(number, trial.newest)
-            elif self._proposals.is_poor(number):
+            elif poor:
                 self._proposals.prune(number)
 
     def _check_hope(self, least: int) -> None:

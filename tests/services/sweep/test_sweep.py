@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -165,6 +166,63 @@ def test_a_kill_after_a_judgement_neither_trains_on_nor_forgets_to_prune(
     [trial] = _results(tmp_path / "s")["trials"]
     assert engine.trained == []
     assert (trial["state"], len(trial["judged"])) == (state, trained)
+
+
+def _halved(folder: Path, fitness: float) -> list[Any]:
+    """Every trial of a sweep whose last one has this fitness: state, judgements, and rungs."""
+    engine = StandIn(lambda task: [3.0, 1.0, 2.0, fitness][task.member] + task.round)
+    settings = _settings(trials=4, judgements=4, pruner="halving")
+    _sweep(folder, settings, engine)
+    trials = Proposals(folder, settings)._study.get_trials(deepcopy=False)
+    return [(each.state.name, each.intermediate_values, each.system_attrs) for each in trials]
+
+
+@pytest.fixture(scope="module")
+def three_trials(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a sweep whose fourth trial comes next."""
+    folder = tmp_path_factory.mktemp("three")
+    engine = StandIn(lambda task: [3.0, 1.0, 2.0][task.member] + task.round)
+    _sweep(folder, _settings(trials=3, judgements=4, pruner="halving"), engine)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("fitness", "write", "nth"),
+    [
+        (0.0, "set_trial_user_attr", 1),
+        (0.0, "set_trial_intermediate_value", 1),
+        (0.0, "set_trial_system_attr", 1),
+        (0.0, "set_trial_state_values", 1),
+        (9.0, "set_trial_system_attr", 2),
+        (9.0, "set_trial_state_values", 1),
+    ],
+)
+def test_a_kill_before_any_write_of_a_judgement_changes_no_verdict(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    three_trials: Path,
+    fitness: float,
+    write: str,
+    nth: int,
+) -> None:
+    for name in ("whole", "killed"):
+        shutil.copytree(three_trials, tmp_path / name)
+    expected = _halved(tmp_path / "whole", fitness)
+    assert expected[3][0] == ("COMPLETE" if fitness else "PRUNED")
+    storage, calls = import_optuna().storages.RDBStorage, 0
+    original = getattr(storage, write)
+
+    def killed(*args: Any, **more: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == nth:
+            raise Killed
+        return original(*args, **more)
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(storage, write, killed)
+        _halved(tmp_path / "killed", fitness)
+    assert _halved(tmp_path / "killed", fitness) == expected
 
 
 def test_a_trial_that_a_kill_left_with_some_values_gets_the_others(
