@@ -111,6 +111,8 @@ class Evaluator:
         artifacts: policy → its newest compressed one that acts, None so far; {}: nothing is
             compressed.
         env_faults: number of the environments' faults so far.
+        whole: whether a step plays a whole evaluation, as where the trainer learns a batch in one.
+        hasten: called once a judgement is known: the monitor is to hear of it now.
 
     Attributes:
         meter: of the waits and parts of its work.
@@ -127,12 +129,15 @@ class Evaluator:
         cpu_share: float,
         artifacts: Mapping[str, Callable[[], PolicySnapshot | None]] | None = None,
         env_faults: Callable[[], int] = lambda: 0,
+        whole: bool = False,
+        hasten: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.process_time,
     ) -> None:
         self._versions, self._runtimes, self._play = versions, runtimes, play
         self._judged, self._artifacts = judged, artifacts or {}
         self._every_s, self._env_faults = every_s, env_faults
+        self._whole, self._hasten = whole, hasten
         self._clock, self._cpu_clock = clock, cpu_clock
         self._budget = CpuBudget(every_s=0.0, cpu_share=cpu_share)
         self._share = CpuShare(clock, cpu_clock)
@@ -149,7 +154,7 @@ class Evaluator:
         self._flow = self._evaluate_all()
 
     def step(self, timeout_s: float) -> None:
-        """Play for about `timeout_s`, one step at least, or wait so long.
+        """Play for about `timeout_s`, one step at least or a whole evaluation, or wait so long.
 
         Raises:
             EnvironmentFailure: the environments have failed too often.
@@ -161,7 +166,9 @@ class Evaluator:
             return
         self._budget.begin(now, self._cpu_clock())
         with self.meter.part("evaluate"):
-            while (waits_for := next(self._flow)) is None and self._clock() < now + timeout_s:
+            while (waits_for := next(self._flow)) is None and (
+                self._whole or self._clock() < now + timeout_s
+            ):
                 pass
         self._budget.done(self._cpu_clock())
         if waits_for is not None:
@@ -219,6 +226,7 @@ class Evaluator:
                 continue
             self._evaluations += 1
             self._given_at, self._is_told = begun_at, False
+            self._hasten()
             first, several = next(iter(scores.values())), scores.keys() != {DEFAULT_POLICY}
             self._result = {
                 **({"episodes": float(first.episodes)} if several else first.gauges),

@@ -91,6 +91,9 @@ def make_evaluator(context: RoleContext) -> Role:
         cpu_share=settings.cpu_share,
         artifacts={name: artifact_of(name) for name in names if config.compressor.rungs},
         env_faults=lambda: sum(env.faults.values()),
+        # in one process a trainer that plays learns a batch in each round
+        whole=context.inline and config.resident.envs is not None,
+        hasten=monitor.hasten,
         clock=clock,
         cpu_clock=context.clocks.cpu,
     )

@@ -245,6 +245,10 @@ class MonitorClient:
         """The status of a role that ended in order; see `exit_status`."""
         return exit_status(self._stop_flag, run_is_over=self.run_is_over)
 
+    def hasten(self) -> None:
+        """Send the next heartbeat at the next `tick`: the monitor waits for what it says."""
+        self._next_heartbeat = self._clock()
+
     def leave(self) -> None:
         """Send the last heartbeat and close; once."""
         if not self._left:

@@ -57,6 +57,24 @@ def test_a_seed_gives_the_same_judgements_and_best_policy_and_what_it_gives_with
     assert best.state["counters"]["policy_version"] == version
 
 
+def test_resident_environments_are_judged_every_so_many_steps_too(tmp_path) -> None:
+    pytest.importorskip("warp")
+    run = WholeRun(
+        tmp_path,
+        run={"max_updates": 80, "metrics_every_s": 0.0625},
+        resident={"envs": 16, "device": "cpu"},
+        actors={"envs_per_group": 16, "unroll_length": 8},
+        trainer={"device": "cpu", "amp": "off"},
+        evaluator={"every_steps": 1280, "episodes": 3},
+        monitor={"heartbeat_every_s": 3.0},  # as seldom as by default: 48 batches
+    )
+    summary = run.run()
+    steps = [steps for _, _, steps in _evaluated(run)]
+    # batches of 16 × 8 steps, a few less: an evaluation is due after every tenth or eleventh
+    assert len(steps) == summary["evaluator_evaluations"] >= 7
+    assert steps[0] == 0 and all(1280 <= gap < 1280 + 128 for gap in np.diff(steps))
+
+
 def test_the_compressed_policy_is_judged_beside_the_policy(tmp_path) -> None:
     run = WholeRun(
         tmp_path,
