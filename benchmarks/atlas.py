@@ -19,8 +19,7 @@ on whatever machine, are not run again. All cells of a seed come before the next
 * A training that --limit-s has cut gets no row, and --resume runs it again.
 
 `--report` writes interquartile means over seeds (of fewer than five the mean) with their 95 %
-interval behind the last line of the page's own text, `--picture` draws them. What was not run is
-written as not run.
+interval between the marks of the page, `--picture` draws them. What was not run is written so.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from typing import Any, Final
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: one training a core
 
-from atlas_report import Row, differing, picture, report
+from atlas_report import Row, differing, picture, report, write_between
 from lagged import train_lagged
 
 from aclearn.errors import AclearnError
@@ -258,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="part of SEED-TASK-COMPRESSOR-LAG-CORRECTION")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time, one a core")
     parser.add_argument("--limit-s", type=float, default=1800.0, help="seconds of one training")
-    parser.add_argument("--report", type=Path, help="train nothing: write tables to this file")
+    parser.add_argument("--report", type=Path, help="train nothing: write tables into this page")
     parser.add_argument("--picture", type=Path, help="train nothing: draw this picture")
     options = parser.parse_args(arguments)
     path = options.out / ("atlas.csv" if options.full else "atlas_pilot.csv")
@@ -269,9 +268,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows, tasks = rows_of(path), {name: TASKS[name] for name in shown}
         if options.report:
             missing = MISSING if options.full else {}
-            options.report.write_text(
-                report(rows, tasks, compressors, corrections, lags, missing=missing)
-            )
+            tables = report(rows, tasks, compressors, corrections, lags, missing=missing)
+            write_between(options.report, f"data/{path.name}", tables)
         if options.picture:
             picture(rows, tasks, compressors, corrections, lags, out=options.picture)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -17,7 +17,11 @@ from aclearn.views.learning_curves import write_picture
 _WHOLE: Final = "max_env_steps"
 #: How far `auto` may be behind the best fixed correction, as a share of that one's gain.
 _BAR: Final = 0.05
+#: The least share of the way from random actions to the target that counts as learned.
+_LEARNED: Final = 0.1
 AUTO: Final = "auto"
+#: In place of a compressor: the trainings of all of them together.
+ALL: Final = "all"
 
 
 class Scale(Protocol):
@@ -103,23 +107,41 @@ def scores(rows: Iterable[Row]) -> dict[Place, dict[str, Score | None]]:
     return found
 
 
+def worse(by_correction: Mapping[str, Score | None]) -> tuple[str, list[str]] | None:
+    """The best correction, and those whose interval lies below its own; None without any.
+
+    A single training has no interval, so that it is neither.
+    """
+    there = {name: score for name, score in by_correction.items() if score is not None}
+    if not there:
+        return None
+    best = max(there, key=lambda name: there[name].mean)
+    if there[best].seeds == 1:
+        return best, []
+    below = [n for n, score in there.items() if score.seeds > 1 and score.high < there[best].low]
+    return best, below
+
+
 def differing(rows: Iterable[Row]) -> list[Place]:
-    """Where the interval of some correction lies below that of another one."""
-    places = []
-    for place, by_correction in scores(rows).items():
-        there = [score for score in by_correction.values() if score is not None]
-        if there and min(s.high for s in there) < max(s.low for s in there):
-            places.append(place)
-    return places
+    """Where the interval of some correction lies below that of the best one."""
+    found = ((place, worse(by_correction)) for place, by_correction in scores(rows).items())
+    return [place for place, than in found if than is not None and than[1]]
 
 
-def behind(by_correction: Mapping[str, Score | None], floor: float) -> float | None:
-    """How much less `auto` gained than the best fixed correction; None if one was not run."""
+def behind(by_correction: Mapping[str, Score | None], scale: Scale) -> float | None:
+    """How much less `auto` gained than the best fixed correction, as a share of its gain.
+
+    None if one was not run, or if that one did not learn.
+    """
     auto = by_correction.get(AUTO)
     fixed = [s.mean for name, s in by_correction.items() if name != AUTO and s is not None]
-    if auto is None or not fixed or max(fixed) <= floor:
+    if auto is None or not fixed or not _learned(max(fixed), scale):
         return None
-    return (max(fixed) - auto.mean) / (max(fixed) - floor)
+    return (max(fixed) - auto.mean) / (max(fixed) - scale.floor)
+
+
+def _learned(mean: float, scale: Scale) -> bool:
+    return mean - scale.floor > _LEARNED * (scale.target - scale.floor)
 
 
 def report(
@@ -131,26 +153,34 @@ def report(
     *,
     missing: Mapping[str, str] | None = None,
 ) -> str:
-    """A Markdown table for each task, and how far `auto` is behind.
+    """A Markdown table for each task: means, what differs beyond seeds, how far `auto` is behind.
 
     Args:
         missing: task that cannot be trained → why.
     """
-    found, corrections = scores(rows), tuple(corrections)
-    places = tuple(itertools.product(compressors, lags))
-    text = []
+    found = scores([*rows, *(replace(row, compressor=ALL) for row in rows)])
+    corrections = tuple(corrections)
+    places = tuple(itertools.product((*compressors, ALL), lags))
+    text, bars = [], []
     for task, scale in tasks.items():
-        heads = ["compressor", "lag", *corrections, "auto behind the best"]
-        text += [f"## {task}", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+        heads = ["compressor", "lag", *corrections, "beyond seeds", "auto behind the best"]
+        text += [f"### {task}", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
         for compressor, lag in places:
             there = found.get((task, compressor, lag), {})
-            less = behind(there, scale.floor)
-            shown = "-" if less is None else f"{less:.1%}{' (over the bar)' * (less > _BAR)}"
             cells = [_words(there, correction) for correction in corrections]
-            text.append(f"| {' | '.join([compressor, str(lag), *cells, shown])} |")
+            ends = [_differ(there, scale), _behind_words(there, scale)]
+            text.append(f"| {' | '.join([compressor, str(lag), *cells, *ends])} |")
+            if compressor != ALL:
+                bars.append(behind(there, scale))
         text.append("")
     for task, why in (missing or {}).items():
-        text += [f"## {task}", "", f"Not run: {why}.", ""]
+        text += [f"### {task}", "", f"Not run: {why}.", ""]
+    known = [less for less in bars if less is not None]
+    within = sum(less <= _BAR for less in known)
+    text.append(
+        f"`auto` is at most {_BAR:.0%} behind the best fixed correction in {within} of "
+        f"{len(known)} cells; {len(bars) - len(known)} of {len(bars)} were not run or not learned."
+    )
     return "\n".join(text)
 
 
@@ -161,8 +191,45 @@ def _words(by_correction: Mapping[str, Score | None], correction: str) -> str:
     if score is None:
         return "none went to its end"
     interval = f" ({score.low:.4g} to {score.high:.4g})" if score.seeds > 1 else ""
-    others = f", {score.others} cut or failed" if score.others else ""
+    others = f", {score.others} failed" if score.others else ""
     return f"{score.mean:.4g}{interval}, {score.seeds}{others}"
+
+
+def _differ(by_correction: Mapping[str, Score | None], scale: Scale) -> str:
+    than = worse(by_correction)
+    if than is None:
+        return "-"
+    best, below = than
+    if not _learned(by_correction[best].mean, scale):
+        return "none learned"
+    scored = [score for score in by_correction.values() if score is not None]
+    if min(score.seeds for score in scored) == 1:
+        return "one seed"
+    return f"{best} above {', '.join(below)}" if below else "no difference"
+
+
+def _behind_words(by_correction: Mapping[str, Score | None], scale: Scale) -> str:
+    less = behind(by_correction, scale)
+    if less is None:
+        return "-"
+    than = worse(by_correction)
+    assert than is not None  # `auto` was run
+    over = f" (over the bar, {'beyond' if AUTO in than[1] else 'within'} seeds)"
+    return f"{less:.1%}{over * (less > _BAR)}"
+
+
+def write_between(page: Path, source: str, text: str) -> None:
+    """Put `text` between the page's marks, "written by … from `source`" and "end".
+
+    Raises:
+        ValueError: the page lacks one of them.
+    """
+    begin, end = f"<!-- written by benchmarks/atlas.py from {source} -->", "<!-- end -->"
+    before, begun, rest = page.read_text("utf-8").partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (begun and ended):
+        raise ValueError(f"{page}: expected the lines {begin} and {end}, between which tables go")
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", "utf-8")
 
 
 def picture(

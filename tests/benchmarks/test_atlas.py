@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from aclearn.errors import ConfigError, LearningLost
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 import atlas
-from atlas_report import Row, behind, differing, picture, report, scores
+from atlas_report import Row, differing, picture, report, scores, write_between
 from lagged import Trained
 
 _POLE = atlas.Task("cartpole.yaml", 1_500, 20.0, 475.0)
@@ -95,18 +96,69 @@ class _Here(atlas.ProcessPoolExecutor):  # type: ignore[misc]
 
 def test_what_was_not_run_is_written_as_not_run(tmp_path: Path) -> None:
     rows = _rows("acrobot", "int8", 0, none=[-300, -300, -300], auto=[-320, -320, -320])
-    rows.append(Row("acrobot", "int8", "vtrace", 0, 1, "max_wall_s", None))
+    rows.append(Row("acrobot", "int8", "vtrace", 0, 1, "LearningLost: it", None))
     tasks = {"acrobot": atlas.TASKS["acrobot"]}
     axes = (["int8", "fp16"], ["none", "vtrace", "auto"], [0])
     text = report(rows, tasks, *axes, missing=atlas.MISSING)
     assert (
         "| int8 | 0 | -300 (-300 to -300), 3 | none went to its end | -320 (-320 to -320), 3 "
-        "| 10.0% (over the bar) |"
+        "| none above auto | 10.0% (over the bar, beyond seeds) |"
     ) in text
-    assert "| fp16 | 0 | not run | not run | not run | - |" in text
+    assert "| fp16 | 0 | not run | not run | not run | - | - |" in text
+    assert "behind the best fixed correction in 0 of 1 cells; 1 of 2 were not run" in text
     assert "Not run: aclearn has no MinAtar environment." in text
     picture(rows, tasks, *axes, out=tmp_path / "atlas.png")
     assert (tmp_path / "atlas.png").stat().st_size > 5_000
+
+
+def test_a_row_of_all_compressors_and_cells_without_a_verdict() -> None:
+    rows = [
+        *_rows("acrobot", "int8", 0, none=[-300, -200, -250], auto=[-210, -260, -280]),
+        *_rows("acrobot", "fp16", 0, none=[-500, -490, -495], auto=[-500, -480, -499]),
+        *_rows("acrobot", "none", 0, none=[-300], auto=[-200]),
+    ]
+    tasks = {"acrobot": atlas.TASKS["acrobot"]}
+    text = report(rows, tasks, ["int8", "fp16", "none"], ["none", "auto"], [0])
+    lines = {line.split(" | ")[0].strip("| "): line for line in text.splitlines()}
+    # auto is at the same mean as none: -250
+    assert lines["int8"].endswith("| no difference | 0.0% |")
+    assert lines["fp16"].endswith("| none learned | - |")
+    assert lines["none"].endswith("| -300, 1 | -200, 1 | one seed | -50.0% |")
+    # of seven values the mean without one at each end
+    everything = sorted([-300, -200, -250, -500, -490, -495, -300])[1:-1]
+    assert f"| all | 0 | {sum(everything) / 5:.4g} (" in lines["all"]
+    assert "in 2 of 2 cells; 1 of 3 were not run or not learned" in text
+
+
+def test_tables_go_between_the_marks_of_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "atlas.md"
+    begin = "<!-- written by benchmarks/atlas.py from data/atlas_pilot.csv -->"
+    page.write_text(f"# Head\n{begin}\nold\n<!-- end -->\nTail\n", "utf-8")
+    atlas.main(["--out", str(tmp_path), "--report", str(page)])
+    text = page.read_text("utf-8")
+    assert text.startswith(f"# Head\n{begin}\n\n### acrobot\n") and text.endswith("-->\nTail\n")
+    assert "old" not in text and text.count("<!-- end -->") == 1
+    page.write_text("no marks", "utf-8")
+    with pytest.raises(ValueError, match="between which tables go"):
+        write_between(page, "data/atlas_pilot.csv", "")
+
+
+@pytest.mark.parametrize("values", [[-10.0, 3.0, 40.0], [0.0, 10.0, 20.0, 30.0, 1000.0]])
+def test_means_and_intervals_are_those_of_all_resamples(values: list[float]) -> None:
+    [of] = scores(_rows("acrobot", "none", 8, none=values)).values()
+    assert of["none"] is not None
+    cut = len(values) // 4
+    every = sorted(
+        sum(sorted(draw)[cut : len(draw) - cut]) / (len(draw) - 2 * cut)
+        for draw in itertools.product(values, repeat=len(values))
+    )
+    # every resample once, so these are the exact ends; the report draws 10 000 of them
+    low, high = (every[math.ceil(share * len(every)) - 1] for share in (0.025, 0.975))
+    kept = sorted(values)[cut : len(values) - cut]
+    assert of["none"].mean == pytest.approx(sum(kept) / len(kept))
+    spread = max(values) - min(values)
+    assert of["none"].low == pytest.approx(low, abs=0.03 * spread)
+    assert of["none"].high == pytest.approx(high, abs=0.03 * spread)
 
 
 def test_cells_differ_where_an_interval_lies_below_another_and_get_five_seeds() -> None:
@@ -116,12 +168,6 @@ def test_cells_differ_where_an_interval_lies_below_another_and_get_five_seeds() 
     trials = atlas.full([*apart, *near])
     assert len(trials) == 5 * len(atlas.CORRECTIONS)
     assert {(t.task, t.compressor, t.lag) for t in trials} == {("acrobot", "int8", 64)}
-
-
-def test_of_five_seeds_the_mean_is_without_a_quarter_at_each_end() -> None:
-    [of] = scores(_rows("acrobot", "none", 8, none=[0.0, 10.0, 20.0, 30.0, 1000.0])).values()
-    assert of["none"] is not None and of["none"].mean == 20.0 and of["none"].seeds == 5
-    assert behind(of, 0.0) is None
 
 
 def test_the_curves_area_is_over_agent_steps() -> None:
