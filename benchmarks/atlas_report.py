@@ -150,14 +150,8 @@ def report(
     compressors: Iterable[str],
     corrections: Iterable[str],
     lags: Iterable[int],
-    *,
-    missing: Mapping[str, str] | None = None,
 ) -> str:
-    """A Markdown table for each task: means, what differs beyond seeds, how far `auto` is behind.
-
-    Args:
-        missing: task that cannot be trained → why.
-    """
+    """A Markdown table a task: means, what differs beyond seeds, how far `auto` is behind."""
     found = scores([*rows, *(replace(row, compressor=ALL) for row in rows)])
     corrections = tuple(corrections)
     places = tuple(itertools.product((*compressors, ALL), lags))
@@ -173,8 +167,6 @@ def report(
             if compressor != ALL:
                 bars.append(behind(there, scale))
         text.append("")
-    for task, why in (missing or {}).items():
-        text += [f"### {task}", "", f"Not run: {why}.", ""]
     known = [less for less in bars if less is not None]
     within = sum(less <= _BAR for less in known)
     text.append(
