@@ -152,8 +152,8 @@ def report(
     lags: Iterable[int],
 ) -> str:
     """A Markdown table a task: means, what differs beyond seeds, how far `auto` is behind."""
-    found = scores([*rows, *(replace(row, compressor=ALL) for row in rows)])
     corrections = tuple(corrections)
+    found = scores([*rows, *_together(rows, corrections)])
     places = tuple(itertools.product((*compressors, ALL), lags))
     text, bars = [], []
     for task, scale in tasks.items():
@@ -174,6 +174,15 @@ def report(
         f"{len(known)} cells; {len(bars) - len(known)} of {len(bars)} were not run or not learned."
     )
     return "\n".join(text)
+
+
+def _together(rows: Iterable[Row], corrections: Sequence[str]) -> list[Row]:
+    """The rows as ones of `ALL`, where every correction was trained with that seed."""
+    groups: dict[tuple[str, str, int, int], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.task, row.compressor, row.lag, row.seed), []).append(row)
+    whole = [each for each in groups.values() if {r.correction for r in each} >= {*corrections}]
+    return [replace(row, compressor=ALL) for each in whole for row in each]
 
 
 def _words(by_correction: Mapping[str, Score | None], correction: str) -> str:
@@ -204,10 +213,10 @@ def _behind_words(by_correction: Mapping[str, Score | None], scale: Scale) -> st
     less = behind(by_correction, scale)
     if less is None:
         return "-"
-    than = worse(by_correction)
-    assert than is not None  # `auto` was run
-    over = f" (over the bar, {'beyond' if AUTO in than[1] else 'within'} seeds)"
-    return f"{less:.1%}{over * (less > _BAR)}"
+    than, auto = worse(by_correction), by_correction[AUTO]
+    assert than is not None and auto is not None  # both were run
+    seeds = "one seed" if auto.seeds == 1 else "beyond seeds" if AUTO in than[1] else "within seeds"
+    return f"{less:.1%}{f' (over the bar, {seeds})' * (less > _BAR)}"
 
 
 def write_between(page: Path, source: str, text: str) -> None:
@@ -253,7 +262,8 @@ def picture(
                 panel.text(x, y, "not run", ha="center", va="center", fontsize=7)
                 continue
             gains[y, x] = (score.mean - scale.floor) / (scale.target - scale.floor)
-            panel.text(x, y, f"{score.mean:.3g}", ha="center", va="center", color="w", fontsize=8)
+            ink = "black" if gains[y, x] > 0.6 else "white"
+            panel.text(x, y, f"{score.mean:.3g}", ha="center", va="center", color=ink, fontsize=8)
         panel.patch.set(hatch="///", edgecolor="0.8")
         image = panel.imshow(gains, vmin=0.0, vmax=1.0, cmap="viridis", aspect="auto")
         panel.set_title(task)

@@ -115,6 +115,7 @@ def test_a_row_of_all_compressors_and_cells_without_a_verdict() -> None:
         *_rows("acrobot", "int8", 0, none=[-300, -200, -250], auto=[-210, -260, -280]),
         *_rows("acrobot", "fp16", 0, none=[-500, -490, -495], auto=[-500, -480, -499]),
         *_rows("acrobot", "none", 0, none=[-300], auto=[-200]),
+        *_rows("acrobot", "prune50", 0, none=[-100, -100, -100]),  # not in the row of all
     ]
     tasks = {"acrobot": atlas.TASKS["acrobot"]}
     text = report(rows, tasks, ["int8", "fp16", "none"], ["none", "auto"], [0])
