@@ -201,9 +201,9 @@ def _differ(by_correction: Mapping[str, Score | None], scale: Scale) -> str:
     if than is None:
         return "-"
     best, below = than
-    if not _learned(by_correction[best].mean, scale):
-        return "none learned"
     scored = [score for score in by_correction.values() if score is not None]
+    if not _learned(max(score.mean for score in scored), scale):
+        return "none learned"
     if min(score.seeds for score in scored) == 1:
         return "one seed"
     return f"{best} above {', '.join(below)}" if below else "no difference"
