@@ -5,8 +5,8 @@
 An actor is a process with one environment and a copy of the network. It plays up to t_max steps
 (`actors.unroll_length`), computes the gradient on its copy, and steps the shared weights by RMSProp
 with shared mean squares, without a lock (Hogwild). Then it copies the weights again. Environment,
-network, loss and optimiser are those of configs/ga3c/pong.yaml, so that both have equal frames. Its
-correctors are left out, since each actor learns from its own play.
+network, loss and optimiser are those of configs/ga3c/paper.yaml; its correctors are left out, since
+each actor learns from its own play. `--set env.id=ALE/Breakout-v5` plays another game.
 
 Appends CSV rows to DIR/a3c.csv: `tps` updates and `pps` predictions per second since the row
 before, and the mean return of the last 100 episodes, as many of each actor. The same DIR continues
@@ -43,7 +43,7 @@ from aclearn.telemetry.cores import usable_cores
 from aclearn.types import OBSERVATION, EnvSpec
 from services.policy.factory import architecture_of
 
-_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "ga3c" / "pong.yaml"
+_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "ga3c" / "paper.yaml"
 FIELDS = ("time_s", "env_steps", "updates", "tps", "pps", "return_mean_100")
 #: Seconds for the actors to end.
 _END_WITHIN_S = 30.0
@@ -71,7 +71,7 @@ def begin(config: Config, spec: EnvSpec, actors: int) -> Shared:
 
 
 class Rollout(NamedTuple):
-    """T ≤ t_max steps of one environment, cut at the end of an episode."""
+    """T ≤ t_max steps of one environment, cut at the end of an episode or life."""
 
     observations: Tensor  # [T+1, *shape], the last one to bootstrap from
     actions: Tensor  # [T]
@@ -117,10 +117,11 @@ def rollouts(
     env = make_vector_env(config.env, num_envs=1, seed=seed, step_timeout_s=timeout_s, max_faults=0)
     observation, total = torch.from_numpy(env.reset()[OBSERVATION]), 0.0
     while True:
-        ended, observations = False, [observation]
+        ended = lost = False
+        observations = [observation]
         actions: list[Tensor] = []
         rewards: list[NDArray[np.float32]] = []
-        while len(actions) < config.actors.unroll_length and not ended:
+        while len(actions) < config.actors.unroll_length and not (ended or lost):
             with torch.no_grad():
                 parameters, _ = network(observations[-1])
             chosen, _ = distribution.sample(parameters.numpy(), rng)
@@ -130,6 +131,7 @@ def rollouts(
             actions.append(torch.from_numpy(chosen))
             rewards.append(step.rewards)
             ended = bool(step.terminated[0] or step.truncated[0])
+            lost = config.env.life_loss_ends and bool(step.life_lost[0])
         counts[0] += len(actions)
         observation, total = observations[-1], total + float(np.sum(rewards))
         if ended:
@@ -141,7 +143,7 @@ def rollouts(
         if config.env.clip_rewards:
             learned = learned.clip(-1.0, 1.0)
         joined = torch.cat(observations), torch.cat(actions).long()
-        yield Rollout(*joined, learned, bool(step.terminated[0]))
+        yield Rollout(*joined, learned, lost or bool(step.terminated[0]))
 
 
 def act(

@@ -5,7 +5,7 @@
     python benchmarks/ga3c.py learning --out DIR [--steps 1000000] > FILE.csv
     python benchmarks/ga3c.py rates [--seconds 15] [--rounds 2] [--tuned-s 90] >> FILE.csv
 
-`curve` trains configs/ga3c/pong.yaml from NA 32, NT 1, NP 1 (GA3C's figure; `--game Breakout` for
+`curve` trains configs/ga3c/paper.yaml from NA 32, NT 1, NP 1 (GA3C's figure; `--game Breakout` for
 another game). Prints a CSV row each `--every-s` seconds: NP, NT, TPS, PPS and the mean return.
 `curve.png` and `tuner.png` in DIR show the same. The same `--out` continues an interrupted run.
 `--set KEY=VALUE` of either changes the configuration.
@@ -16,13 +16,13 @@ Markdown on stderr. Predictors batch the observations of all actors; that pays f
 above all on a GPU. The networks are GA3C's own (`accerl-net1`), `accerl-original` and one with 4096
 hidden units.
 
-`learning` trains configs/ga3c/pong.yaml to so many agent steps, one arm after the other: through
-predictors with the tuner on, and with actors that compute for themselves (GA3C's rule of thumb
-gives the counts). Prints a CSV row each `--every` steps. The same `--out` continues.
+`learning` trains configs/ga3c/breakout.yaml to so many agent steps, one arm after the other:
+through predictors with the tuner on, and with actors that compute for themselves. Counts begin with
+GA3C's rule of thumb. Prints a CSV row each `--every` steps. The same `--out` continues.
 
-`rates` measures, in turns, both arms with the counts of the rule of thumb, and A3C with as many
-actors as cores (a3c.py); then the tuner over NA, NP and NT, for `--tuned-s`, of which the last
-`--seconds` are measured. Prints a CSV row each; TPS counts updates, of batches of `batch_steps`.
+`rates` measures, in turns, both arms with the counts of the rule of thumb, and A3C on the same game
+with as many actors as cores (a3c.py); then the tuner over NA, NP and NT, which has `--tuned-s`
+seconds, the last `--seconds` measured. Prints a CSV row each; an update of A3C has up to 5 steps.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from aclearn.config import TUNED_COUNTS, Config, load_config
 from aclearn.telemetry.cores import usable_cores
 
 _ROOT = Path(__file__).resolve().parent.parent
-_CONFIG = _ROOT / "configs" / "ga3c" / "pong.yaml"
-_LEARNS = _ROOT / "configs" / "ga3c" / "pong_short_queue.yaml"
+_CONFIG = _ROOT / "configs" / "ga3c" / "paper.yaml"
+_LEARNS = _ROOT / "configs" / "ga3c" / "breakout.yaml"
 NETWORKS = {
     "small": ("policy.architecture=accerl-net1",),
     "accerl-original": ("policy.architecture=accerl-original",),
@@ -58,7 +58,7 @@ CURVE = ("time_s", "predictors", "trainers", "tps", "pps", "learned_steps", "ret
 SIZES = ("network", "inference", "actors", "round", "tps", "steps_per_s", "lag_mean")
 #: Arm of a training → its overrides. The counts are those of GA3C's rule of thumb.
 ARMS = {
-    "predictor": ("actors.inference=predictor", "tuner.enabled=true", "tuner.remember=false"),
+    "predictor": ("tuner.remember=false",),
     "local": ("actors.inference=local", "tuner.enabled=false"),
 }
 COUNTS = ("actors", "predictors", "trainers")
@@ -217,7 +217,9 @@ def measured(overrides: Sequence[str], seconds: float, warm_up_s: float = 5.0) -
 def a3c_rates(overrides: Sequence[str], seconds: float) -> dict[str, Any]:
     """TPS and steps per second of A3C with an actor for each core."""
     with tempfile.TemporaryDirectory(prefix="aclearn-benchmark-") as folder:
-        config, until_s = load_config(_LEARNS, overrides), _A3C_STARTS_S + seconds
+        env = load_config(_LEARNS, overrides).env
+        game = f"env.id={env.id}", f"env.life_loss_ends={str(env.life_loss_ends).lower()}"
+        config, until_s = load_config(_CONFIG, game), _A3C_STARTS_S + seconds
         ends = {"steps": math.inf, "seconds": until_s, "every_s": 1.0}
         a3c.train(config, Path(folder), actors=usable_cores(), **ends)
         rows = list(csv.DictReader((Path(folder) / "a3c.csv").read_text().splitlines()))

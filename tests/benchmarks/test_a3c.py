@@ -106,6 +106,18 @@ def test_a_rollout_ends_with_the_episode_and_the_next_one_begins_anew() -> None:
     assert shared.returns.isnan().sum() == 100 - 3
 
 
+def test_a_lost_life_ends_what_is_learned_and_not_the_game() -> None:
+    game = "env.id=ALE/Breakout-v5", "env.life_loss_ends=true", "env.atari.screen_size=40"
+    config = load_config(a3c._CONFIG, [*game, "policy.architecture=accerl-net3"])
+    spec = read_spec(config.env)
+    shared = a3c.begin(config, spec, actors=1)
+    network = PolicyNetwork(architecture_of(config, spec), seed=1)
+    played = a3c.rollouts(config, spec, shared, 0, network)
+    lost = next(rollout for rollout in played if rollout.terminated)
+    assert shared.counts[0, 2] == 0  # the game goes on
+    assert torch.equal(next(played).observations[0], lost.observations[-1])
+
+
 def test_processes_move_the_shared_weights_and_a_folder_is_continued(tmp_path: Path) -> None:
     config = _config()
     limits = {"actors": 2, "seconds": 120.0, "every_s": 0.5}

@@ -32,6 +32,8 @@ _SMALL = (
     "run.max_updates=2",
     "actors.processes=2",
     "trainer.unrolls_per_batch=2",
+    "trainer.epochs=1",
+    "trainer.minibatches=1",
     "trainer.device=cpu",
     "env.atari.screen_size=40",
 )
@@ -40,7 +42,7 @@ _SMALL_COMPRESSOR = ("compressor.processes=1", "compressor.observations=8", "com
 
 def test_every_setting_of_the_papers_is_tested() -> None:
     in_folders = {name for name in shipped_configs() if name.startswith(("accerl/", "ga3c/"))}
-    assert in_folders == {*_ACTORS_DISTILLERS, "ga3c/pong", "ga3c/pong_short_queue"}
+    assert in_folders == {*_ACTORS_DISTILLERS, "ga3c/paper", "ga3c/breakout"}
 
 
 @pytest.mark.parametrize("name", _ACTORS_DISTILLERS)
@@ -59,7 +61,7 @@ def test_table_5_of_accerl(name: str) -> None:
 
 
 def test_the_setting_of_ga3c() -> None:
-    c = load_config("ga3c/pong")
+    c = load_config("ga3c/paper")
     assert (c.actors.processes, c.actors.inference) == (32, "predictor")
     assert (c.predictor.workers, c.trainer.workers) == (2, 2)
     assert c.actors.groups * c.actors.envs_per_group * c.trainer.unrolls_per_batch == 1
@@ -75,7 +77,9 @@ def test_the_setting_of_ga3c() -> None:
     assert (c.tuner.enabled, c.tuner.objective, c.tuner.every_s) == (True, "tps", 20.0)
     # GA3C's queue holds 100 updates; where data stay young, it holds two
     assert c.trainer.queue_batches == 100
-    assert load_config("ga3c/pong_short_queue").trainer.queue_batches == 2
+    learns = load_config("ga3c/breakout")
+    assert learns.trainer.queue_batches == 2
+    assert (learns.actors.inference, learns.tuner) == ("predictor", c.tuner)
 
 
 def test_the_games_of_table_4_are_named_on_the_command_line() -> None:
@@ -88,7 +92,7 @@ def test_the_games_of_table_4_are_named_on_the_command_line() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["accerl/pruned", "accerl/distilled_int8", "accerl/mix", "ga3c/pong"],
+    ["accerl/pruned", "accerl/distilled_int8", "accerl/mix", "ga3c/paper", "ga3c/breakout"],
 )
 def test_it_starts_and_learns(name: str, tmp_path: Path) -> None:
     few = [*_SMALL, *(_SMALL_COMPRESSOR if load_config(name).compressor.chain else ())]
@@ -107,4 +111,5 @@ def test_it_starts_and_learns(name: str, tmp_path: Path) -> None:
             run.close()
         summary = folder.read_summary()
     assert summary["updates"] == 2
-    assert summary["learned_steps"] == 2 * 2 * config.actors.unroll_length
+    batch = 2 * config.actors.unroll_length * config.actors.envs_per_group
+    assert summary["learned_steps"] == 2 * batch
