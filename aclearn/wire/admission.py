@@ -119,6 +119,12 @@ class Admission:
         with self._lock:
             self._holders.pop(domain, None)
 
+    def closed(self, domain: bytes, descriptor: int) -> None:
+        """A connection has ended: the next one with its descriptor may never say whose it is."""
+        with self._lock:
+            if domain in self._holders:
+                self._holders[domain].pop(descriptor, None)
+
     def close(self) -> None:
         """Let no handshake wait for a list that will not come."""
         self._listed.set()

@@ -11,6 +11,7 @@ import resource
 import socket as system_socket
 import threading
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import zmq
@@ -48,12 +49,14 @@ class ConnectionGuard:
     of open files is 4516 or more. Connected peers are left alone.
 
     Attributes:
+        closed: called with the descriptor of each connection that has ended; from the thread.
         refused: number of connections that were refused: beyond the bound, or without a handshake
             of this server's key. Such a peer tries again several times a second, and each attempt
             counts. May be read from any thread.
     """
 
     def __init__(self, socket: zmq.Socket[Any], *, most: int | None = None) -> None:
+        self.closed: Callable[[int], None] = lambda descriptor: None
         self.refused = 0
         self._most = most_connections() if most is None else most
         self._open: set[int] = set()
@@ -84,6 +87,7 @@ class ConnectionGuard:
                         )
                 elif kind == zmq.EVENT_DISCONNECTED:
                     self._open.discard(descriptor)
+                    self.closed(descriptor)
                 else:
                     self._refuse(
                         "a peer has no keys (network.keys_dir), or another key for this server",

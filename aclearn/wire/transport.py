@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import zmq
@@ -100,6 +101,7 @@ class ZmqTransport:
         self._writable: zmq.Poller | None = None
         self._guard = ConnectionGuard(socket) if socket.type == zmq.ROUTER else None
         if self._admission is not None and self._guard is not None:
+            self._guard.closed = partial(self._admission.closed, self._domain)
             self._admission.serve(self._domain, self._guard.end_but)
 
     @property

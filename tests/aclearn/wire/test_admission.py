@@ -136,6 +136,26 @@ def test_revocation_ends_what_is_connected_whether_it_speaks_or_is_silent_and_no
             events.close()
 
 
+def test_revocation_ends_a_silent_connection_that_has_the_descriptor_of_one_that_spoke(
+    server, keys
+):
+    guard = server.channel.transport._guard
+    speak = [server.client("actor") for _ in range(6)]
+    for client in speak:
+        assert_heard(server, client)
+    theirs = set(guard._open)
+    for client in speak:
+        client.close()
+    wait_for(lambda: not guard._open, "they are closed")
+    silent = [server.client("evaluator") for _ in range(6)]
+    for client in silent:
+        assert client.transport.socket.poll(5000, zmq.POLLOUT)
+    assert guard._open & theirs, "the system gives descriptors again, the lowest first"
+    revoke_key(keys, "evaluator")
+    server.allow()
+    wait_for(lambda: not guard._open, "all are ended")
+
+
 def test_a_message_that_was_on_its_way_when_its_key_was_revoked_is_refused(server, keys, caplog):
     client = server.client("evaluator")
     assert client.send(Heartbeat(), timeout_s=5)
