@@ -210,6 +210,10 @@ def test_the_token_is_given_once_and_kept_in_a_cookie_that_scripts_cannot_read(r
     for body in ({"token": "another"}, {"token": 3}, {"token": "\ud800"}, [], None):
         assert client.post("/login", content=json.dumps(body)).status_code == 403
     assert client.post("/login", content=b"x" * 5000).status_code == 403
+    long = json.dumps({"token": _TOKEN, "more": "x" * 5000})
+    assert client.post("/login", content=long).status_code == 403
+    no_cookie = client.get("/api/runs", headers={"cookie": "aclearn@8000=1"})
+    assert no_cookie.status_code == 401
     answer = client.post("/login", json={"token": _TOKEN})
     assert answer.status_code == 200
     cookie = answer.headers["set-cookie"].lower()
