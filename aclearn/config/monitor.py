@@ -58,6 +58,13 @@ class MonitorConfig(Group):
         le=60.0,
         description="time between two heartbeats of a role, in seconds",
     )
+    heartbeats_per_s: float = Field(
+        default=1000.0,
+        gt=0.0,
+        le=1e6,
+        description="most heartbeats of all actors in a second; with more of them each sends its "
+        "own less often, but four within monitor.silent_after_s",
+    )
     silent_after_s: float = Field(
         default=60.0,
         gt=0.0,

@@ -81,6 +81,7 @@ QUEUE_FILLS: Final = {
 #: Role → the gauge of the busy share of its message thread.
 SOCKETS_BUSY: Final = {"trainer": "sockets_busy", "predictor": "predictor_sockets_busy"}
 #: Number of resident environments, in a line of a run with them.
+HEARTBEAT_EVERY_S: Final = "monitor_heartbeat_every_s"
 RESIDENT_ENVS: Final = "resident_envs"
 #: Agent steps learned since the trainer's start.
 LEARNED_HERE: Final = "learned_steps_since_start"
@@ -173,7 +174,14 @@ OWNED_FIGURES: Final = (
     *EVALUATED,
     *_of("evaluator", "age_s", "evaluations", "since_best", "best_return", "restarts"),
     *_of("evaluator", "env_faults", "policy_refused", "cpu_share"),
-    *_of("monitor", "free_cores", *_SERVER_FIGURES, "plugin_failures", "indicator_failures"),
+    *_of(
+        "monitor",
+        "free_cores",
+        "heartbeat_every_s",
+        *_SERVER_FIGURES,
+        "plugin_failures",
+        "indicator_failures",
+    ),
     *_of("monitor", "directives", "directives_unacknowledged", "directives_overruled"),
     *_of("monitor", "directives_refused"),
     *_of("monitor", "sink_failures", "sink_dropped"),

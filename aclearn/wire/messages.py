@@ -66,19 +66,21 @@ class WeightsRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """All tensors of one policy version, by name."""
+    """All tensors of one policy version, by name; the next request may follow after `pause_s`."""
 
     generation: Count
     version: Count
     tensors: dict[str, Tensor]
     policy: PolicyName = DEFAULT_POLICY
+    pause_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class NoNewerWeights:
-    """The requester has the newest weights or artifact."""
+    """The requester has the newest weights or artifact, and may ask again after `pause_s`."""
 
     policy: PolicyName = DEFAULT_POLICY
+    pause_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,7 @@ class ArtifactReply:
         graph: `PolicyGraph.to_dict()` as JSON.
         probe_observations: leaf → [N, ...].
         latency_ms: batch size → milliseconds a call.
+        pause_s: seconds after which the next request may follow.
     """
 
     generation: Count
@@ -183,6 +186,7 @@ class ArtifactReply:
     min_action_prob: float
     digest: str
     policy: PolicyName = DEFAULT_POLICY
+    pause_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

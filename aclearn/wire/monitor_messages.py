@@ -177,9 +177,13 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """Answers a heartbeat with the newest revision of `Peers`."""
+    """Answers a heartbeat with the newest revision of `Peers`.
+
+    `every_s` is the time to the sender's next heartbeat, which is longer in a large run.
+    """
 
     revision: Count
+    every_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ class Schema(NamedTuple):
 
 # Methods: a call of one costs less than that of an object.
 SHORT_TEXT: Rule = TextRule(1024, printable=True).__call__
+#: The same for names, which come again in every message; most of them are known.
+_NAME: Rule = functools.lru_cache(4096, typed=True)(SHORT_TEXT)
 COUNT: Rule = IntRule(0).__call__
 _PLAIN: dict[Any, Rule] = {
     int: IntRule().__call__,
@@ -80,7 +82,7 @@ def _mapping_rule(item: Rule) -> Rule:
     def convert(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):  # the sender may use a Counter
             raise ValueError(f"expected a dict, got {type(value).__name__}")
-        return {SHORT_TEXT(key): item(entry) for key, entry in value.items()}
+        return {_NAME(key): item(entry) for key, entry in value.items()}
 
     return convert
 

@@ -12,7 +12,7 @@ from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion
 from aclearn.wire import MAX_FRAME_BYTES, Heartbeat, PolicyNumbers
 from services.compressor.core import Compressor
-from services.compressor.server import serve_artifacts
+from services.compressor.server import ArtifactServer
 from services.compressor.trainer_client import TrainerClient
 from services.policy.factory import architecture_of, make_ladder
 from services.role.context import RoleContext
@@ -73,18 +73,18 @@ def make_compressor(context: RoleContext) -> Role:
         ChainError: the chain cannot compress one of them.
     """
     config = context.config
-    sent, attend_at = 0, 0.0
+    attend_at = 0.0
 
     def attend() -> None:
         """Within a compression, which may last longer than `monitor.silent_after_s`."""
-        nonlocal sent, attend_at
+        nonlocal attend_at
         now = time.monotonic()
         if now < attend_at:
             return
         attend_at = now + _ATTEND_EVERY_S
         if not monitor.goes_on(meter):
             raise CompressionStopped
-        sent += serve_artifacts(server, compressors, 0.0)
+        artifacts.serve(0.0)
 
     parts = {
         # in one process each role has its turn
@@ -93,6 +93,7 @@ def make_compressor(context: RoleContext) -> Role:
     }
     compressors = {policy: part.compressor for policy, part in parts.items()}
     server, endpoint = context.serve("artifacts")
+    artifacts = ArtifactServer(server, compressors, context.clocks.decisions)
     cpu_share = CpuShare(context.clocks.decisions, context.clocks.cpu)
     meter = WaitMeter()
     for each in compressors.values():
@@ -103,17 +104,17 @@ def make_compressor(context: RoleContext) -> Role:
     def heartbeat() -> Heartbeat:
         numbers = {p: PolicyNumbers(**each.heartbeat_fields()) for p, each in compressors.items()}
         fields = joined_numbers(numbers)
-        fields["counters"]["artifacts_sent"] = sent
+        fields["counters"]["artifacts_sent"] = artifacts.sent
         fields["gauges"]["cpu_share"] = cpu_share.take()
         return metrics.heartbeat(**fields)
 
     def work(timeout_s: float) -> None:
-        nonlocal sent, seeded_for
+        nonlocal seeded_for
         if monitor.generation not in (None, seeded_for):
             seeded_for = monitor.generation
             for compressor in compressors.values():
                 compressor.ladder.seed(context.seeds(seeded_for).number(Use.COMPRESSION))
-        sent += serve_artifacts(server, compressors, timeout_s)
+        artifacts.serve(timeout_s)
         with suppress(CompressionStopped):  # the next step ends
             for part in parts.values():
                 refresh(

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from aclearn.errors import EndpointError
@@ -188,14 +189,15 @@ def _cohort_fault(cohort: EpisodeCohort, clock_s: float) -> str | None:
 
 
 def _fitting(numbers: _NumbersT, most: Mapping[str, int]) -> _NumbersT:
-    bounded: dict[str, Any] = {
-        name: _bounded(getattr(numbers, name), count) for name, count in most.items()
-    }
-    if all(getattr(numbers, name) == values for name, values in bounded.items()):
-        return numbers
-    return replace(numbers, **bounded)
+    bounded: dict[str, Any] = {}
+    for name, count in most.items():
+        values = getattr(numbers, name)
+        if len(values) > count or not all(map(_fits, values)):
+            fitting = (item for item in values.items() if _fits(item[0]))
+            bounded[name] = dict(itertools.islice(fitting, count))
+    return replace(numbers, **bounded) if bounded else numbers
 
 
-def _bounded(values: Mapping[str, Any], most: int) -> dict[str, Any]:
-    fitting = (item for item in values.items() if len(item[0].encode()) <= MOST_LABEL_BYTES)
-    return dict(itertools.islice(fitting, most))
+@lru_cache(4096)  # labels come again in every heartbeat
+def _fits(label: str) -> bool:
+    return len(label.encode()) <= MOST_LABEL_BYTES

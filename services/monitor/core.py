@@ -238,7 +238,9 @@ class MonitorState:
         member = self._registry.heard(sender.incarnation, self._active_clock.seconds)
         if member is None:
             return [MembershipReply("hello", "unknown incarnation: say hello")]
-        answers: list[Message] = [HeartbeatReply(self._registry.revision)]
+        answers: list[Message] = [
+            HeartbeatReply(self._registry.revision, self._registry.every_s(member))
+        ]
         if (fault := self._heartbeats.take(member, heartbeat, sender.now)) is not None:
             answers.append(ErrorReply("bad_heartbeat", fault))
         if heartbeat.final:

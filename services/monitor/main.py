@@ -18,7 +18,7 @@ from aclearn.control.tuner.plugin import TunerPlugin, most_counts
 from aclearn.errors import LearningLost
 from aclearn.metrics import FREE_CORES
 from aclearn.metrics.indicators import IndicatorSet, load_indicators
-from aclearn.metrics.names import RESIDENT_ENVS
+from aclearn.metrics.names import HEARTBEAT_EVERY_S, RESIDENT_ENVS
 from aclearn.metrics.sinks import SinkRun, SinkSet, load_sinks
 from aclearn.runs import RunFolder
 from aclearn.telemetry import WaitMeter
@@ -43,9 +43,6 @@ from services.wiring import ENDPOINTS
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Silence after which a second process of a name replaces the first: the longer of these seconds
-#: and these heartbeats.
-_REPLACED_AFTER_S, _REPLACED_AFTER_HEARTBEATS = 2.0, 4
 #: Connections for those that are no members: users, and processes that are refused.
 _OTHER_CONNECTIONS = 64
 #: Seconds in which living roles reconnect to a restarted monitor.
@@ -65,9 +62,6 @@ class MonitorRole:
         if folder is None:
             raise ValueError("the monitor needs a run folder")
         self._context, self._folder, self._clock = context, folder, clock
-        numbers_from = 0.0
-        if folder.metrics_path.exists():
-            numbers_from = clock() + config.monitor.heartbeat_every_s + _RECONNECTED_WITHIN_S
         self._server = context.serve_at(
             context.run.monitor,
             ENDPOINTS["monitor"].accepts,
@@ -84,6 +78,10 @@ class MonitorRole:
         figures = [name for each in own for name in each.names]
         self._files = files = MonitorFiles(folder, figures, self._sinks)
         self._plugins = Plugins(_open_plugins(config, folder, files), config)
+        numbers_from = 0.0
+        if files.last_line:  # until all who live have said their names
+            every_s = files.last_line.get(HEARTBEAT_EVERY_S) or config.monitor.heartbeat_every_s
+            numbers_from = clock() + float(every_s) + _RECONNECTED_WITHIN_S
         began_ago_s = started_seconds_ago(files.last_written, moment(time.monotonic()))
         judged = config.judged_policies()
         self._metrics = files.open_metrics(
@@ -211,6 +209,7 @@ class MonitorRole:
         refused = server.refused.total() + state.refused + state.not_allowed
         figures: dict[str, float | None] = {
             RESIDENT_ENVS: self._context.config.resident.envs,
+            HEARTBEAT_EVERY_S: self._registry.every_s(),
             "monitor_refused_messages": refused,
             "monitor_refused_connections": server.transport.refused_connections,
             "monitor_refused_keys": server.refused_keys,
@@ -257,10 +256,10 @@ def _open_registry(context: RoleContext) -> Registry:
     if not context.inline:
         room = max(1, most_connections() - _OTHER_CONNECTIONS)
         most = min(most, (room, "the monitor's limit of open files (ulimit -n)"))
-    replaced_after_s = _REPLACED_AFTER_HEARTBEATS * config.monitor.heartbeat_every_s
     return Registry(
         silent_after_s=config.monitor.silent_after_s,
-        replaced_after_s=max(_REPLACED_AFTER_S, replaced_after_s),
+        heartbeat_every_s=config.monitor.heartbeat_every_s,
+        heartbeats_per_s=config.monitor.heartbeats_per_s,
         most=most,
         first_numbers={
             spec.name: spec.most_processes(config)

@@ -18,6 +18,12 @@ _MOST_LISTED_BYTES = 56 * 1024
 #: Bytes of an entry beside its texts, and of an endpoint beside its two: field names, lengths.
 _ENTRY_BYTES, _ENDPOINT_BYTES = 112, 6
 
+#: Silence after which a second process of a name replaces the first: the longer of these seconds
+#: and these heartbeats.
+_REPLACED_AFTER_S, _REPLACED_AFTER_HEARTBEATS = 2.0, 4
+#: Least heartbeats within the silence of a dead process.
+_WITHIN_SILENCE = 4
+
 #: Incarnations of servers whose key was revoked: they fit the header beside the list.
 _REVOKED_KEPT = 64
 
@@ -88,12 +94,14 @@ class Registry:
     """Members by incarnation. Pure: time is an argument.
 
     A name stays with its process while that is heard. A second process of the name waits until the
-    first has left or was silent for `replaced_after_s`. `revision` grows with each change of the
-    members that have endpoints, never with a heartbeat. A message of a member takes the same time
-    for any number of members.
+    first has left or has missed four heartbeats, of two seconds at least. `revision` grows with
+    each change of the members that have endpoints, never with a heartbeat. A message of a member
+    takes the same time for any number of members.
 
     Args:
-        replaced_after_s: silence after which a second process of its name replaces a member.
+        heartbeat_every_s: time between two heartbeats of a member.
+        heartbeats_per_s: most of those without endpoints, whose heartbeats are rarer if there are
+            too many.
         first_numbers: role → its lowest number to hand out, 0 if missing.
         most: largest number of members, and what sets it.
 
@@ -105,12 +113,14 @@ class Registry:
         self,
         *,
         silent_after_s: float,
-        replaced_after_s: float = 2.0,
+        heartbeat_every_s: float = 0.5,
+        heartbeats_per_s: float = 1000.0,
         first_numbers: Mapping[str, int] | None = None,
         most: tuple[int, str] = (MAX_PROCESSES, "monitor.max_processes"),
     ) -> None:
         self._most, self._bound = most
-        self.silent_after_s, self._replaced_after_s = silent_after_s, replaced_after_s
+        self.silent_after_s, self._heartbeats_per_s = silent_after_s, heartbeats_per_s
+        self._heartbeat_every_s = heartbeat_every_s
         self._members: dict[str, Member] = {}
         #: The same by role; their incarnations by role and number; those that have endpoints.
         self._by_role: defaultdict[str, dict[str, Member]] = defaultdict(dict)
@@ -161,11 +171,10 @@ class Registry:
         known = self._members.get(incarnation)
         if known is not None and known.role == role:
             return known.number
-        longest_s = float("inf") if most is None else self._replaced_after_s
 
         def is_taken(number: int) -> bool:
             holder = self._named.get((role, number))
-            return holder is not None and now - self._heard_at[holder] <= longest_s
+            return holder is not None and (most is None or not self._is_replaced(holder, now))
 
         return self._numbers.give(incarnation, role, is_taken, now, most=most)
 
@@ -205,7 +214,7 @@ class Registry:
         if given is not None and given != newcomer.incarnation:
             return f"{newcomer.name} was given to a process that is starting; this one waits"
         namesake = self._namesake(newcomer)
-        if namesake is None or now - self._heard_at[namesake.incarnation] > self._replaced_after_s:
+        if namesake is None or self._is_replaced(namesake.incarnation, now):
             return None
         return (
             f"{newcomer.name} is process {namesake.pid} on {namesake.host}, which lives; this one "
@@ -230,6 +239,13 @@ class Registry:
         if member.endpoints != ({} if known is None else known.endpoints):
             self.revision += 1
         return replaced
+
+    def every_s(self, member: Member | None = None) -> float:
+        """Time between two heartbeats of a member; without one, of those that serve nobody."""
+        if member is not None and member.endpoints:
+            return self._heartbeat_every_s
+        fitting_s = (len(self._members) - len(self._serving)) / self._heartbeats_per_s
+        return max(self._heartbeat_every_s, min(fitting_s, self.silent_after_s / _WITHIN_SILENCE))
 
     def heard(self, incarnation: str, now: float) -> Member | None:
         """Update the time of a member's last message; None if it is no member."""
@@ -288,6 +304,12 @@ class Registry:
             self._of_key[member.key] -= 1
             self._numbers.free(member.role, member.number)
         return member
+
+    def _is_replaced(self, incarnation: str, now: float) -> bool:
+        """Whether a member is silent for so long that another process may have its name."""
+        every_s = self.every_s(self._members[incarnation])
+        after_s = max(_REPLACED_AFTER_S, _REPLACED_AFTER_HEARTBEATS * every_s)
+        return now - self._heard_at[incarnation] > after_s
 
     def _namesake(self, newcomer: Member) -> Member | None:
         """The other member with the newcomer's name."""

@@ -35,7 +35,7 @@ _RETRY = RetryPolicy(
 )
 _NEWER = "a newer policy"
 #: Least time between two requests, and between two looks at shared weights.
-_ASK_EVERY_S, _LOOK_EVERY_S = 0.05, 0.01
+ASK_EVERY_S, _LOOK_EVERY_S = 0.05, 0.01
 #: Largest share of a role's time for swapping policies; costly swaps make requests rarer.
 _SWAP_SHARE = 0.03
 #: Longest pause between requests: an interrupted swap only looks costly. Also the pause after a
@@ -51,6 +51,7 @@ class PolicyClient:
     stays. In place of a refused artifact it requests the uncompressed policy.
 
     Args:
+        ask_every_s: least time between two requests, if the peer tells no longer one; 0: at once.
         shared: a trainer's weights in shared memory, read without requests while it is open.
         policy: name of the policy.
 
@@ -66,13 +67,14 @@ class PolicyClient:
         shared: SharedWeightsClient | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        ask_every_s: float = _ASK_EVERY_S,
+        ask_every_s: float = ASK_EVERY_S,
         policy: str = DEFAULT_POLICY,
     ) -> None:
         self._policy = policy
         self._client = RequestClient[str](link, _RETRY, self._take_message, clock)
         self._source, self._shared = source, shared
         self._clock, self._ask_every_s = clock, ask_every_s
+        self._told_s = 0.0
         self._next_ask = clock()
         self._refused: PolicyId | None = None
         self._wants_uncompressed = False
@@ -130,13 +132,20 @@ class PolicyClient:
             self._client.ask(_NEWER, (uncompressed or self._source.request)(known))
 
     @property
+    def _least_s(self) -> float:
+        """Least time between two requests: the peer may have more clients than it can serve."""
+        return max(self._ask_every_s, self._told_s)
+
+    @property
     def _looks(self) -> bool:
         """Whether it reads shared memory, so that nothing must be requested."""
         return self._shared is not None and self._shared.open
 
     def _take_message(self, message: Message) -> str:
         """Handle a peer's message; the next request follows after a pause."""
-        self._next_ask = self._clock() + self._ask_every_s
+        if isinstance(message, Weights | ArtifactReply | NoNewerWeights) and self._ask_every_s:
+            self._told_s = message.pause_s
+        self._next_ask = self._clock() + self._least_s
         if isinstance(message, Weights | ArtifactReply):
             chain = message.chain if isinstance(message, ArtifactReply) else PolicyId().chain
             at = PolicyVersion(message.generation, message.version)
@@ -178,8 +187,8 @@ class PolicyClient:
         self._wants_uncompressed = False
         now = self._clock()
         pause_s = (now - since) / _SWAP_SHARE
-        least_s = _LOOK_EVERY_S if self._looks else self._ask_every_s
-        self._next_ask = now + min(max(least_s, pause_s), _ASK_AT_LATEST_S)
+        least_s = _LOOK_EVERY_S if self._looks else self._least_s
+        self._next_ask = now + max(least_s, min(pause_s, _ASK_AT_LATEST_S))
 
 
 def make_policy_client(
@@ -205,7 +214,7 @@ def make_policy_client(
         ConfigError: the GPU does not exist.
     """
     # deterministic runs: each role acts on the newest policy
-    every_s = 0.0 if context.inline else _ASK_EVERY_S
+    every_s = 0.0 if context.inline else ASK_EVERY_S
     clock = context.clocks.decisions
     make = partial(PolicyClient, clock=clock, ask_every_s=every_s, policy=policy)
     own = f"-{policy}" if context.config.policies else ""

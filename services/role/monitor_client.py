@@ -148,6 +148,7 @@ class MonitorClient:
     Args:
         client: connected to the monitor; owned by the thread that ticks.
         hello: the first message, repeated when the monitor does not know this incarnation.
+        heartbeat_every_s: least time between two heartbeats; the monitor may tell a longer one.
         on: directives that the role obeys, beside `StopRole`; called by `tick`.
         stop: set by signals, which end this process alone.
         health: receives the reason to wait.
@@ -182,7 +183,8 @@ class MonitorClient:
         self._answered: dict[str, tuple[str, DirectiveAck]] = {}
         self._answered_at = float("-inf")
         self._requests = Requests[str](ASKING)
-        self._next_heartbeat = clock()
+        self._next_heartbeat = self._heartbeat_at = clock()
+        self._told_s = heartbeat_every_s
         self._say_hello()
         self._unanswered = UnansweredWarning()
         self._waits = False
@@ -217,8 +219,10 @@ class MonitorClient:
         if _HELLO in self._requests:
             self._unanswered.look(now)
         elif now >= self._next_heartbeat:
-            self._next_heartbeat = now + self._heartbeat_every_s
-            self._send_heartbeat()
+            self._heartbeat_at = now
+            sent = self._send_heartbeat()
+            # one that could not leave is tried again soon, for a monitor that was started again
+            self._next_heartbeat = now + (self._told_s if sent else self._heartbeat_every_s)
         if self._health is not None:
             self._health.say(self._missing)
 
@@ -272,9 +276,7 @@ class MonitorClient:
         """The missing requirement, as text; empty if none is missing."""
         assert self._health is not None
         silence_s = self._clock() - self._answered_at
-        if silence_s > max(
-            _SAY_UNANSWERED_AFTER_S, _HEARTBEATS_UNANSWERED * self._heartbeat_every_s
-        ):
+        if silence_s > max(_SAY_UNANSWERED_AFTER_S, _HEARTBEATS_UNANSWERED * self._told_s):
             return WAITS_FOR_MONITOR
         return missing_role(self._health.needs, {peer.role for peer in self.peers})
 
@@ -296,7 +298,7 @@ class MonitorClient:
             self._waits = True
             _LOGGER.warning("event=name_is_taken reason=%r", reason)
 
-    def _send_heartbeat(self, *, final: bool = False, timeout_s: float = 0.0) -> None:
+    def _send_heartbeat(self, *, final: bool = False, timeout_s: float = 0.0) -> bool:
         made = self._make_heartbeat()
         parts = dict(made.policies)
         numbers = {name: self._with_unsent(name, each, len(parts)) for name, each in parts.items()}
@@ -306,6 +308,7 @@ class MonitorClient:
         sent = self._client.send(heartbeat, timeout_s=timeout_s)
         for episodes in self._episodes.values():
             episodes.tried(sent=sent)
+        return sent
 
     def _with_unsent(self, policy: str, made: _NumbersT, policies: int) -> _NumbersT:
         """The numbers, with the episodes that no heartbeat has carried before them."""
@@ -321,6 +324,8 @@ class MonitorClient:
         elif isinstance(message, AllowedKeys):
             self._allow(message.keys)
         elif isinstance(message, HeartbeatReply):
+            self._told_s = max(self._heartbeat_every_s, message.every_s)
+            self._next_heartbeat = self._heartbeat_at + self._told_s
             for episodes in self._episodes.values():
                 episodes.answered()
             if message.revision != self.revision and _HELLO not in self._requests:

@@ -15,6 +15,7 @@ from aclearn.wire import (
     WeightsRequest,
 )
 from aclearn.wire import RecentObservations as RecentObservationsReply
+from services.role.asking_pace import AskingPace
 from services.role.context import RoleContext
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.judging import Judging
@@ -51,18 +52,20 @@ class WeightsServer:
                 offer_best=checkpoints.offer_judged,
                 keep=checkpoints.keep,
             )
+        self._pace, self._clock = AskingPace(), context.clocks.decisions
         self.server, self.endpoint = context.serve("weights")
 
     def answer(self) -> None:
         """Answer the received requests."""
         for routing_id, envelope in self.server.receive(0.0):
-            self.server.send(routing_id, self._answer(envelope.message))
+            pause_s = self._pace.pause_s(routing_id, self._clock())
+            self.server.send(routing_id, self._answer(envelope.message, pause_s))
 
     def close(self) -> None:
         """Close the socket."""
         self.server.close()
 
-    def _answer(self, request: Any) -> Message:
+    def _answer(self, request: Any, pause_s: float) -> Message:
         if isinstance(request, ObservationsRequest):
             visited = self._recent[request.policy].sample(request.count)
             return RecentObservationsReply(
@@ -78,7 +81,7 @@ class WeightsServer:
             newer = published.newer_than(PolicyVersion(request.generation, request.version))
             if newer is not None:
                 at, tensors = newer.at, dict(newer.tensors)
-                return Weights(at.generation, at.version, tensors, request.policy)
+                return Weights(at.generation, at.version, tensors, request.policy, pause_s)
         elif self._judging is not None:
             return self._judging.answer(request)
-        return NoNewerWeights(request.policy)
+        return NoNewerWeights(request.policy, pause_s)

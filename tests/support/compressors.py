@@ -10,7 +10,7 @@ from aclearn.wire import (
 )
 from compress import ArtifactRuntime, CompressorChain, Link, parse_chain
 from services.compressor.core import Compressor
-from services.compressor.server import serve_artifacts
+from services.compressor.server import ArtifactServer
 from services.policy.client import PolicyClient
 from services.policy.sources import artifact_source
 from services.role.request_client import PeerLink
@@ -101,10 +101,11 @@ class Pulling:
     def pull(self, compressor: Compressor) -> None:
         """Run until the client has an answer."""
         swaps, refused = self.client.swaps, self.client.refused
+        artifacts = ArtifactServer(self.server, {"default": compressor}, self.clock)
 
         def answered() -> bool:
             self.poll()
-            serve_artifacts(self.server, {"default": compressor}, 0.01)
+            artifacts.serve(0.01)
             return (self.client.swaps, self.client.refused) != (swaps, refused)
 
         self.tools.wait_until(answered, "the actor has taken or refused an artifact")

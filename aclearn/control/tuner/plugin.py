@@ -20,6 +20,7 @@ from aclearn.control.tuner.decision import Decision
 from aclearn.control.tuner.remembered_counts import RememberedCounts, fit
 from aclearn.control.tuner.tuner import Tuner
 from aclearn.metrics import TUNER_FROZEN, TUNER_TEMPERATURE, find_bottleneck
+from aclearn.metrics.names import HEARTBEAT_EVERY_S
 from aclearn.runs import TUNER_FILE
 
 _LOGGER = logging.getLogger(__name__)
@@ -194,7 +195,9 @@ class TunerPlugin(MonitorPlugin):
         """Seconds that the latest heartbeat is overdue: a death is noticed only then."""
         roles = self._roles.values()  # a compressor may be silent over a long chain
         heard = [member.heard_s for member in indicators.members if member.role in roles]
-        late_s = _HEARTBEATS_LATE * self._config.monitor.heartbeat_every_s
+        # longer in a large run
+        told_s = indicators.line.get(HEARTBEAT_EVERY_S) or 0.0
+        late_s = _HEARTBEATS_LATE * max(self._config.monitor.heartbeat_every_s, told_s)
         return max(0.0, now - min(heard, default=now) - late_s)
 
     def _take(self, decision: Decision, now: float) -> None:

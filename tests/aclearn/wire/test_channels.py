@@ -132,7 +132,7 @@ GARBAGE = [
     ([b"x"] * 5_000, "too_many_frames"),
     ([header_with(), b"more"], "wrong_frames"),
     ([header_with(protocol=99)], "wrong_version"),
-    ([header_with(fields={"revision": True})], "bad_field"),
+    ([header_with(fields={"revision": True, "every_s": 0.0})], "bad_field"),
     ([header_with(run="run-2")], "wrong_run"),
     (encode(WeightsRequest(0, 1, "red"), run=RUN, incarnation="x", sequence=0), "unknown_policy"),
 ]

@@ -97,7 +97,9 @@ def test_a_message_written_by_hand_after_the_msgpack_specification_is_read():
         "run": string("run-1"),
         "incarnation": string("ab12"),
         "sequence": b"\x0c",
-        "fields": b"\x81" + string("revision") + b"\x03",
+        "fields": b"\x82"
+        + (string("revision") + b"\x03")
+        + (string("every_s") + b"\xcb" + bytes(8)),
         "arrays": b"\x90",
     }
     header = b"\x87" + b"".join(string(key) + value for key, value in entries.items())

@@ -65,9 +65,9 @@ def test_each_field_missing_or_of_another_type_is_refused(kind, samples):
         ("incarnation", [None, "s" * 1025], "bad_field"),
         ("sequence", [-1, True, 2**63, 1.0], "bad_field"),
         ("fields", [[], {}], "wrong_fields"),
-        ("fields", [{"revision": each} for each in (True, 1.0, -1)], "bad_field"),
-        ("fields", [{"revision": msgpack.Timestamp(0)}], "bad_field"),
-        ("fields", [{"revision": msgpack.ExtType(42, b"x")}], "bad_field"),
+        ("fields", [{"revision": each, "every_s": 0.0} for each in (True, 1.0, -1)], "bad_field"),
+        ("fields", [{"revision": msgpack.Timestamp(0), "every_s": 0.0}], "bad_field"),
+        ("fields", [{"revision": msgpack.ExtType(42, b"x"), "every_s": 0.0}], "bad_field"),
         ("arrays", [{}, None], "bad_array"),
         ("arrays", [[["revision", "uint8", [0]]]], "wrong_frames"),
         (SECRET, [1], "bad_header"),
@@ -143,7 +143,7 @@ def test_duplicate_keys_are_refused(samples):
     header = frames_of(samples["HeartbeatReply"])[0]
     # a map of 8 entries, the last of which is `protocol` again
     assert outcome([b"\x88" + header[1:] + b"\xa8protocol\x03"]) == "bad_header"
-    twice = header.replace(b"\x81\xa8revision", b"\x82\xa8revision\x01\xa8revision")
+    twice = header.replace(b"\x82\xa8revision", b"\x83\xa8revision\x01\xa8revision")
     assert outcome([twice]) == "bad_header"
 
 

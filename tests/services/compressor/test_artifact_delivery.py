@@ -12,7 +12,7 @@ from aclearn.wire import (
     ArtifactRequest,
     NoNewerWeights,
 )
-from services.compressor.server import serve_artifacts
+from services.compressor.server import ArtifactServer
 from tests.support.compressors import (
     Pulling,
     float64_parameters,
@@ -104,11 +104,13 @@ def test_a_role_that_has_the_newest_artifact_gets_nothing(roles, tools) -> None:
     compressor = make(tools, ["onnx"])
     server, endpoint = roles("compressor-0").serve("artifacts")
     client = roles("actor-0").connect(endpoint)
+    artifacts = ArtifactServer(server, {"default": compressor}, tools.Clock())
     for known, expected in (((-1, -1), ArtifactReply), ((0, 1, "onnx"), NoNewerWeights)):
         if compressor.artifact is None:
             compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
         assert client.send(ArtifactRequest(*known), timeout_s=tools.deadline_s)
         tools.wait_until(lambda: server.transport.wait(0.05), "the request is there")
-        assert serve_artifacts(server, {"default": compressor}, 0.0) == (expected is ArtifactReply)
-        envelope = client.receive(tools.deadline_s)
-        assert isinstance(envelope.message, expected)
+        artifacts.serve(0.0)
+        assert artifacts.sent == 1
+        message = client.receive(tools.deadline_s).message
+        assert isinstance(message, expected) and message.pause_s == 1 / 2000

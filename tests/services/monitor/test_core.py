@@ -41,7 +41,7 @@ def test_a_heartbeat_is_answered_with_the_revision(monitor) -> None:
     monitor.hello("actor-0", "a")
     monitor.hello("trainer-0", "t", unrolls="ipc:///u")
     assert monitor.heartbeat("a", counters={"env_steps": 120}) == [
-        OutgoingMessage(b"a", HeartbeatReply(1))
+        OutgoingMessage(b"a", HeartbeatReply(1, 0.5))
     ]
     assert monitor.state.make_line(1.0)["env_steps"] == 120
 

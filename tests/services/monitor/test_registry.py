@@ -41,7 +41,7 @@ def test_members_are_listed_by_role_and_number() -> None:
 
 
 def test_a_name_stays_with_a_process_that_lives_and_goes_to_the_next_when_it_is_not_heard() -> None:
-    registry = Registry(silent_after_s=60, replaced_after_s=2)
+    registry = Registry(silent_after_s=60)
     first = _member("trainer-0", "a", pid=17, host="box")
     registry.hello(first, 0.0)
     second = _member("trainer-0", "b")
@@ -237,7 +237,7 @@ def test_the_revision_grows_exactly_when_the_membership_changes(events) -> None:
 
 
 def test_a_role_with_an_exact_number_of_processes_gets_the_place_of_one_that_is_gone() -> None:
-    registry = Registry(silent_after_s=60, replaced_after_s=2)
+    registry = Registry(silent_after_s=60)
     give = partial(registry.hand_out, role="trainer", most=2)
     assert [give(each, now=0.0) for each in "abc"] == [0, 1, None]
     for number, incarnation in enumerate("ab"):
@@ -248,6 +248,26 @@ def test_a_role_with_an_exact_number_of_processes_gets_the_place_of_one_that_is_
     # a process that dies before its hello keeps its number for a while only
     assert give("d", now=6.0) is None
     assert give("d", now=36.0) == 0
+
+
+def test_heartbeats_of_many_are_rarer_and_those_of_servers_and_the_wait_for_a_name_follow() -> None:
+    registry = Registry(silent_after_s=60, heartbeats_per_s=100)
+    trainer = _member("trainer-0", "t", endpoints={"weights": "ipc:///a"})
+    registry.hello(trainer, 0.0)
+    for number in range(49):
+        registry.hello(_member(f"actor-{number}", f"a{number}"), 0.0)
+    assert registry.every_s() == 0.5
+    for number in range(49, 300):
+        registry.hello(_member(f"actor-{number}", f"a{number}"), 0.0)
+    [actor] = [each for each in registry.members if each.name == "actor-7"]
+    assert (registry.every_s(), registry.every_s(actor), registry.every_s(trainer)) == (3, 3, 0.5)
+    # four heartbeats, and two seconds at least
+    assert registry.taken_by(_member("actor-7", "new"), 11.9) is not None
+    assert registry.taken_by(_member("actor-7", "new"), 12.1) is None
+    assert registry.taken_by(_member("trainer-0", "new"), 2.1) is None
+    for number in range(300, 2000):
+        registry.hello(_member(f"actor-{number}", f"a{number}"), 0.0)
+    assert registry.every_s() == 15.0  # four are within the silence of a dead process
 
 
 class Plain:

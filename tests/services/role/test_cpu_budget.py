@@ -13,7 +13,7 @@ from aclearn.types import Visited
 from aclearn.wire import ArtifactRequest, Envelope, Weights, encode
 from compress.methods.quantizer import Quantizer
 from services.compressor.main import refresh
-from services.compressor.server import serve_artifacts
+from services.compressor.server import ArtifactServer
 from services.role.cpu_budget import CpuBudget, CpuShare
 from services.role.metrics import RoleMetrics
 from tests.support.compressors import make_moody, some_tensors
@@ -162,7 +162,9 @@ def test_a_heartbeat_tells_work_from_waiting_for_requests(tools) -> None:
         refresh(
             compressor, line, cpu_budget, tools.KnownPeers(), clock=clock, cpu_clock=lambda: 0.0
         )
-        assert serve_artifacts(SlowServer(clock), {"default": compressor}, 0.02) == 1
+        artifacts = ArtifactServer(SlowServer(clock), {"default": compressor}, clock)
+        artifacts.serve(0.02)
+        assert artifacts.sent == 1
     heartbeat = RoleMetrics(compressor.meter).heartbeat(**compressor.heartbeat_fields())
     assert heartbeat.waits == {"requests": 2.0, "total": 30.0}
     assert heartbeat.parts == {

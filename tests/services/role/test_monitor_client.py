@@ -175,6 +175,40 @@ def test_heartbeats_go_out_at_their_interval(roles, tools) -> None:
     assert line.quiet()
 
 
+def test_heartbeats_are_as_rare_as_the_monitor_tells_but_a_lost_monitor_is_tried_soon(
+    roles, tools
+) -> None:
+    line = Line(roles, tools)  # of two seconds
+    line.introduce()
+    assert line.next() == line.heartbeats[0]
+    line.say(HeartbeatReply(1, 9.0))
+    assert line.quiet()
+    line.clock.now += 8.9
+    assert line.quiet()
+    line.clock.now += 0.2
+    assert line.next() == line.heartbeats[1]
+    line.clock.now += 8.9  # the answer is late or lost
+    assert line.quiet()
+    line.say(HeartbeatReply(1, 0.1))  # never more often than configured
+    assert line.next() == line.heartbeats[2]
+    line.clock.now += 1.9
+    assert line.quiet()
+    line.say(HeartbeatReply(1, 50.0))
+    assert line.quiet()
+    line.monitor.close()
+
+    def cannot_leave() -> bool:
+        line.clock.now += 50.1
+        line.membership.tick()
+        return line.client.unsent.total() > 0
+
+    tools.wait_until(cannot_leave, "the connection is gone")
+    before = len(line.heartbeats)
+    line.clock.now += 2.1
+    line.membership.tick()
+    assert len(line.heartbeats) == before + 1
+
+
 def test_a_heartbeat_reply_of_another_revision_makes_the_role_ask_for_the_peers(
     roles, tools
 ) -> None:

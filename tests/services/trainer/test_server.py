@@ -185,7 +185,7 @@ def test_weights_and_observations_are_answered_while_the_queue_is_full(front, to
     assert isinstance(answer, Weights)
     assert (answer.generation, answer.version) == (0, 1)
     assert answer.tensors["a"].tolist() == [1, 1]
-    assert front.ask(WeightsRequest(0, 1)) == NoNewerWeights()
+    assert front.ask(WeightsRequest(0, 1)) == NoNewerWeights(pause_s=1 / 2000)
     assert len(front.ask(ObservationsRequest(1)).observations) == 1
 
 
