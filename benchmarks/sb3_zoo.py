@@ -2,8 +2,8 @@
 
     PEERS/bin/python benchmarks/sb3_zoo.py [--only cartpole_ppo acrobot] [--seeds 3] > FILE.csv
 
-PEERS is a virtual environment with `sb3-contrib` and `gymnasium[box2d,mujoco]`; aclearn is not
-imported. Settings are those of its zoo (rl-baselines3-zoo, hyperparams/ppo.yml, sac.yml and
+PEERS is a virtual environment with `requirements/stable_baselines3.txt`; aclearn is not imported.
+Settings are those of its zoo (rl-baselines3-zoo 22e3ff24, hyperparams/ppo.yml, sac.yml and
 ppo_lstm.yml); SAC has twice its 20 000 steps on Pendulum, which are only 100 episodes.
 
 One CSV row a run: agent steps and seconds, imports left out, until the mean return of the last 100
@@ -24,9 +24,10 @@ import gymnasium as gym
 import torch
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.atari_wrappers import AtariWrapper
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
 
 def _linear(first: float) -> Callable[[float], float]:
@@ -40,6 +41,12 @@ def _without_velocities() -> gym.Env:
     return gym.wrappers.TransformObservation(env, lambda observation: observation[::2], shown)
 
 
+def _flat_doorkey() -> gym.Env:
+    from minigrid.wrappers import FlatObsWrapper
+
+    return FlatObsWrapper(gym.make("minigrid:MiniGrid-DoorKey-5x5-v0"))
+
+
 _CARTPOLE = {
     **{"n_envs": 8, "n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98},
     **{"n_epochs": 20, "learning_rate": _linear(1e-3), "clip_range": _linear(0.2)},
@@ -47,6 +54,11 @@ _CARTPOLE = {
 _LANDER = {
     **{"n_envs": 16, "n_steps": 1024, "batch_size": 64, "gae_lambda": 0.98, "gamma": 0.999},
     **{"n_epochs": 4, "ent_coef": 0.01},
+}
+_ATARI = {
+    **{"atari": True, "policy": "CnnPolicy", "n_envs": 8, "n_steps": 128, "batch_size": 256},
+    **{"n_epochs": 4, "learning_rate": _linear(2.5e-4), "clip_range": _linear(0.1)},
+    **{"vf_coef": 0.5, "ent_coef": 0.01},
 }
 #: Configuration → environment, bound, steps and settings of the zoo.
 ZOO: dict[str, tuple[str | Callable[[], gym.Env], float, int, dict[str, Any]]] = {
@@ -75,6 +87,15 @@ ZOO: dict[str, tuple[str | Callable[[], gym.Env], float, int, dict[str, Any]]] =
     ),
     "lunarlander": ("LunarLander-v3", 200, 1_000_000, _LANDER),
     "lunarlander_continuous": ("LunarLanderContinuous-v3", 200, 1_000_000, _LANDER),
+    "doorkey": (
+        *(_flat_doorkey, 0.93, 100_000),
+        {
+            **{"normalise": True, "n_envs": 8, "n_steps": 128, "batch_size": 64, "n_epochs": 10},
+            **{"gae_lambda": 0.95, "gamma": 0.99, "learning_rate": 2.5e-4},
+        },
+    ),
+    "breakout": ("BreakoutNoFrameskip-v4", 15, 10_000_000, _ATARI),
+    "pong": ("PongNoFrameskip-v4", 18, 10_000_000, _ATARI),
     "halfcheetah": (
         *("HalfCheetah-v5", 2000, 1_000_000),
         {
@@ -106,18 +127,42 @@ class _UntilBound(BaseCallback):  # type: ignore[misc]  # not installed beside a
         return not self.reached
 
 
-def run(name: str, seed: int) -> dict[str, Any]:
-    """Train until the bound or the zoo's number of steps."""
-    env_id, bound, steps, settings = ZOO[name]
+def train(
+    name: str,
+    seed: int,
+    *,
+    make_env: Callable[[], gym.Env] | None = None,
+    callback: BaseCallback | None = None,
+) -> Any:
+    """Train for the zoo's number of steps, or until the callback says so; returns the model.
+
+    Args:
+        make_env: makes the environment of that name, in place of the one in `ZOO`.
+    """
+    env_id, _, steps, settings = ZOO[name]
     settings = dict(settings)
-    env = make_vec_env(env_id, n_envs=settings.pop("n_envs"), seed=seed)
+    atari = settings.pop("atari", False)
+    env = make_vec_env(
+        make_env or env_id,
+        n_envs=settings.pop("n_envs"),
+        seed=seed,
+        wrapper_class=AtariWrapper if atari else None,
+    )
+    if atari:
+        env = VecFrameStack(env, n_stack=4)
     if settings.pop("normalise", False):
         env = VecNormalize(env, gamma=settings["gamma"])
-    started = time.monotonic()
     algorithm, policy = settings.pop("algorithm", PPO), settings.pop("policy", "MlpPolicy")
     model = algorithm(policy, env, seed=seed, device="cpu", **settings)
+    return model.learn(steps, callback=callback)
+
+
+def run(name: str, seed: int) -> dict[str, Any]:
+    """Train until the bound or the zoo's number of steps."""
+    bound = ZOO[name][1]
     callback = _UntilBound(bound)
-    model.learn(steps, callback=callback)
+    started = time.monotonic()
+    model = train(name, seed, callback=callback)
     took_s = time.monotonic() - started
     return {
         "configuration": name,

@@ -1,0 +1,157 @@
+"""Table and picture of the board: medians over the seeds of a quiet machine."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from aclearn.views.learning_curves import write_picture
+
+#: Largest share of the cores that others may use while a row of the table is taken.
+_QUIET: Final = 0.05
+
+
+class Scale(Protocol):
+    """A task."""
+
+    @property
+    def target(self) -> float:
+        """Mean return that is to be reached."""
+        ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """A training; figures until its target, or until it ended without it."""
+
+    task: str
+    library: str
+    seed: int
+    ended: str
+    steps: int
+    core_s: float
+    wall_s: float
+    mean: float | None
+    others: float
+
+    @classmethod
+    def of(cls, row: Mapping[str, str]) -> Row:
+        """The row of a CSV file."""
+        return cls(
+            *(row["task"], row["library"], int(row["seed"]), row["ended"], int(row["steps"])),
+            *(float(row["core_s"]), float(row["wall_s"])),
+            float(row["mean"]) if row["mean"] else None,
+            float(row["others"]),
+        )
+
+    @property
+    def cell(self) -> tuple[str, str, int]:
+        """What was trained."""
+        return self.task, self.library, self.seed
+
+
+class Score(NamedTuple):
+    """Medians over seeds; infinite where most did not reach the target."""
+
+    core_minutes: float
+    wall_s: float
+    steps: float
+    seeds: int
+    reached: int
+
+
+def counts(row: Row) -> bool:
+    """Whether other programs left the cores to the training, and it did not fail."""
+    return row.others < _QUIET and row.ended != "failed"
+
+
+def scores(rows: Iterable[Row]) -> dict[tuple[str, str], Score]:
+    """Task and library → its medians over the rows that count."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in filter(counts, rows):
+        found.setdefault((row.task, row.library), []).append(row)
+    return {place: _score(list(each)) for place, each in found.items()}
+
+
+def _score(rows: Sequence[Row]) -> Score:
+    reached = [row for row in rows if row.ended == "reached"]
+    lost = [math.inf] * (len(rows) - len(reached))
+    return Score(
+        statistics.median_high([*(row.core_s / 60.0 for row in reached), *lost]),
+        statistics.median_high([*(row.wall_s for row in reached), *lost]),
+        statistics.median_high([*(float(row.steps) for row in reached), *lost]),
+        len(rows),
+        len(reached),
+    )
+
+
+def table(
+    rows: Sequence[Row],
+    tasks: Mapping[str, Scale],
+    libraries: Sequence[str],
+    not_run: Mapping[tuple[str, str], str],
+) -> str:
+    """A Markdown table: a row a task and library, the fewest core-minutes in bold.
+
+    Args:
+        not_run: task and library → why it cannot be trained; a task of "" stands for all.
+    """
+    found = scores(rows)
+    heads = ("task, target", "library", "core-minutes", "seconds", "steps, thousands", "seeds")
+    text = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for task, scale in tasks.items():
+        there = {library: found.get((task, library)) for library in libraries}
+        best = min((s.core_minutes for s in there.values() if s), default=math.inf)
+        for number, (library, score) in enumerate(there.items()):
+            first = "" if number else f"{task}, {scale.target:g}"
+            why = not_run.get((task, library)) or not_run.get(("", library))
+            cells = _cells(score, best) if score else [why or "not run", "", "", ""]
+            text.append(f"| {' | '.join([first, library, *cells])} |")
+    return "\n".join(text) + "\n"
+
+
+def _cells(score: Score, best: float) -> list[str]:
+    seeds = f"{score.reached} of {score.seeds}" if score.reached < score.seeds else str(score.seeds)
+    if math.isinf(score.core_minutes):
+        return ["not reached", "", "", seeds]
+    minutes = f"{score.core_minutes:.2f}"
+    return [
+        f"**{minutes}**" if score.core_minutes == best else minutes,
+        f"{score.wall_s:.0f}",
+        f"{score.steps / 1000:.0f}",
+        seeds,
+    ]
+
+
+def picture(rows: Sequence[Row], tasks: Iterable[str], libraries: Sequence[str], out: Path) -> None:
+    """Draw core-minutes to the target, a panel a task that has rows that count; a dot a seed."""
+    from aclearn.views.notebook_figure import NotebookFigure
+
+    counted, found = [*filter(counts, rows)], scores(rows)
+    shown = [task for task in tasks if any(row.task == task for row in counted)]
+    figure = NotebookFigure(figsize=(3.0 * max(1, len(shown)), 3.2), layout="constrained")
+    panels = figure.subplots(1, max(1, len(shown)), squeeze=False)[0]
+    for panel, task in zip(panels, shown, strict=False):
+        those = [library for library in libraries if (task, library) in found]
+        for y, library in enumerate(those):
+            minutes = found[task, library].core_minutes
+            if math.isfinite(minutes):
+                panel.barh(y, minutes, color=f"C{libraries.index(library)}")
+                panel.text(minutes, y, f" {minutes:.2g}", va="center", fontsize=8)
+            else:
+                panel.text(0, y, " not reached", va="center", fontsize=8)
+            dots = [
+                row.core_s / 60.0
+                for row in counted
+                if (row.task, row.library, row.ended) == (task, library, "reached")
+            ]
+            panel.plot(dots, [y] * len(dots), "k.", markersize=4)
+        panel.set_yticks(range(len(those)), [library.replace("_", " ") for library in those])
+        panel.invert_yaxis()
+        panel.margins(x=0.2)
+        panel.set(title=task, xlabel="core-minutes to the target")
+    write_picture(figure, out)
