@@ -214,7 +214,7 @@ def run(training: Training, peers: Path, logs: Path, minutes: float | None) -> d
             else ["--metrics", str(folder / "r" / "metrics.jsonl")]
         )
         limit_s = 60.0 * (task.minutes if minutes is None else minutes)
-        environment = os.environ | {"BOARD_EPISODES": str(folder / "episodes")}
+        environment = os.environ | {"BOARD_EPISODES": str(folder / "episodes"), "TMPDIR": directory}
         if training.library in PEERS and task.threads:
             environment["OMP_NUM_THREADS"] = str(task.threads)
         measured = subprocess.run(

@@ -138,15 +138,17 @@ def main() -> None:
     parser.add_argument("task")
     parser.add_argument("--seed", type=int, required=True)
     options = parser.parse_args()
-    # places for the examples' runners and learner: Ray starts no more than it has cores
-    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
     if options.task in ("breakout", "pong"):
         env = lambda _: wrap_atari_for_new_api_stack(make(options.task), framestack=None)  # noqa: E731
     else:
         env = lambda _: make(options.task)  # noqa: E731
     register_env("board", env)
     config = PPOConfig().environment("board").debugging(seed=options.seed, log_level="ERROR")
-    algorithm = _SETTINGS.get(options.task, lambda given: given)(config).build_algo()
+    config = _SETTINGS.get(options.task, lambda given: given)(config)
+    # a place for each runner and learner of the example, though there may be fewer cores
+    places = config.num_env_runners + config.num_learners
+    ray.init(num_cpus=places, include_dashboard=False, log_to_driver=False)
+    algorithm = config.build_algo()
     while True:
         algorithm.train()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from typing import Any, Final
 
 from board_episodes import make
@@ -52,7 +51,7 @@ def main() -> int:
     options = parser.parse_args()
     register_env(options.task, _env)
     given = [f"--env={options.task}", f"--seed={options.seed}", "--device=cpu"]
-    given += [f"--train_dir={tempfile.mkdtemp()}", "--experiment=board"]
+    given += ["--train_dir=.", "--experiment=board"]
     if options.task not in (*_ATARI, *_CONTINUOUS):
         given += _GYM
     arguments, _ = parse_sf_args(argv=given)
