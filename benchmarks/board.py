@@ -2,7 +2,8 @@
 
     python benchmarks/board.py --commands                       # how to install the other libraries
     python benchmarks/board.py --out docs/results/data --resume --tasks cartpole acrobot pendulum
-    python benchmarks/board.py --out docs/results/data --table TABLE.md --picture board.png
+    python benchmarks/board.py --out docs/results/data --table docs/results/board.md
+    python benchmarks/board.py --out docs/results/data --picture docs/results/board.png
 
 One training at a time for each task, library and seed; the libraries take turns. Each appends a row
 to OUT/board.csv. With --resume, what has a row that counts is not trained again.
@@ -41,7 +42,7 @@ from typing import Any, Final
 
 from board_cleanrl import COMMIT as CLEANRL_COMMIT
 from board_cleanrl import SCRIPTS as CLEANRL_SCRIPTS
-from board_report import Row, counts, picture, table
+from board_report import Row, counts, picture, table, write_table
 
 from aclearn.telemetry.cores import usable_cores
 from aclearn.telemetry.machine import cpu_model
@@ -296,7 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, help="cut of a training; 10, of large tasks 60")
     parser.add_argument("--peers", type=Path, default=_ROOT / ".peers", help="their environments")
     parser.add_argument("--commands", action="store_true", help="train nothing: how to make them")
-    parser.add_argument("--table", type=Path, help="train nothing: write tables to this file")
+    parser.add_argument("--table", type=Path, help="train nothing: write the table into this page")
     parser.add_argument("--picture", type=Path, help="train nothing: draw this picture")
     options = parser.parse_args(arguments)
     peers = options.peers.resolve()
@@ -310,7 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.table or options.picture:
         rows = rows_of(path)
         if options.table:
-            options.table.write_text(table(rows, TASKS, LIBRARIES, NOT_RUN))
+            write_table(table(rows, TASKS, LIBRARIES, NOT_RUN), options.table)
         if options.picture:
             picture(rows, TASKS, LIBRARIES, options.picture)
         return

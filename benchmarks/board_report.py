@@ -13,6 +13,9 @@ from aclearn.views.learning_curves import write_picture
 
 #: Largest share of the cores that others may use while a row of the table is taken.
 _QUIET: Final = 0.05
+#: What is between them in a page is written by `write_table`.
+BEGIN: Final = "<!-- written by benchmarks/board.py --table -->"
+END: Final = "<!-- end -->"
 
 
 class Scale(Protocol):
@@ -95,36 +98,51 @@ def table(
     libraries: Sequence[str],
     not_run: Mapping[tuple[str, str], str],
 ) -> str:
-    """A Markdown table: a row a task and library, the fewest core-minutes in bold.
+    """A Markdown table: a row a task; core-minutes (the fewest in bold) / seconds / steps (seeds).
 
     Args:
         not_run: task and library → why it cannot be trained; a task of "" stands for all.
     """
     found = scores(rows)
-    heads = ("task, target", "library", "core-minutes", "seconds", "steps, thousands", "seeds")
+    heads = ("task, target", *map(_name, libraries))
     text = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for task, scale in tasks.items():
         there = {library: found.get((task, library)) for library in libraries}
         best = min((s.core_minutes for s in there.values() if s), default=math.inf)
-        for number, (library, score) in enumerate(there.items()):
-            first = "" if number else f"{task}, {scale.target:g}"
-            why = not_run.get((task, library)) or not_run.get(("", library))
-            cells = _cells(score, best) if score else [why or "not run", "", "", ""]
-            text.append(f"| {' | '.join([first, library, *cells])} |")
+        cells = [
+            _cell(score, best)
+            if score
+            else not_run.get((task, library)) or not_run.get(("", library)) or "not run"
+            for library, score in there.items()
+        ]
+        text.append(f"| {' | '.join([f'{task}, {scale.target:g}', *cells])} |")
     return "\n".join(text) + "\n"
 
 
-def _cells(score: Score, best: float) -> list[str]:
+def write_table(text: str, page: Path) -> None:
+    """Put a table in place of the one between the marks of a page.
+
+    Raises:
+        ValueError: the page does not have both marks.
+    """
+    before, begin, rest = page.read_text("utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{page} has no table between {BEGIN} and {END}")
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", "utf-8")
+
+
+def _cell(score: Score, best: float) -> str:
     seeds = f"{score.reached} of {score.seeds}" if score.reached < score.seeds else str(score.seeds)
     if math.isinf(score.core_minutes):
-        return ["not reached", "", "", seeds]
+        return f"not reached ({seeds})"
     minutes = f"{score.core_minutes:.2f}"
-    return [
-        f"**{minutes}**" if score.core_minutes == best else minutes,
-        f"{score.wall_s:.0f}",
-        f"{score.steps / 1000:.0f}",
-        seeds,
-    ]
+    shown = f"**{minutes}**" if score.core_minutes == best else minutes
+    return f"{shown} / {score.wall_s:.0f} / {score.steps / 1000:.0f} ({seeds})"
+
+
+def _name(library: str) -> str:
+    return library.replace("_", " ")
 
 
 def picture(rows: Sequence[Row], tasks: Iterable[str], libraries: Sequence[str], out: Path) -> None:
@@ -150,7 +168,7 @@ def picture(rows: Sequence[Row], tasks: Iterable[str], libraries: Sequence[str],
                 if (row.task, row.library, row.ended) == (task, library, "reached")
             ]
             panel.plot(dots, [y] * len(dots), "k.", markersize=4)
-        panel.set_yticks(range(len(those)), [library.replace("_", " ") for library in those])
+        panel.set_yticks(range(len(those)), [*map(_name, those)])
         panel.invert_yaxis()
         panel.margins(x=0.2)
         panel.set(title=task, xlabel="core-minutes to the target")

@@ -22,7 +22,7 @@ import board_cleanrl
 import board_episodes
 import board_measure
 from board_measure import EpisodeJudge, MetricsJudge
-from board_report import Row, picture, table
+from board_report import BEGIN, END, Row, picture, table, write_table
 
 _BENCHMARKS = Path(board.__file__).parent
 #: Burns, says what it has used and its own number; lasts as long as it is told.
@@ -282,10 +282,26 @@ def test_the_table_has_medians_of_quiet_rows_and_says_what_was_not_run(tmp_path:
         {("", "sample_factory"): "does not install: why"},
     )
     lines = text.splitlines()
-    assert lines[2] == "| cartpole, 475 | aclearn | **1.00** | 60 | 2 | 3 |"
-    assert lines[3] == "|  | rllib | not reached |  |  | 1 of 3 |"
-    assert lines[4] == "|  | cleanrl | not reached |  |  | 1 of 2 |"
-    assert lines[5] == "|  | sample_factory | does not install: why |  |  |  |"
-    assert lines[6] == "| pong, 18 | aclearn | not run |  |  |  |"
+    assert lines[0] == "| task, target | aclearn | rllib | cleanrl | sample factory |"
+    assert lines[2] == (
+        "| cartpole, 475 | **1.00** / 60 / 2 (3) | not reached (1 of 3) | not reached (1 of 2) "
+        "| does not install: why |"
+    )
+    assert lines[3] == "| pong, 18 | not run | not run | not run | does not install: why |"
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_table(text, page)
+    assert page.read_text() == f"before\n{BEGIN}\n\n{text}\n{END}\nafter\n"
+    page.write_text("none")
+    with pytest.raises(ValueError, match="has no table between"):
+        write_table(text, page)
     picture(rows, board.TASKS, libraries, tmp_path / "board.png")
     assert (tmp_path / "board.png").stat().st_size > 5_000
+
+
+def test_the_page_has_the_table_of_its_rows(tmp_path: Path) -> None:
+    page = board._ROOT / "docs/results/board.md"
+    copy = tmp_path / "board.md"
+    copy.write_text(page.read_text())
+    board.main(["--out", str(page.parent / "data"), "--table", str(copy)])
+    assert copy.read_text() == page.read_text()
