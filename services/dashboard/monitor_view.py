@@ -13,7 +13,7 @@ from services.monitor.status_report import member_names
 #: Why nobody can ask such a run, or tell it anything.
 DETERMINISTIC: Final = (
     "a run with run.deterministic is one process, whose results depend on its seed alone: it "
-    "answers nobody and takes no actions; Ctrl-C in its terminal ends it"
+    "answers no questions and takes no actions; Ctrl-C in its terminal ends it"
 )
 
 

@@ -24,7 +24,7 @@ _COMMUTATIVE = (_ATEN.add.Tensor, _ATEN.mul.Tensor)
 def simplify(module: GraphModule) -> None:
     """Leave out what changes nothing, and let operations write over what is not read any more.
 
-    A tensor that fits into the processor's cache is twice as fast to overwrite as to compute into
+    A tensor that fits into the CPU's cache is twice as fast to overwrite as to compute into
     another one.
     """
     graph = module.graph

@@ -1,4 +1,4 @@
-"""A publication's folder: whole whenever its process is killed, and nobody's edits are lost."""
+"""A publication's folder: whole whenever its process is killed, and edits in it are not lost."""
 
 from __future__ import annotations
 
