@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from aclearn.config import Config, config_from_yaml
 from aclearn.errors import ArgumentError, CheckpointError, ConfigError
@@ -21,38 +20,13 @@ from aclearn.runs import (
     Record,
     RunFolder,
     files_of,
-    list_checkpoints,
-    load_checkpoint,
     read_file,
     starts_in,
 )
 from services.trainer.build import device_of, make_learner
 from services.trainer.culprits import Culprit, culprits_of
 from services.trainer.flight_recorder import machine_of
-
-Tensors = Mapping[str, NDArray[Any]]
-
-#: Tensors of a learner that an update may change, by the beginnings of their names; a generator's
-#: state is compared by what it draws.
-_COMPARED: Final = ("weights/", "scalars/", "optimiser/", "target", "normaliser/", "totals")
-_WEIGHTS: Final = "weights/"
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The repeated state beside the one that the run had after as many updates.
-
-    Attributes:
-        what: the file that has the run's.
-        equal: whether all bits are.
-        distance: of the weights, as a share of the way that they have gone since the first
-            recorded batch (Euclidean norms); NaN where they have not moved.
-    """
-
-    what: str
-    updates: int
-    equal: bool
-    distance: float
+from services.trainer.run_states import Comparison, RunStates, Tensors
 
 
 @dataclass(frozen=True)
@@ -192,7 +166,6 @@ class _Repeater:
         self.made = Repeated(policy, generation)
         self._learner: Learner | None = None
         self._expected = 0  # number of the next batch
-        self._wanted: list[tuple[str, int, Tensors]] = []
 
     def begin(self, file: Path, record: Record | None) -> None:
         """Take over the beginning of the first file; compare with that of another one."""
@@ -204,14 +177,16 @@ class _Repeater:
             if self._learner is None:
                 self._start(record)
                 self.made.first = self._expected = number
-                self._wanted = self._checkpoints(updates)
+                self._states.expect_checkpoints(
+                    self._folder, self._policy, self.made.generation, self.made.doubts
+                )
                 return
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"{file} does not begin with a trainer's state: {error!r}"
             ) from error
         self._refuse_gap(number)
-        self._compare(file.name, updates, record.arrays)
+        self._states.compare(file.name, updates, record.arrays)
 
     def _start(self, record: Record) -> None:
         data, made = record.data, self.made
@@ -222,8 +197,9 @@ class _Repeater:
         architecture = Architecture.from_dict(data["architecture_spec"])
         self._learner = learner = make_learner(config, architecture, device)
         learner.load_state_tensors(record.arrays)
-        self._first = {name: np.array(a) for name, a in record.arrays.items()}
-        self._worker = _Watched(learner.make_worker(int(data["threads"])), self._look)
+        self._states = RunStates(learner, record.arrays)
+        made.comparisons = self._states.comparisons
+        self._worker = _Watched(learner.make_worker(int(data["threads"])), self._states.look)
         here = machine_of(device)
         if differing := [
             f"{key} {theirs} there, {here.get(key)} here"
@@ -286,7 +262,7 @@ class _Repeater:
             )
             return
         self._expected, self.made.batches = number + 1, self.made.batches + 1
-        self._look()
+        self._states.look()
 
     def _set_random(self, arrays: Tensors) -> None:
         assert self._learner is not None
@@ -296,52 +272,11 @@ class _Repeater:
                 generator.set_state(state)
         torch.set_rng_state(torch.from_numpy(np.array(arrays["random/torch"])))
 
-    def _checkpoints(self, updates: int) -> list[tuple[str, int, Tensors]]:
-        """Those of this generation that follow so many updates."""
-        found: list[tuple[str, int, Tensors]] = []
-        for path in list_checkpoints(self._folder.checkpoints_dir):
-            try:
-                own = load_checkpoint(path).of_policy(self._policy)
-            except CheckpointError as error:
-                self.made.doubts.append(f"not compared: {error}")
-                continue
-            its = int(own.state["counters"]["updates"])
-            if own.state["generation"] == self.made.generation and its > updates:
-                found.append((path.stem, its, own.tensors))
-        return found
-
-    def _look(self) -> None:
-        """Compare with the checkpoints after this number of updates.
-
-        One may have been copied before or after the batch's observations were counted, so that a
-        comparison that has failed within a batch is made again.
-        """
-        assert self._learner is not None
-        updates = int(self._learner.state.updates)
-        for name, its, tensors in self._wanted:
-            if its == updates:
-                self._compare(name, updates, tensors)
-
-    def _compare(self, what: str, updates: int, tensors: Tensors) -> None:
-        assert self._learner is not None
-        mine = self._learner.state_tensors()
-        names = [name for name in mine if name.startswith(_COMPARED)]
-        equal = all(mine[name].tobytes() == np.asarray(tensors[name]).tobytes() for name in names)
-        weights = [name for name in names if name.startswith(_WEIGHTS)]
-        gone = _norm(tensors, self._first, weights)
-        distance = _norm(tensors, mine, weights) / gone if gone else float("nan")
-        made = self.made.comparisons
-        earlier = next((each for each in made if each.what == what), None)
-        if earlier is None or not earlier.equal:
-            made[:] = [each for each in made if each is not earlier]
-            made.append(Comparison(what, updates, equal, 0.0 if equal else distance))
-
     def end(self) -> None:
         """Say which checkpoints are newer than the last recorded batch."""
         assert self._learner is not None
         updates = int(self._learner.state.updates)
-        newest = max((its for _, its, _ in self._wanted), default=0)
-        if newest > updates:
+        if (newest := self._states.newest) > updates:
             self.made.doubts.append(
                 f"the newest checkpoint, after update {newest}, is newer than the last recorded "
                 f"batch, which ends at update {updates}: the recorder had ended, and the updates "
@@ -375,8 +310,3 @@ def _device(config: Config, doubts: list[str]) -> torch.device:
     except ConfigError as error:
         doubts.append(f"{error}; the updates are repeated on the CPU")
         return torch.device("cpu")
-
-
-def _norm(some: Tensors, others: Tensors, names: Sequence[str]) -> float:
-    squares = (np.square(some[n].astype(np.float64) - others[n]).sum() for n in names)
-    return float(np.sqrt(sum(squares)))
