@@ -227,7 +227,6 @@ def record_batches(trainer: Trainer | Trainers, config: Config, folder: RunFolde
             about={
                 "config": config.to_yaml(),
                 "machine": machine_of(device),
-                "workers": config.trainer.workers,
                 "threads": own.source.threads,
             },
         )

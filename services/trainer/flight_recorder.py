@@ -46,23 +46,25 @@ class FlightRecorder:
         self._ring, self._learner, self._folder, self._about = ring, learner, folder, about
         self._lock = threading.Lock()
         self._taken, self._beginning_bytes, self._ended = 0, 0, False
+        self._workers: dict[int, int] = {}  # thread → its number
         self.batches = 0
 
-    def take(self, batch: Batch, state: Callable[[], dict[str, Any]]) -> None:
-        """Record a batch that a worker learns next.
+    def take(self, batch: Batch, state: Callable[[], dict[str, Any]], updates: int) -> None:
+        """Record a batch that the calling thread learns next.
 
         Args:
             state: gives the trainer's state, as in a checkpoint.
+            updates: number of the trainer's updates until then.
         """
         with self._lock:
             if self._ended:
                 return
             try:
-                self._write(batch, state)
+                self._write(batch, state, updates)
             except OSError as error:
                 self._end(f"{error.strerror} ({self._folder})", no_room=error.errno in _NO_ROOM)
 
-    def _write(self, batch: Batch, state: Callable[[], dict[str, Any]]) -> None:
+    def _write(self, batch: Batch, state: Callable[[], dict[str, Any]], updates: int) -> None:
         if self._ring.full:
             with self._learner.turn():
                 data = {**state(), **self._about, "batch": self._taken}
@@ -73,7 +75,12 @@ class FlightRecorder:
         random = {name: generator.get_state().numpy() for name, generator in generators}
         random["torch"] = torch.get_rng_state().numpy()
         arrays |= {f"random/{name}": numbers for name, numbers in random.items()}
-        about = {"batch": self._taken, "settings": self._learner.settings}
+        about = {
+            "batch": self._taken,
+            "settings": self._learner.settings,
+            "updates": updates,
+            "worker": self._workers.setdefault(threading.get_ident(), len(self._workers)),
+        }
         written = self._ring.append(Record({**about, **data}, arrays))
         self._taken, self.batches = self._taken + 1, self._ring.records
         if self._taken == 1:
@@ -93,20 +100,21 @@ class FlightRecorder:
     def _end(self, reason: str, *, no_room: bool) -> None:
         self._ended, self.batches = True, 0
         _LOGGER.warning("event=flight_recorder_ended batches=%d reason=%r", self._taken, reason)
-        try:
-            if no_room:
-                self._ring.remove()
-            else:
-                self._ring.close()
-        except OSError as error:
-            _LOGGER.warning("event=flight_recorder_not_removed reason=%r", error.strerror)
+        self._give_up(self._ring.remove if no_room else self._ring.close)
 
     def close(self) -> None:
         """Close the file; the ring stays. A disk that hangs is not waited for."""
         if self._lock.acquire(timeout=_CLOSE_WITHIN_S):
             self._ended = True
-            self._ring.close()
+            self._give_up(self._ring.close)
             self._lock.release()
+
+    def _give_up(self, ring: Callable[[], None]) -> None:
+        """Close or remove the ring; a disk that fails costs nothing else."""
+        try:
+            ring()
+        except OSError as error:
+            _LOGGER.warning("event=flight_recorder_not_closed reason=%r", error.strerror)
 
 
 def machine_of(device: torch.device) -> dict[str, str]:

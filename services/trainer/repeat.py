@@ -166,6 +166,7 @@ class _Repeater:
         self.made = Repeated(policy, generation)
         self._learner: Learner | None = None
         self._expected = 0  # number of the next batch
+        self._workers: set[int] = set()
 
     def begin(self, file: Path, record: Record | None) -> None:
         """Take over the beginning of the first file; compare with that of another one."""
@@ -211,12 +212,6 @@ class _Repeater:
         if device.type == "cuda":
             made.exact = False
             made.doubts.append("bits may differ: a GPU adds in any order")
-        if data["workers"] != 1:
-            made.exact = False
-            made.doubts.append(
-                f"bits may differ: trainer.workers was {data['workers']}, so that updates came "
-                "between a gradient and its application; here they follow one another"
-            )
 
     def _refuse_gap(self, number: int) -> None:
         if number != self._expected:
@@ -231,6 +226,7 @@ class _Repeater:
         learner, worker, trainer = self._learner, self._worker.worker, self._config.trainer
         number = int(record.data["batch"])
         self._refuse_gap(number)
+        self._doubt(record.data)
         self._set_random(record.arrays)
         learner.set(**record.data["settings"])
         learner.adopt()
@@ -263,6 +259,27 @@ class _Repeater:
             return
         self._expected, self.made.batches = number + 1, self.made.batches + 1
         self._states.look()
+
+    def _doubt(self, data: dict[str, Any]) -> None:
+        """Say why bits may differ from this batch on."""
+        assert self._learner is not None
+        made, number = self.made, data["batch"]
+        before = len(self._workers)
+        self._workers.add(data["worker"])
+        if before == 1 < len(self._workers):
+            made.exact = False
+            made.doubts.append(
+                f"bits may differ from batch {number} on: several workers learned "
+                "(trainer.workers), so that updates came between a gradient and its application; "
+                "here they follow one another"
+            )
+        updates = int(self._learner.state.updates)
+        if made.exact and data["updates"] != updates:
+            made.exact = False
+            made.doubts.append(
+                f"bits differ from batch {number} on: {data['updates']} updates came before it, "
+                f"and the repetition made {updates}; a worker had failed within an earlier batch"
+            )
 
     def _set_random(self, arrays: Tensors) -> None:
         assert self._learner is not None

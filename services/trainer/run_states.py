@@ -51,7 +51,7 @@ class RunStates:
 
     def __init__(self, learner: Learner, first: Tensors) -> None:
         self._learner = learner
-        self._first = {name: np.array(a) for name, a in first.items()}
+        self._first = _compared(first)
         self._expected: list[tuple[str, int, Tensors]] = []
         self.comparisons: list[Comparison] = []
 
@@ -77,7 +77,7 @@ class RunStates:
                 continue
             its = int(own.state["counters"]["updates"])
             if own.state["generation"] == generation and its > updates:
-                self._expected.append((path.stem, its, own.tensors))
+                self._expected.append((path.stem, its, _compared(own.tensors)))
 
     def look(self) -> None:
         """Compare with the checkpoints after this number of updates.
@@ -91,18 +91,28 @@ class RunStates:
                 self.compare(name, updates, tensors)
 
     def compare(self, what: str, updates: int, tensors: Tensors) -> None:
-        """Compare the present state with that of the run after so many updates."""
-        mine = self._learner.state_tensors()
-        names = [name for name in mine if name.startswith(_COMPARED)]
-        equal = all(mine[name].tobytes() == np.asarray(tensors[name]).tobytes() for name in names)
-        weights = [name for name in names if name.startswith(_WEIGHTS)]
+        """Compare the present state with that of the run after so many updates.
+
+        Raises:
+            CheckpointError: the run's lacks a tensor.
+        """
+        made = self.comparisons
+        if any(each.what == what and each.equal for each in made):
+            return
+        mine = _compared(self._learner.state_tensors())
+        if lacks := sorted(mine.keys() - tensors.keys()):
+            raise CheckpointError(f"{what} lacks the tensor {lacks[0]}; it is damaged")
+        equal = all(mine[name].tobytes() == np.asarray(tensors[name]).tobytes() for name in mine)
+        weights = [name for name in mine if name.startswith(_WEIGHTS)]
         gone = _norm(tensors, self._first, weights)
         distance = _norm(tensors, mine, weights) / gone if gone else float("nan")
-        made = self.comparisons
-        earlier = next((each for each in made if each.what == what), None)
-        if earlier is None or not earlier.equal:
-            made[:] = [each for each in made if each is not earlier]
-            made.append(Comparison(what, updates, equal, 0.0 if equal else distance))
+        made[:] = [each for each in made if each.what != what]
+        made.append(Comparison(what, updates, equal, 0.0 if equal else distance))
+
+
+def _compared(tensors: Tensors) -> Tensors:
+    """Those that are compared; a replay memory, say, has gigabytes of others."""
+    return {name: each for name, each in tensors.items() if name.startswith(_COMPARED)}
 
 
 def _norm(some: Tensors, others: Tensors, names: Sequence[str]) -> float:

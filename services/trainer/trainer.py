@@ -273,7 +273,7 @@ class Trainer:
             self.learner.adopt()
             if self.recorder is not None and not self.finished:
                 with part("record"):
-                    self.recorder.take(batch, self.saved.described)
+                    self.recorder.take(batch, self.saved.described, self.counters.updates)
             reports = self.learner.learn(
                 batch,
                 worker,

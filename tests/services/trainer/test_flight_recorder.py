@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
@@ -239,10 +240,41 @@ def test_on_another_processor_bits_may_differ_within_a_tolerance(
 
 
 def test_several_workers_are_repeated_in_turn_within_a_tolerance(tmp_path) -> None:
-    run = Recorded(tmp_path, **{"trainer.workers": 2})
+    run = Recorded(tmp_path)  # their number may change within a run
     run.learn(2)
+    other = threading.Thread(target=run.learn, args=(2,))
+    other.start()
+    other.join()
+    run.learn()
     made = run.repeat()
-    assert not made.exact and "trainer.workers was 2" in made.doubts[0]
+    assert not made.exact and made.batches == 5
+    [doubt] = made.doubts
+    assert "bits may differ from batch 2 on: several workers learned (trainer.workers)" in doubt
+
+
+def test_a_batch_within_which_a_worker_failed_is_told_and_no_difference_of_ours(tmp_path) -> None:
+    run = Recorded(tmp_path, **_PPO)
+    run.learn(2)
+    learn = run.trainer.learner.learn
+
+    def fails(batch, worker, note, **options):
+        def then_fails(report):
+            note(report)
+            raise MemoryError
+
+        return learn(batch, worker, then_fails, **options)
+
+    run.trainer.learner.learn = fails
+    with pytest.raises(MemoryError):
+        run.learn()
+    run.trainer.learner.learn, run.learned = learn, run.learned + 1
+    run.learn(2)
+    run.trainer.recorder.close()
+    status, output = run.replay("--tolerance", "10")
+    assert (
+        "bits differ from batch 3 on: 9 updates came before it, and the repetition made" in output
+    )
+    assert "a worker had failed within an earlier batch" in output and status == 0
 
 
 def test_a_folder_without_recorded_batches_is_refused_with_the_key(tmp_path) -> None:
@@ -340,6 +372,21 @@ def test_a_disk_that_fails_ends_the_recorder_and_not_the_training(
         assert made.batches == 3 and equal(made) == {2: True}
     else:  # checkpoints need the room more
         assert not list(run.folder.path.glob(f"{RING_FOLDER}/default/*"))
+
+
+def test_a_disk_that_fails_at_the_end_costs_nothing_else(tmp_path, monkeypatch, caplog) -> None:
+    run = Recorded(tmp_path)
+    run.learn(3)
+
+    def fails(descriptor):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("aclearn.runs.batch_ring.os.close", fails)
+        run.trainer.recorder.close()
+    assert [each for each in caplog.messages if "flight_recorder_not_closed" in each]
+    run.learn()  # nor does a worker that goes on wait for ever
+    assert run.trainer.counters.updates == 4 and run.repeat().batches == 3
 
 
 def huge(at: list[tuple[int, int]]) -> np.ndarray:
