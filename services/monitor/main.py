@@ -62,6 +62,7 @@ class MonitorRole:
         if folder is None:
             raise ValueError("the monitor needs a run folder")
         self._context, self._folder, self._clock = context, folder, clock
+        follows = folder.metrics_path.exists()  # another monitor of this run
         self._server = context.serve_at(
             context.run.monitor,
             ENDPOINTS["monitor"].accepts,
@@ -79,7 +80,7 @@ class MonitorRole:
         self._files = files = MonitorFiles(folder, figures, self._sinks)
         self._plugins = Plugins(_open_plugins(config, folder, files), config)
         numbers_from = 0.0
-        if files.last_line:  # until all who live have said their names
+        if follows:  # until all who live have said their names
             every_s = files.last_line.get(HEARTBEAT_EVERY_S) or config.monitor.heartbeat_every_s
             numbers_from = clock() + float(every_s) + _RECONNECTED_WITHIN_S
         began_ago_s = started_seconds_ago(files.last_written, moment(time.monotonic()))

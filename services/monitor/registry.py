@@ -122,10 +122,12 @@ class Registry:
         self.silent_after_s, self._heartbeats_per_s = silent_after_s, heartbeats_per_s
         self._heartbeat_every_s = heartbeat_every_s
         self._members: dict[str, Member] = {}
-        #: The same by role; their incarnations by role and number; those that have endpoints.
+        #: The same by role; their incarnations by role and number; those that have endpoints, and
+        #: those that have spaces.
         self._by_role: defaultdict[str, dict[str, Member]] = defaultdict(dict)
         self._named: dict[tuple[str, int], str] = {}
         self._serving: dict[str, Member] = {}
+        self._with_spaces: dict[str, Member] = {}
         #: Incarnation → time of its last message, the one that is silent for longest first.
         self._heard_at: OrderedDict[str, float] = OrderedDict()
         #: Name of a key → number of its members.
@@ -185,7 +187,7 @@ class Registry:
         """
         if newcomer.role == TRAINER.name:
             return {}
-        others = chain(self._by_role[TRAINER.name].values(), self._members.values())
+        others = chain(self._by_role[TRAINER.name].values(), self._with_spaces.values())
         spaces = (m.spaces for m in others if m.incarnation != newcomer.incarnation)
         return next((each for each in spaces if each), {})
 
@@ -235,6 +237,8 @@ class Registry:
         self._of_key[member.key] += 1
         if member.endpoints:
             self._serving[member.incarnation] = member
+        if member.spaces:
+            self._with_spaces[member.incarnation] = member
         self._heard_at[member.incarnation] = now
         if member.endpoints != ({} if known is None else known.endpoints):
             self.revision += 1
@@ -301,6 +305,7 @@ class Registry:
             del self._by_role[member.role][incarnation]
             del self._named[member.role, member.number], self._heard_at[incarnation]
             self._serving.pop(incarnation, None)
+            self._with_spaces.pop(incarnation, None)
             self._of_key[member.key] -= 1
             self._numbers.free(member.role, member.number)
         return member
