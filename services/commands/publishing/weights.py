@@ -49,7 +49,10 @@ def write_run(run: SavedRun, folder: Path) -> None:
 
 
 def _config(config: Config) -> Config:
-    """The configuration without what belongs to the machine, the account or the cluster."""
+    """The configuration without what belongs to the machine, the account or the cluster.
+
+    Plug-ins and indicators of the user's own may have an account in their arguments.
+    """
     usual = RunConfig()
     private = {name: getattr(usual, name) for name in ("name", "dir", "pythonpath", "init_from")}
     policies = {
@@ -61,6 +64,7 @@ def _config(config: Config) -> Config:
             "network": NetworkConfig(),
             "ray": RayConfig(),
             "metrics": MetricsConfig(),
+            "monitor": config.monitor.model_copy(update={"plugins": (), "indicators": ()}),
         }
     )
 

@@ -162,12 +162,18 @@ def test_nothing_of_the_machine_or_of_accounts_is_published(tmp_path: Path) -> N
         run={"pythonpath": [str(tmp_path / "secret-place")], "init_from": "secret-place"},
         network={"keys_dir": "secret-place"},
         metrics={"sinks": [{"mlflow": {"tracking_uri": "http://me:secret-place@host"}}]},
+        monitor={
+            "silent_after_s": 50.0,
+            "plugins": [{"mine:Pager": {"url": "http://secret-place"}}],
+            "indicators": [{"mine:Price": {"token": "secret-place"}}],
+        },
     )
     both = aclearn.ensemble([run, run], tmp_path / "secret-place" / "both")
     for source in (run, both):
         made = _publish(source, tmp_path / f"out-{source.name}")
         for name in made.files:
             assert b"secret-place" not in (made.path / name).read_bytes(), name
+        assert load_run(made.path).config.monitor.silent_after_s == 50.0
 
 
 def test_a_publication_adds_no_folder_to_those_of_modules(tmp_path: Path, monkeypatch) -> None:
@@ -284,6 +290,10 @@ def test_only_a_publication_is_replaced_and_only_whole(tmp_path: Path, monkeypat
     made = _publish(run, out, force=True, licence="mit")
     assert "license: mit" in (out / "README.md").read_text()
     assert not [*tmp_path.glob(".out*")] and len(made.files) == len(before)
+    (out / "README.md").write_text("mine")
+    with pytest.raises(RunFolderTaken, match=r"README\.md; .* too with discard_edits=True"):
+        _publish(run, out, force=True)
+    _publish(run, out, force=True, discard_edits=True)
     (out / ".git").mkdir()
     (out / ".git" / "HEAD").write_text("main")
     with pytest.raises(RunFolderTaken, match=r"no publication wrote, for instance \.git/HEAD"):
