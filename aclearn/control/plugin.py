@@ -73,7 +73,7 @@ class Indicators:
     Attributes:
         time_s: seconds of the run, as in its metrics; continues when the run is resumed.
         line: the run's figures, half a second old at most (docs/metrics.md has the names). Roles
-            report theirs every `monitor.heartbeat_every_s`.
+            report theirs every `monitor.heartbeat_every_s`, actors less often in a large run.
         members: the living processes, in order of role and number.
         heartbeats: those received since the last `observe`, the oldest first.
         deaths: number of processes so far that left without a last heartbeat and came back.

@@ -116,7 +116,7 @@ class Membership:
             for other in self._registry.members:
                 if other.spaces and differing(other.spaces, member.spaces):
                     self.leave(other)
-        return self._told(member)
+        return self._told(member, self._peers())
 
     def leave(self, member: Member, *, keep_metrics: bool = False) -> None:
         """Take out a member."""
@@ -130,11 +130,11 @@ class Membership:
             self._report.silent(member)
         if self._registry.revision == self._sent_revision:
             return []
-        self._sent_revision = self._registry.revision
+        self._sent_revision, peers = self._registry.revision, self._peers()
         return [
             OutgoingMessage(member.routing_id, message)
             for member in self._registry.members
-            for message in self._told(member)
+            for message in self._told(member, peers)
         ]
 
     def allow(self, keys: Sequence[AllowedKey]) -> None:
@@ -197,10 +197,10 @@ class Membership:
             "(its config.yaml) and environment, or with --force"
         )
 
-    def _told(self, member: Member) -> list[Message]:
+    def _told(self, member: Member, peers: Peers) -> list[Message]:
         """What a member is told of the others; one that serves, of the keys before."""
         keys = [self._keys] if self._keys is not None and member.endpoints else []
-        return [*keys, self._peers()]
+        return [*keys, peers]
 
     def _peers(self) -> Peers:
         peers = [
