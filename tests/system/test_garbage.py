@@ -137,9 +137,10 @@ def _spoil(run: Run, visitor: Visitor, sockets: dict[str, str]) -> None:
     expected = [name.strip() for name in _junk()]
     for service, endpoint in sockets.items():
         _nothing_else_than_junk(endpoint)
-        # only unrolls have so many bytes of arrays
+        # only unrolls, and a trainer's heartbeats, have so many bytes of arrays
         too_large = ["too_large"] * 2
-        there = expected if service == "unrolls" else [*expected[:-2], *too_large]
+        of_arrays = service in ("unrolls", "control")
+        there = expected if of_arrays else [*expected[:-2], *too_large]
         assert _answers_to_junk(visitor, endpoint) == there, service
         for message in _far_beyond_the_run():
             refusal = visitor.ask(visitor.connect(endpoint, "-large"), message, ErrorReply)
