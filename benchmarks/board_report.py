@@ -58,13 +58,18 @@ class Row:
 
 
 class Score(NamedTuple):
-    """Medians over seeds; infinite where most did not reach the target."""
+    """Medians over seeds; infinite where most did not reach the target.
+
+    Attributes:
+        lost_minutes: of the longest training that did not.
+    """
 
     core_minutes: float
     wall_s: float
     steps: float
     seeds: int
     reached: int
+    lost_minutes: float
 
 
 def counts(row: Row) -> bool:
@@ -82,13 +87,15 @@ def scores(rows: Iterable[Row]) -> dict[tuple[str, str], Score]:
 
 def _score(rows: Sequence[Row]) -> Score:
     reached = [row for row in rows if row.ended == "reached"]
-    lost = [math.inf] * (len(rows) - len(reached))
+    not_reached = [row for row in rows if row.ended != "reached"]
+    lost = [math.inf] * len(not_reached)
     return Score(
         statistics.median_high([*(row.core_s / 60.0 for row in reached), *lost]),
         statistics.median_high([*(row.wall_s for row in reached), *lost]),
         statistics.median_high([*(float(row.steps) for row in reached), *lost]),
         len(rows),
         len(reached),
+        max((row.wall_s / 60.0 for row in not_reached), default=0.0),
     )
 
 
@@ -135,7 +142,7 @@ def write_table(text: str, page: Path) -> None:
 def _cell(score: Score, best: float) -> str:
     seeds = f"{score.reached} of {score.seeds}" if score.reached < score.seeds else str(score.seeds)
     if math.isinf(score.core_minutes):
-        return f"not reached ({seeds})"
+        return f"not reached in {score.lost_minutes:.1f} min ({seeds})"
     minutes = f"{score.core_minutes:.2f}"
     shown = f"**{minutes}**" if score.core_minutes == best else minutes
     return f"{shown} / {score.wall_s:.0f} / {score.steps / 1000:.0f} ({seeds})"

@@ -284,8 +284,8 @@ def test_the_table_has_medians_of_quiet_rows_and_says_what_was_not_run(tmp_path:
     lines = text.splitlines()
     assert lines[0] == "| task, target | aclearn | rllib | cleanrl | sample factory |"
     assert lines[2] == (
-        "| cartpole, 475 | **1.00** / 60 / 2 (3) | not reached (1 of 3) | not reached (1 of 2) "
-        "| does not install: why |"
+        "| cartpole, 475 | **1.00** / 60 / 2 (3) | not reached in 10.0 min (1 of 3) "
+        "| not reached in 1.5 min (1 of 2) | does not install: why |"
     )
     assert lines[3] == "| pong, 18 | not run | not run | not run | does not install: why |"
     page = tmp_path / "page.md"
