@@ -35,6 +35,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -163,20 +164,19 @@ def train_arms(options: argparse.Namespace) -> None:
     """Train each arm to its steps and print its rows."""
     writer = csv.DictWriter(sys.stdout, LEARNING, lineterminator="\n")
     writer.writeheader()
-    for arm in options.arms:
-        folder = options.out.resolve() / arm
+    for seed, arm in product(options.seeds, options.arms):
+        folder = options.out.resolve() / f"{arm}-{seed}"
         folder.parent.mkdir(parents=True, exist_ok=True)
         lines = turns.lines_of(folder)
         if not lines or lines[-1]["env_steps"] < options.steps:
             bounds = f"run.max_env_steps={options.steps}", "run.target_return=null"
-            overrides = (*ARMS[arm], *bounds, f"run.seed={options.seed}", *options.overrides)
+            overrides = (*ARMS[arm], *bounds, f"run.seed={seed}", *options.overrides)
             turns.train(_LEARNS, overrides, folder, _LONGEST_S)
         config = load_config(folder / "config.yaml")
-        named = {"arm": arm, "seed": options.seed}
         for line in thinned(turns.lines_of(folder), "env_steps", options.every):
-            figures = {key: line[key] for key in LEARNING[2:4]}
-            figures["lag_mean"] = round(line["lag_mean"], 2)
-            writer.writerow(named | figures | counts_of(line, config))
+            figures = {key: line[key] for key in ("env_steps", "return_mean_100")}
+            figures |= {"arm": arm, "seed": seed, "lag_mean": round(line["lag_mean"], 2)}
+            writer.writerow(figures | counts_of(line, config))
 
 
 def counts_of(line: Line, config: Config) -> dict[str, int]:
@@ -269,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     three.add_argument("--steps", type=int, default=1_000_000, help="agent steps of each")
     three.add_argument("--every", type=int, default=20_000, help="agent steps between two rows")
     three.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    three.add_argument("--seed", type=int, default=1)
+    three.add_argument("--seeds", nargs="+", type=int, default=[1])
     four = commands.add_parser("rates", help="TPS with predictors, without, and of A3C")
     four.set_defaults(run=sweep_rates)
     four.add_argument("--seconds", type=float, default=15.0, help="measured time of a run")

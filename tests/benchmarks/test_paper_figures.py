@@ -156,10 +156,10 @@ def test_each_arm_is_trained_to_its_steps_once_and_shown_over_them(
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     monkeypatch.setattr(turns, "train", train)
-    arguments = ["learning", "--out", str(tmp_path), "--every", "250", "--seed", "4", "--steps"]
+    arguments = ["learning", "--out", str(tmp_path), "--every", "250", "--seeds", "4", "--steps"]
     ga3c.main([*arguments, "500", "--arms", "local"])
     ga3c.main([*arguments, "500"])
-    assert trained == [("local", "500"), ("predictor", "500")]
+    assert trained == [("local-4", "500"), ("predictor-4", "500")]
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "arm,seed,env_steps,return_mean_100,lag_mean,actors,predictors,trainers"
     assert shown[-6:] == [
