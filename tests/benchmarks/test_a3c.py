@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import sys
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from aclearn.algorithms.actor_critic import ActorCriticConfig
 from aclearn.config import Config, load_config
@@ -62,7 +64,7 @@ def test_an_update_is_that_of_each_step_alone_and_of_rmsprop(
 
     rollout = a3c.Rollout(observations, actions, rewards, terminated)
     found = torch.autograd.grad(a3c.loss_of(network, spec, costs, rollout), parameters)
-    flat = torch.nn.utils.parameters_to_vector(found)
+    flat = parameters_to_vector(found)
     for _ in range(2):  # the second step has squares of its own
         a3c.step_weights(shared, flat, config.optimiser)
     chosen = config.optimiser
@@ -76,7 +78,7 @@ def test_an_update_is_that_of_each_step_alone_and_of_rmsprop(
         parameter.grad = gradient * share
     slow.step()
     slow.step()
-    after = torch.nn.utils.parameters_to_vector(parameters).detach()
+    after = parameters_to_vector(parameters).detach()
     begun = a3c.begin(config, spec, actors=1).weights
     torch.testing.assert_close(shared.weights - begun, after - begun, rtol=1e-3, atol=1e-7)
 
@@ -116,6 +118,27 @@ def test_a_lost_life_ends_what_is_learned_and_not_the_game() -> None:
     lost = next(rollout for rollout in played if rollout.terminated)
     assert shared.counts[0, 2] == 0  # the game goes on
     assert torch.equal(next(played).observations[0], lost.observations[-1])
+
+
+def test_an_actor_plays_and_learns_by_the_weights_of_its_last_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = _config("optimiser.learning_rate=0.1")
+    spec, costs = read_spec(config.env), config.loss
+    assert isinstance(costs, ActorCriticConfig)
+    shared, slow = a3c.begin(config, spec, actors=1), a3c.begin(config, spec, actors=1)
+    monkeypatch.setattr(a3c.signal, "signal", lambda *_: None)
+    a3c.act(config, spec, shared, 0, 60, Event())
+
+    network = PolicyNetwork(architecture_of(config, spec))
+    played = a3c.rollouts(config, spec, slow, 0, network)
+    while slow.counts[0, 0] < 60:
+        vector_to_parameters(slow.weights.clone(), network.parameters())
+        loss = a3c.loss_of(network, spec, costs, next(played))
+        gradients = torch.autograd.grad(loss, list(network.parameters()))
+        a3c.step_weights(slow, parameters_to_vector(gradients), config.optimiser)
+    assert torch.equal(shared.counts[:, ::2], slow.counts[:, ::2])
+    torch.testing.assert_close(shared.weights, slow.weights)
 
 
 def test_processes_move_the_shared_weights_and_a_folder_is_continued(tmp_path: Path) -> None:
