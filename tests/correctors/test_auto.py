@@ -68,7 +68,7 @@ def test_on_policy_there_is_no_correction_in_effect(random_trace) -> None:
 
 
 def test_of_a_large_lag_it_is_v_trace_with_importance_sampling(random_trace) -> None:
-    batch = batch_of(random_trace, drifts=normal(0.6))
+    batch = batch_of(random_trace, drifts=normal(0.3))
     correction = corrected(batch, Auto())
     assert strengths(correction) == (0.0, 1.0)
     assert_as(correction, corrected(batch, VTrace(lambda_=0.95), ImportanceSampling()))
@@ -93,9 +93,9 @@ def test_a_gap_alone_is_truncated_and_its_outliers_are_masked(random_trace) -> N
 
 
 def test_both_parts_are_corrected_together(random_trace) -> None:
-    gaps, drifts = normal(0.3, seed=1), normal(0.4, seed=2)
+    gaps, drifts = normal(0.2, seed=1), normal(0.2, seed=2)
+    gaps[3, 4] = 1.0
     batch = batch_of(random_trace, gaps, drifts)
-    assert np.abs(gaps).max() > math.log(2.0)
 
     correction = corrected(batch, Auto(lambda_=0.8))
 
@@ -130,8 +130,17 @@ def test_ratios_of_which_few_steps_would_decide_are_tempered(random_trace, sprea
     gap, strength = strengths(correction)
     assert gap == 0.0 and 0.0 < strength < 1.0
     ratios = np.exp(strength * np.clip(drifts, -20.0, 20.0))
-    assert ratios.sum() ** 2 / (T * B * (ratios**2).sum()) == pytest.approx(0.5, abs=0.01)
+    assert ratios.sum() ** 2 / (T * B * (ratios**2).sum()) == pytest.approx(0.9, abs=0.01)
     np.testing.assert_allclose(correction.weights, np.minimum(ratios, 1.0), rtol=1e-3)
+
+
+def test_gap_and_drift_are_tempered_by_one_factor(random_trace) -> None:
+    gaps, drifts = normal(0.3, seed=1), normal(1.0, seed=2)
+    correction = corrected(batch_of(random_trace, gaps, drifts), Auto())
+    gap, drift = strengths(correction)
+    assert gap == pytest.approx(drift) and 0.2 < gap < 0.5
+    ratios = np.exp(gap * (np.clip(gaps, -math.log(2.0), math.log(2.0)) + drifts))
+    assert ratios.sum() ** 2 / (T * B * (ratios**2).sum()) == pytest.approx(0.9, abs=0.01)
 
 
 def test_steps_that_do_not_count_have_no_say(random_trace) -> None:
