@@ -12,6 +12,7 @@ import socket as system_socket
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import zmq
@@ -61,6 +62,8 @@ class ConnectionGuard:
         self._most = most_connections() if most is None else most
         self._open: set[int] = set()
         self._said: set[str] = set()
+        self._kept: set[int] = set()
+        self._wake, self._woken = system_socket.socketpair()
         address = f"inproc://connections-{uuid.uuid4().hex}"
         socket.monitor(address, _WATCHED)
         events = own_socket(socket.context, zmq.PAIR)
@@ -71,37 +74,62 @@ class ConnectionGuard:
         ).start()
 
     def _read(self, events: zmq.Socket[bytes]) -> None:
+        poller = zmq.Poller()
+        poller.register(events, zmq.POLLIN)
+        poller.register(self._woken, zmq.POLLIN)
         try:
             while True:
-                message = parse_monitor_message(events.recv_multipart())
-                kind, descriptor = message["event"], message["value"]
-                if kind == zmq.EVENT_MONITOR_STOPPED:
-                    return
-                if kind == zmq.EVENT_ACCEPTED:
-                    self._open.add(descriptor)
-                    if len(self._open) > self._most and end_connection(descriptor):
-                        self._refuse(
-                            f"there are {self._most} connections, as many as the limit of open "
-                            "files (ulimit -n) allows",
-                            message["endpoint"],
-                        )
-                elif kind == zmq.EVENT_DISCONNECTED:
-                    self._open.discard(descriptor)
-                    self.closed(descriptor)
-                else:
-                    self._refuse(
-                        "a peer has no keys (network.keys_dir), or another key for this server",
-                        message["endpoint"],
-                    )
+                asked = self._woken.fileno() in dict(poller.poll())
+                if asked:
+                    self._woken.recv(1)
+                # of all connections that were there when it was asked: their events wait here
+                for _ in range(_MOST_BEHIND):
+                    if not events.poll(0):
+                        break
+                    if not self._take(events.recv_multipart()):
+                        return
+                if asked:
+                    for descriptor in self._open - self._kept:
+                        end_connection(descriptor)
         except zmq.ContextTerminated:
             pass  # the socket has ended with its context
         finally:
             events.close(linger=0)
+            self._wake.close()
+            self._woken.close()
+
+    def _take(self, frames: list[bytes]) -> bool:
+        """Take an event; False if it is the last one."""
+        message = parse_monitor_message(frames)
+        kind, descriptor = message["event"], message["value"]
+        if kind == zmq.EVENT_MONITOR_STOPPED:
+            return False
+        if kind == zmq.EVENT_ACCEPTED:
+            self._open.add(descriptor)
+            if len(self._open) > self._most and end_connection(descriptor):
+                self._refuse(
+                    f"there are {self._most} connections, as many as the limit of open "
+                    "files (ulimit -n) allows",
+                    message["endpoint"],
+                )
+        elif kind == zmq.EVENT_DISCONNECTED:
+            self._open.discard(descriptor)
+            self.closed(descriptor)
+        else:
+            self._refuse(
+                "a peer has no keys (network.keys_dir), or another key for this server",
+                message["endpoint"],
+            )
+        return True
 
     def end_but(self, kept: set[int]) -> None:
-        """End all connections but those with the given descriptors; their peers connect again."""
-        for descriptor in self._open.copy() - kept:
-            end_connection(descriptor)
+        """End all connections but those with the given descriptors; their peers connect again.
+
+        The thread does so, once it has read of the connections that are there now.
+        """
+        self._kept = kept
+        with suppress(OSError):  # the socket has ended
+            self._wake.send(b" ")
 
     def _refuse(self, detail: str, endpoint: bytes) -> None:
         self.refused += 1

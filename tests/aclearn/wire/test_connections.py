@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import socket
+import threading
 from contextlib import ExitStack
 
 import pytest
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
 from aclearn.wire import bind_router, connect_dealer
 from aclearn.wire.connections import ConnectionGuard, most_connections
-from tests.support.waiting import wait_for
+from tests.support.waiting import DEADLINE_S, wait_for
 
 _MOST = 5
 
@@ -81,3 +83,25 @@ def test_connections_beyond_the_bound_are_ended_and_counted_and_a_member_is_hear
 def test_the_bound_leaves_room_for_files(monkeypatch, limit, most):
     monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
     assert most_connections() == most
+
+
+def test_a_connection_of_which_the_thread_has_not_read_yet_is_ended_too(context, monkeypatch):
+    held = threading.Event()
+
+    def late(frames):
+        assert held.wait(DEADLINE_S)
+        return parse_monitor_message(frames)
+
+    monkeypatch.setattr("aclearn.wire.connections.parse_monitor_message", late)
+    router, endpoint = bind_router(context, "tcp")
+    guard = ConnectionGuard(router)
+    client = connect_dealer(context, endpoint, routing_id=b"client")
+    lost = client.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    with ExitStack() as stack:
+        for each in (router, client, lost):
+            stack.callback(each.close, 0)
+        stack.callback(client.disable_monitor)
+        wait_for(lambda: client.poll(100, zmq.POLLOUT), "it is connected")
+        guard.end_but(set())
+        held.set()
+        wait_for(lambda: lost.poll(100), "it is ended", within_s=10.0)
