@@ -26,7 +26,7 @@ unit: $(STAMP)  ## unit tests, on every core
 	$(PYTEST) -n logical --maxprocesses=8 --dist=worksteal --ignore=tests/system --ignore=tests/compose --ignore=tests/chaos/test_chaos.py
 
 system: $(STAMP)  ## tests that start whole runs, two at a time; tests/compose needs a Docker engine
-	$(PYTEST) -n 2 --dist=loadgroup tests/compose tests/system
+	$(PYTEST) -n 2 --dist=loadgroup tests/compose tests/system tests/chaos/test_chaos.py
 
 nightly: $(STAMP)  ## the tests that take long and protect what changes seldom
 	$(PYTEST) -m nightly

@@ -86,6 +86,9 @@ class _End:
     def reconnect(self, address: str, keys: ClientKeys) -> None:
         """Do nothing: no key is proved within a process."""
 
+    def renew(self) -> None:
+        """Do nothing: no connection fails within a process."""
+
     def take(self) -> Message | None:
         """The frames of the next message, or None."""
         return self.inbox.popleft() if self.inbox else None

@@ -64,6 +64,12 @@ class Transport(Protocol):
     def reconnect(self, address: str, keys: ClientKeys) -> None:
         """Connect to the server again with these keys; messages on their way may be lost."""
 
+    def renew(self) -> None:
+        """Connect to the server again, where nothing can be sent.
+
+        A message that is sent now over a connection which lives would be lost.
+        """
+
     def send(self, parts: Sequence[Part]) -> Unsent | None:
         """Send a whole message without waiting; returns None, or why it could not be sent."""
 
@@ -155,6 +161,15 @@ class ZmqTransport:
         """Connect to the server again with these keys; messages on their way may be lost."""
         self.socket.disconnect(address)
         keys.apply(self.socket)
+        self.socket.connect(address)
+
+    def renew(self) -> None:
+        """Connect to the server again, where nothing can be sent.
+
+        A message that is sent now over a connection which lives would be lost.
+        """
+        address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        self.socket.disconnect(address)
         self.socket.connect(address)
 
     def send(self, parts: Sequence[Part]) -> Unsent | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,16 +14,24 @@ from services.role.monitor_client import MonitorClient
 from services.role.request_client import PeerLink, RequestClient
 from services.role.requests import RetryPolicy
 
-#: A trainer with a full queue may take long to answer, and has then read nothing.
-_RETRY = RetryPolicy(answer_within_s=3.0, patient=True, retry_first_s=0.1, retry_most_s=1.0)
+#: A trainer with a full queue answers late: it has read nothing. So the time without an answer
+#: doubles.
+_RETRY = RetryPolicy(
+    answer_within_s=math.inf,
+    in_order=True,
+    silent_after_s=3.0,
+    reached_within_s=3.0,
+    retry_first_s=0.1,
+    retry_most_s=1.0,
+)
 
 
 class UnrollSender:
     """Sends unrolls until the trainer has answered; it acknowledges those that it admits.
 
-    A trainer with a full queue does not answer, so the actor waits. An unroll without an answer may
-    also be lost, or its answer: the oldest one is sent again after 3 s, 6 s, 12 s and so on. The
-    trainer refuses the second copy of an unroll, and its successor those of another generation.
+    A trainer with a full queue does not answer, so the actor waits. Unrolls may also be lost, or
+    their answers: those without one are sent again, over a new connection, after 3 s, 6 s, 12 s and
+    so on. The trainer refuses the second copy of an unroll, its successor another generation's.
 
     Args:
         max_in_flight: unacknowledged unrolls before it waits.
@@ -83,7 +92,7 @@ class UnrollSender:
     def send(self, sequence: int, unrolls: Sequence[Unroll], timeout_s: float) -> bool:
         """Send the unrolls of one number if there is room within `timeout_s`; whether they went.
 
-        Those of several policies have one answer. Where a later one does not leave, all go again.
+        Those of several policies have one answer.
         """
         self.poll()
         if self._try_to_send(sequence, unrolls):
@@ -99,7 +108,5 @@ class UnrollSender:
     def _try_to_send(self, sequence: int, unrolls: Sequence[Unroll]) -> bool:
         if not self.has_room():
             return False
-        sent = self._client.ask(sequence, *unrolls, sequence=sequence)
-        if not sent:
-            self._client.cancel(sequence)
-        return sent
+        self._client.ask(sequence, *unrolls, sequence=sequence)
+        return True

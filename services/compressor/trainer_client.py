@@ -24,7 +24,7 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Least time between two requests for weights.
 _ASK_EVERY_S = 0.02
-_RETRY = RetryPolicy(answer_within_s=5.0)
+_RETRY = RetryPolicy(answer_within_s=5.0, silent_after_s=5.0, reached_within_s=3.0)
 _WEIGHTS, _OBSERVATIONS = "weights", "observations"
 
 

@@ -26,7 +26,7 @@ from services.role.requests import RetryPolicy
 
 _LOGGER = logging.getLogger(__name__)
 
-_RETRY = RetryPolicy(answer_within_s=5.0)
+_RETRY = RetryPolicy(answer_within_s=5.0, silent_after_s=5.0, reached_within_s=3.0)
 _WEIGHTS, _JUDGEMENT = "weights", "judgement"
 
 

@@ -23,13 +23,12 @@ from services.role.requests import RetryPolicy
 _LOGGER = logging.getLogger(__name__)
 
 #: Seconds without a connection or an answer before the next peer is asked: a dead peer stays listed
-#: until it was silent for long. A compressor does not answer while it compresses, and its first
-#: version takes longest.
+#: until it was silent for long.
 _RETRY = RetryPolicy(
-    answer_within_s=10.0,
+    answer_within_s=5.0,
     once=True,  # by then the request is outdated: a new one replaces it
-    silent_after_s=10.0,
-    reached_within_s=5.0,
+    silent_after_s=5.0,
+    reached_within_s=3.0,
     retry_first_s=0.05,
     retry_most_s=0.4,
 )

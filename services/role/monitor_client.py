@@ -43,6 +43,10 @@ _HELLO = "hello"
 #: Seconds without an answer before a warning; it is logged once until the next answer.
 _SAY_UNANSWERED_AFTER_S = 5.0
 
+#: Seconds in which nothing could be sent before the connection is made anew: libzmq makes none
+#: after bytes that are no message.
+_RENEW_AFTER_S = 5.0
+
 #: Unanswered heartbeats after which the monitor counts as gone.
 _HEARTBEATS_UNANSWERED = 3
 
@@ -182,6 +186,7 @@ class MonitorClient:
         #: By kind of directive, the monitor that gave the newest one, and the answer.
         self._answered: dict[str, tuple[str, DirectiveAck]] = {}
         self._answered_at = float("-inf")
+        self._sent_at = clock()
         self._requests = Requests[str](ASKING)
         self._next_heartbeat = self._heartbeat_at = clock()
         self._told_s = heartbeat_every_s
@@ -215,7 +220,7 @@ class MonitorClient:
             self._say_hello()  # what was on its way may be lost
         now = self._clock()
         for key, hello in self._requests.due(now):
-            self._requests.tried(key, now, sent=self._client.send(hello))
+            self._requests.tried(key, now, sent=self._send(hello))
         if _HELLO in self._requests:
             self._unanswered.look(now)
         elif now >= self._next_heartbeat:
@@ -305,9 +310,19 @@ class MonitorClient:
         if not parts:
             made = self._with_unsent("", made, 1)
         heartbeat = replace(made, policies=numbers, final=final)
-        sent = self._client.send(heartbeat, timeout_s=timeout_s)
+        sent = self._send(heartbeat, timeout_s)
         for episodes in self._episodes.values():
             episodes.tried(sent=sent)
+        return sent
+
+    def _send(self, message: Message, timeout_s: float = 0.0) -> bool:
+        """Whether it was sent. A connection over which nothing can be sent is made anew."""
+        sent, now = self._client.send(message, timeout_s=timeout_s), self._clock()
+        if sent:
+            self._sent_at = now
+        elif now - self._sent_at > _RENEW_AFTER_S:
+            self._sent_at = now
+            self._client.transport.renew()
         return sent
 
     def _with_unsent(self, policy: str, made: _NumbersT, policies: int) -> _NumbersT:

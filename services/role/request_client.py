@@ -89,6 +89,21 @@ class PeerLink:
             same = peer.incarnation == self._incarnation
             self.client.close(linger_s=_LAST_MESSAGES_WITHIN_S if same else 0.0)
         self._incarnation, self._public = peer.incarnation, public
+        self._connect(peer)
+        return True
+
+    def renew(self) -> bool:
+        """Connect to the same peer again, if there is one; whether there is.
+
+        What is on its way may be lost.
+        """
+        if self.client is None or self.peer is None:
+            return False
+        self.client.close()
+        self._connect(self.peer)
+        return True
+
+    def _connect(self, peer: Peer) -> None:
         self.peer = peer
         try:
             self.client = self._context.connect(
@@ -97,9 +112,8 @@ class PeerLink:
         except EndpointError as error:
             self.client = self.peer = None
             _LOGGER.error("event=not_connected name=%s detail=%r", peer.name, str(error))
-            return True
+            return
         _LOGGER.info("event=connected role=%s name=%s", peer.role, peer.name)
-        return True
 
     def _disconnect(self) -> None:
         """Close the connection, whose peer nobody may hear any more."""
@@ -157,6 +171,9 @@ class RequestClient(Generic[Key]):
     def poll(self, monitor: MonitorClient, timeout_s: float = 0.0) -> bool:
         """Handle received messages, replace a silent peer by the next, send due requests.
 
+        Where there is no other peer, the connection is made anew: it may be dead, since libzmq
+        makes none again after bytes that are no message.
+
         Args:
             timeout_s: longest wait for the first message.
 
@@ -165,11 +182,14 @@ class RequestClient(Generic[Key]):
         """
         self.receive(timeout_s)  # first: messages waiting in the socket are no silence
         now = self._clock()
-        if self.requests.silent(now):
+        silent = self.requests.silent(now)
+        if silent:
             self.link.pass_over()
         moved = self.link.follow(monitor)
         if moved:
             self.requests.moved(now)
+        elif silent and self.link.renew():
+            self.requests.moved(now, same_peer=True)
         if self.link.client is not None:
             for key, (messages, sequence) in self.requests.due(now):
                 self._send(key, messages, sequence)

@@ -25,10 +25,11 @@ class RetryPolicy:
     Attributes:
         answer_within_s: a request without an answer for this time is repeated.
         once: it is given up instead: no request is sent twice.
-        patient: the peer may be busy, and reads in order. Only the oldest request is repeated, and
-            the time without an answer doubles with each repetition. An answer shows that those sent
-            before are lost, which are repeated at once.
-        silent_after_s: a peer that was silent for this time, while a request waits, is replaced.
+        in_order: the peer answers in order: an answer shows that those sent before are lost, which
+            are repeated at once.
+        silent_after_s: a peer that was silent for this time, while a request waits, is replaced by
+            the next one. Where there is no other, the connection is made anew and everything
+            repeated; the time doubles each time, for a peer that is slow or busy.
         reached_within_s: the same for a peer to which nothing could be sent.
         retry_first_s: pause after a request that could not be sent; it doubles with each attempt.
         retry_most_s: the longest such pause.
@@ -38,7 +39,7 @@ class RetryPolicy:
 
     answer_within_s: float
     once: bool = False
-    patient: bool = False
+    in_order: bool = False
     silent_after_s: float = math.inf
     reached_within_s: float = math.inf
     retry_first_s: float = 0.0
@@ -55,8 +56,6 @@ class _Request:
     sent: bool = False
     failures: int = 0  # failed attempts to send, in a row
     sent_at: float = -math.inf
-    answer_within_s: float = 0.0  # from then
-    lost: bool = False  # the peer has answered one that was sent later
 
 
 class Requests(Generic[Key]):
@@ -66,6 +65,7 @@ class Requests(Generic[Key]):
         self._policy = policy
         self._waiting: dict[Key, _Request] = {}
         self._heard_at = -math.inf
+        self._silences = 0  # connections made anew since the peer was heard
         self.repeated = 0
         self.given_up = 0
 
@@ -87,9 +87,6 @@ class Requests(Generic[Key]):
                 del self._waiting[key]
                 self.given_up += 1
             late = [(key, request) for key, request in late if not request.sent]
-        if self._policy.patient:
-            oldest = next(iter(self._waiting), None)
-            late = [(key, r) for key, r in late if not r.sent or r.lost or key == oldest]
         return [(key, request.message) for key, request in late]
 
     def tried(self, key: Key, now: float, *, sent: bool) -> None:
@@ -97,12 +94,8 @@ class Requests(Generic[Key]):
         request, policy = self._waiting[key], self._policy
         if sent:
             self.repeated += request.sent
-            within_s = policy.answer_within_s
-            if policy.patient and request.sent:
-                within_s = 2.0 * request.answer_within_s
-            request.sent, request.lost, request.failures = True, False, 0
-            request.sent_at, request.answer_within_s = now, within_s
-            request.due_at = now + within_s
+            request.sent, request.sent_at, request.failures = True, now, 0
+            request.due_at = now + policy.answer_within_s
             if policy.once:
                 request.message = None  # it may be large
         else:
@@ -120,10 +113,10 @@ class Requests(Generic[Key]):
     def answered(self, key: Key, now: float) -> None:
         """Remove an answered request; unknown keys are ignored."""
         answered = self._waiting.pop(key, None)
-        if answered is not None and self._policy.patient:
+        if answered is not None and self._policy.in_order:
             for request in self._waiting.values():
                 if request.sent_at < answered.sent_at:
-                    request.lost, request.due_at = True, now
+                    request.due_at = now
 
     def cancel(self, key: Key) -> bool:
         """Remove a request; returns as `sent`."""
@@ -133,7 +126,7 @@ class Requests(Generic[Key]):
 
     def heard(self, now: float) -> None:
         """Note a message of the peer."""
-        self._heard_at = now
+        self._heard_at, self._silences = now, 0
 
     def no_room(self, now: float) -> None:
         """Repeat all requests after a pause: the peer's queue was full."""
@@ -141,19 +134,26 @@ class Requests(Generic[Key]):
             request.due_at = min(request.due_at, now + self._policy.no_room_pause_s)
 
     def silent(self, now: float) -> bool:
-        """Whether to ask another peer."""
+        """Whether to ask another peer, or the same one over another connection."""
         if not self._waiting:
             return False
         since = max(self._heard_at, min(request.since for request in self._waiting.values()))
         reached = any(request.sent for request in self._waiting.values())
         policy = self._policy
-        return now - since >= (policy.silent_after_s if reached else policy.reached_within_s)
+        limit_s = policy.silent_after_s if reached else policy.reached_within_s
+        return now - since >= limit_s * 2.0**self._silences
 
-    def moved(self, now: float) -> None:
-        """Ask another peer: all requests are due at once, except those to be sent once."""
+    def moved(self, now: float, *, same_peer: bool = False) -> None:
+        """Ask over another connection: all are due at once, except those to be sent once.
+
+        Args:
+            same_peer: it is one to the peer that was silent.
+        """
+        self._silences = self._silences + 1 if same_peer else 0
         if self._policy.once:
             self._waiting.clear()
         for key, request in self._waiting.items():
+            self.repeated += request.sent
             self._waiting[key] = _Request(request.message, since=now, due_at=now)
 
 

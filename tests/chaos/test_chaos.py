@@ -32,12 +32,11 @@ from tests.support.visitor import Visitor
 pytestmark = pytest.mark.timeout(7200)
 
 SEED = int(os.environ.get("ACLEARN_CHAOS_SEED", "3"))
-#: Minutes of faults for all casts; without them the first cast is played for a minute.
-MINUTES = os.environ.get("ACLEARN_CHAOS_MINUTES")
-_SECONDS = {"all_roles": 60.0}
+#: Minutes of faults, of all casts together.
+MINUTES = float(os.environ.get("ACLEARN_CHAOS_MINUTES", "2"))
 #: Room for logs, metrics and checkpoints of half an hour.
 _DISK = "256m"
-#: Points, mean of 100 episodes, as of configs/cartpole_ppo.yaml.
+#: Points, mean of an evaluation.
 _TARGET = 475.0
 
 _RUN: dict[str, Any] = CARTPOLE | {
@@ -57,7 +56,9 @@ _RUN: dict[str, Any] = CARTPOLE | {
         "max_lag_versions": 20,
     },
     "loss": {"kind": "ppo", "discount": 0.98, "clip_range": 0.2},
-    "optimiser": {"learning_rate": 1e-3, "schedule": "linear", "schedule_steps": 200_000},
+    # constant: it must not end before a policy that faults have delayed is good
+    "optimiser": {"learning_rate": 3e-4},
+    "evaluator": {"every_s": 5.0, "episodes": 10},
     "supervisor": {"max_restarts": 1000, "backoff_first_s": 0.1, "backoff_max_s": 0.2},
 }
 _CORRECTORS = [{"vtrace": {"lambda": 0.8}}, "importance_sampling"]
@@ -65,7 +66,6 @@ _CASTS: dict[str, dict[str, Any]] = {
     "all_roles": {
         "actors": {**_RUN["actors"], "inference": "predictor"},
         "compressor": {"chain": ["int8", "onnx"], "every_s": 0.5, "observations_every_s": 0.5},
-        "evaluator": {"every_s": 5.0, "episodes": 2},
     },
     "ranks": {"trainer": {**_RUN["trainer"], "processes": 2}},
 }
@@ -83,9 +83,9 @@ def _disk(folder: Path) -> Iterator[Disk]:
         yield disk if isinstance(disk, Disk) else InjectedDisk(folder / "disk", folder)
 
 
-@pytest.mark.parametrize("cast", _CASTS if MINUTES else _SECONDS)
+@pytest.mark.parametrize("cast", _CASTS)
 def test_a_run_outlives_a_seeded_plan_of_faults(system: System, cast: str) -> None:
-    seconds = 60.0 * float(MINUTES) / len(_CASTS) if MINUTES else _SECONDS[cast]
+    seconds = 60.0 * MINUTES / len(_CASTS)
     links = (*_LINKS[cast], "monitor")
     played: list[str] = []
     with ExitStack() as stack:
@@ -96,7 +96,6 @@ def test_a_run_outlives_a_seeded_plan_of_faults(system: System, cast: str) -> No
             run={
                 "dir": str(disk.path),
                 "audit": True,
-                "judge": "training",
                 "target_return": _TARGET,
                 "stop_at_target": False,
             },
@@ -126,7 +125,7 @@ def test_a_run_outlives_a_seeded_plan_of_faults(system: System, cast: str) -> No
             assert summary["reached_target_at_s"] is not None
         except AssertionError as error:
             told = "\n".join(played)
-            again = f"make chaos SEED={SEED} MINUTES={seconds * len(_CASTS) / 60:.1f}"
+            again = f"make chaos SEED={SEED} MINUTES={MINUTES:g}"
             raise AssertionError(f"{error}\n{again}, cast {cast}, has played:\n{told}") from error
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
+import zmq
 
 from aclearn.config import Config
 from aclearn.errors import ConfigError
-from aclearn.wire import Peer, WeightsRequest, rotate_keys
+from aclearn.wire import Peer, WeightsRequest, bind_router, rotate_keys
 from services.role.context import RoleContext, RunEnv
-from services.role.request_client import PeerLink
+from services.role.request_client import PeerLink, RequestClient
+from services.role.requests import RetryPolicy
 from tests.support.keys import make_keys
+
+#: Of ZMTP 3.0 with a mechanism that nobody knows.
+_GREETING_OF_NO_MECHANISM = (
+    b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NONE".ljust(20, b"\0") + bytes(32)
+)
 
 
 def _serve(roles, name):
@@ -180,3 +189,34 @@ def test_a_link_to_one_peer_alone_waits_for_it(roles, tools) -> None:
     known.learn(first, second)
     assert link.follow(known)
     assert _reaches(tools, link, server)
+
+
+def test_a_connection_that_libzmq_has_given_up_is_made_anew(roles, tools) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+    known, now = tools.KnownPeers(), [0.0]
+    known.learn(Peer("trainer", "trainer-0", "x", {"weights": address}))
+    link = PeerLink(roles("actor-0"), "weights")
+    policy = RetryPolicy(answer_within_s=60.0, reached_within_s=3.0)
+    client = RequestClient[str](link, policy, lambda _: None, lambda: now[0])
+    client.poll(known)
+    with listener, listener.accept()[0] as spoilt:
+        spoilt.sendall(_GREETING_OF_NO_MECHANISM)
+        while spoilt.recv(1024):
+            pass  # until libzmq ends it, for good
+    context = zmq.Context()
+    router, _ = bind_router(context, address)
+    try:
+        assert not client.ask("a", WeightsRequest(0, 0))
+        assert not link.client.transport.wait_for_room(0.3)
+
+        def arrives() -> bool:
+            now[0] += 0.1
+            client.poll(known)
+            return bool(router.poll(20))
+
+        tools.wait_until(arrives, "it arrives")
+        assert now[0] >= 3.0
+    finally:
+        router.close(0)
+        context.term()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from services.role.requests import Requests, RetryPolicy
@@ -40,26 +42,39 @@ def test_a_request_that_may_be_sent_once_is_given_up_and_never_sent_again() -> N
     assert (len(requests), requests.due(1000.0), requests.given_up) == (0, [], 1)
 
 
-def test_a_patient_client_repeats_the_oldest_request_alone_and_ever_more_rarely() -> None:
-    requests = Requests[str](RetryPolicy(3.0, patient=True, retry_first_s=0.5, retry_most_s=0.5))
+def test_an_answer_in_order_shows_that_those_sent_before_are_lost() -> None:
+    requests = Requests[str](RetryPolicy(math.inf, in_order=True))
+    for now, key in enumerate("abc"):
+        _ask(requests, key, float(now))
+    requests.answered("b", 3.0)
+    assert requests.due(3.0) == [("a", "message of a")]
+    requests.tried("a", 3.0, sent=True)
+    requests.answered("a", 4.0)
+    assert [key for key, _ in requests.due(4.0)] == ["c"]  # it was sent before a was sent again
+    assert requests.repeated == 1
+
+
+def test_the_same_peer_is_asked_over_new_connections_ever_more_rarely_until_it_is_heard() -> None:
+    requests = Requests[str](RetryPolicy(math.inf, silent_after_s=3.0))
     _ask(requests, "a", 0.0)
     _ask(requests, "b", 1.0)
     times = []
-    for tenths in range(1000):
-        if due := requests.due(tenths / 10):
-            assert due == [("a", "message of a")]
-            times.append(tenths / 10)
-            requests.tried("a", tenths / 10, sent=True)
-    assert times == [3.0, 9.0, 21.0, 45.0, 93.0]  # 3 s · (2^n - 1)
-    requests.tried("a", 189.0, sent=False)  # no connection: again soon, and then as if it had left
-    assert (requests.due(189.4), len(requests.due(189.5))) == ([], 1)
-    requests.answered("a", 189.5)
-    assert requests.due(189.5) == [("b", "message of b")]  # it was sent before: it may be lost too
-    requests.tried("b", 189.5, sent=True)
-    requests.moved(190.0)
-    _ask(requests, "c", 190.0, sent=False)
-    assert [key for key, _ in requests.due(190.5)] == ["b", "c"]  # the next peer has none of them
-    assert requests.repeated == 6
+    for now in range(100):
+        if requests.silent(now):
+            requests.moved(now, same_peer=True)
+            assert [key for key, _ in requests.due(now)] == ["a", "b"]
+            for key in "ab":
+                requests.tried(key, now, sent=True)
+            times.append(now)
+    assert times == [3, 9, 21, 45, 93]  # 3 s · (2^n - 1)
+    assert requests.repeated == 10
+    requests.heard(100.0)
+    assert (requests.silent(102.9), requests.silent(103.0)) == (False, True)
+    requests.moved(103.0, same_peer=True)
+    requests.moved(104.0)  # to another one
+    for key in "ab":
+        requests.tried(key, 104.0, sent=True)
+    assert (requests.silent(106.9), requests.silent(107.0)) == (False, True)
 
 
 def test_the_pause_after_a_failure_doubles_up_to_its_bound() -> None:
