@@ -64,6 +64,7 @@ class ConnectionGuard:
         self._said: set[str] = set()
         self._kept: set[int] = set()
         self._wake, self._woken = system_socket.socketpair()
+        self._wake.setblocking(False)
         address = f"inproc://connections-{uuid.uuid4().hex}"
         socket.monitor(address, _WATCHED)
         events = own_socket(socket.context, zmq.PAIR)

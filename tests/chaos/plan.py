@@ -71,7 +71,12 @@ def plan(seed: int, cast: Cast) -> Iterator[tuple[Fault, ...]]:
         of = "roles" if kind in OF_ROLES else "links" if kind in OF_LINKS else "disk"
         shortest, longest = KINDS[kind]
         for_s = round(rng.uniform(shortest, longest), 1)
-        return Fault(kind, next(decks[of]), for_s, rng.randrange(2**31))
+        target = next(decks[of])
+        if (kind, target) == ("mix", "monitor"):
+            # without keys a heartbeat may then have another name or number, and lines of metrics,
+            # by which a run is judged, have what heartbeats say
+            kind = "refuse"
+        return Fault(kind, target, for_s, rng.randrange(2**31))
 
     while True:
         faults = [fault(next(kinds))]

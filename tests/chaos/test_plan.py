@@ -35,3 +35,10 @@ def test_every_kind_comes_before_one_comes_again_and_meets_every_role_and_connec
     # a full disk is full for 20 s, and something else happens meanwhile
     assert all(f.for_s == 20.0 for f in every if f.kind == "full_disk")
     assert all(len(faults) == 2 for faults in rounds if faults[0].kind == "full_disk")
+
+
+def test_no_heartbeat_is_changed_on_its_way():
+    cast = Cast(roles=("trainer-0",), links=("unrolls", "monitor"))
+    rounds = islice(plan(3, cast), 8 * len(KINDS))
+    kinds = {(fault.kind, fault.target) for faults in rounds for fault in faults}
+    assert ("mix", "unrolls") in kinds and ("mix", "monitor") not in kinds
