@@ -19,7 +19,13 @@ class Joint(JointUnrolls):
     def __init__(self, **options):
         self.now, self.forgotten = 0.0, []
         told = lambda own: self.forgotten.append((own.sender, own.number))  # noqa: E731
-        options = {"most_bytes": 1000, "clock": lambda: self.now, "on_forgotten": told, **options}
+        options = {
+            "most": 9,
+            "most_bytes": 1000,
+            "clock": lambda: self.now,
+            "on_forgotten": told,
+            **options,
+        }
         super().__init__({"red", "blue"}, **options)
 
     def put(self, actor, number, policy, nbytes=1, reason=None):
