@@ -32,6 +32,7 @@ import json
 import os
 import platform
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -111,6 +112,8 @@ _SETTINGS: Final = {
 NOT_RUN: Final = {
     **{(task, RESIDENT): "no resident environment" for task in TASKS if not TASKS[task].resident},
 }
+#: Seconds for a training's processes to end.
+_ENDS_WITHIN_S: Final = 60.0
 _CELL: Final = ("task", "library", "seed")
 FIELDS: Final = (
     *_CELL,
@@ -218,7 +221,7 @@ def run(training: Training, peers: Path, logs: Path, minutes: float | None) -> d
         environment = os.environ | {"BOARD_EPISODES": str(folder / "episodes"), "TMPDIR": directory}
         if training.library in PEERS and task.threads:
             environment["OMP_NUM_THREADS"] = str(task.threads)
-        measured = subprocess.run(
+        with subprocess.Popen(
             [
                 *(sys.executable, str(_HERE / "board_measure.py"), *returns),
                 *(f"--target={task.target}", f"--limit-s={limit_s}", "--", *command),
@@ -227,12 +230,19 @@ def run(training: Training, peers: Path, logs: Path, minutes: float | None) -> d
             env=environment,
             stdout=subprocess.PIPE,
             stderr=output,
+            start_new_session=True,  # of Ctrl-C it hears by this process
             text=True,
-        )
+        ) as measuring:
+            try:
+                said, _ = measuring.communicate(timeout=limit_s + _ENDS_WITHIN_S)
+            except BaseException:
+                measuring.terminate()  # it kills what is below it
+                measuring.communicate(timeout=_ENDS_WITHIN_S)
+                raise
         shown = shlex.join(command).replace(directory, "DIR").replace(f"{_ROOT}/", "")
-    if measured.returncode:
+    if measuring.returncode:
         raise RuntimeError(f"{log}: {log.read_text()[-500:]}")
-    found: dict[str, Any] = json.loads(measured.stdout)
+    found: dict[str, Any] = json.loads(said)
     mean = "" if found["mean"] is None else f"{found['mean']:.5g}"
     return vars(training) | {
         "version": version_of(training.library, peers),
@@ -321,9 +331,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if said := missing(library, peers):
             parser.error(said)
     wanted = trainings(options.tasks, options.libraries, options.seeds)
-    for row in train(wanted, path, peers=peers, minutes=options.minutes):
-        said = ", ".join(str(row[name]) for name in (*_CELL, "ended", "steps", "core_s", "others"))
-        print(said, file=sys.stderr)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the training too
+    try:
+        for row in train(wanted, path, peers=peers, minutes=options.minutes):
+            said = [str(row[name]) for name in (*_CELL, "ended", "steps", "core_s", "others")]
+            print(", ".join(said), file=sys.stderr)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

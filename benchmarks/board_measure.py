@@ -253,6 +253,7 @@ def measure(command: Sequence[str], judge: Judge, *, target: float, limit_s: flo
         wall_s = time.monotonic() - began
         core_s = tree.stop()
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it would break off the killing
         tree.kill()
     own = time.process_time()
     lasted_s = time.monotonic() - began

@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,30 @@ def test_cpu_seconds_are_those_of_every_process_and_none_lives_on(tmp_path: Path
     assert (found["ended"], found["steps"], found["mean"]) == ("reached", 693, 5.0)
     assert 0 <= found["others"] <= 1 and found["wall_s"] < 60
     assert not any(Path(f"/proc/{process}").exists() for process in processes)
+
+
+_BOARD = """
+import board, sys
+out, sleeps = sys.argv[1:]
+code = f"import os, time; open({sleeps!r}, 'w').write(f'{{os.getpid()}} '); time.sleep(600)"
+board.Training.command = lambda *_: [sys.executable, "-c", code]
+board.main(["--out", out, "--tasks", "acrobot", "--libraries", "aclearn", "--seeds", "1"])
+"""
+
+
+def test_a_board_that_is_ended_leaves_no_process(tmp_path: Path) -> None:
+    sleeps = tmp_path / "sleeps"
+    with subprocess.Popen(
+        [sys.executable, "-c", _BOARD, str(tmp_path / "out"), str(sleeps)], cwd=_BENCHMARKS
+    ) as process:
+        end = time.monotonic() + 60
+        while not (sleeps.exists() and sleeps.read_text().endswith(" ")):
+            assert time.monotonic() < end and process.poll() is None
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(60) == 143
+    assert not Path(f"/proc/{sleeps.read_text().strip()}").exists()
+    assert not (tmp_path / "out" / "board.csv").exists()
 
 
 @pytest.mark.parametrize(
