@@ -334,8 +334,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the training too
     try:
         for row in train(wanted, path, peers=peers, minutes=options.minutes):
-            said = [str(row[name]) for name in (*_CELL, "ended", "steps", "core_s", "others")]
-            print(", ".join(said), file=sys.stderr)
+            words = [str(row[name]) for name in (*_CELL, "ended", "steps", "core_s", "others")]
+            print(", ".join(words), file=sys.stderr)
     finally:
         signal.signal(signal.SIGTERM, before)
 
