@@ -227,7 +227,7 @@ def draw(table: Path, picture: Path) -> None:
             axes.grid(visible=True, alpha=0.3)
         line[0].set_title(figure.env + (f", returns of up to {n_step} steps" if n_step else ""))
         line[0].set_ylabel("mean last return ± standard deviation of seeds")
-        line[1].legend(frameon=False, title="environments")
+        line[1].legend(frameon=False, title="environments", loc="upper left")
     canvas.savefig(picture, dpi=150)
 
 
