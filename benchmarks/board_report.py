@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -153,30 +154,35 @@ def _name(library: str) -> str:
 
 
 def picture(rows: Sequence[Row], tasks: Iterable[str], libraries: Sequence[str], out: Path) -> None:
-    """Draw core-minutes to the target, a panel a task that has rows that count; a dot a seed."""
+    """Draw core-minutes to the target, a panel for each task that one reached; a dot a seed."""
     from aclearn.views.notebook_figure import NotebookFigure
 
     counted, found = [*filter(counts, rows)], scores(rows)
-    shown = [task for task in tasks if any(row.task == task for row in counted)]
-    figure = NotebookFigure(figsize=(3.0 * max(1, len(shown)), 3.2), layout="constrained")
-    panels = figure.subplots(1, max(1, len(shown)), squeeze=False)[0]
-    for panel, task in zip(panels, shown, strict=False):
+    shown = [task for task in tasks if any(s.reached for (t, _), s in found.items() if t == task)]
+    columns = min(4, max(1, len(shown)))
+    lines = max(1, math.ceil(len(shown) / columns))
+    figure = NotebookFigure(figsize=(3.5 * columns, 2.8 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False).flat
+    for panel, task in itertools.zip_longest(panels, shown):
+        if task is None:
+            panel.axis("off")
+            continue
         those = [library for library in libraries if (task, library) in found]
         for y, library in enumerate(those):
             minutes = found[task, library].core_minutes
-            if math.isfinite(minutes):
-                panel.barh(y, minutes, color=f"C{libraries.index(library)}")
-                panel.text(minutes, y, f" {minutes:.2g}", va="center", fontsize=8)
-            else:
-                panel.text(0, y, " not reached", va="center", fontsize=8)
             dots = [
                 row.core_s / 60.0
                 for row in counted
                 if (row.task, row.library, row.ended) == (task, library, "reached")
             ]
+            if math.isfinite(minutes):
+                panel.barh(y, minutes, color=f"C{libraries.index(library)}")
+                panel.text(max(dots), y, f"  {minutes:.2g}", va="center", fontsize=8)
+            else:
+                panel.text(max([0.0, *dots]), y, "  not reached", va="center", fontsize=8)
             panel.plot(dots, [y] * len(dots), "k.", markersize=4)
         panel.set_yticks(range(len(those)), [*map(_name, those)])
-        panel.invert_yaxis()
-        panel.margins(x=0.2)
+        panel.set_ylim(len(those) - 0.4, -0.6)
+        panel.set_xlim(0.0, 1.25 * panel.get_xlim()[1])
         panel.set(title=task, xlabel="core-minutes to the target")
     write_picture(figure, out)
