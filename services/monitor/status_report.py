@@ -24,6 +24,10 @@ _MOST_SILENT = 1024
 _MOST_REPORTED = 1 << 15
 
 
+#: Most characters of the numbers in a range of names.
+_MOST_NUMBERS = 32
+
+
 class StatusReport:
     """The newest events, notes and silent processes, as fields of a status."""
 
@@ -102,7 +106,8 @@ def member_names(members: Iterable[object]) -> list[str]:
     for each in members:
         role, _, numbers = str(each).rpartition("-")
         first, _, last = numbers.partition("..")
-        if first.isdecimal() and (last or first).isdecimal():
+        fits = role and len(numbers) <= _MOST_NUMBERS
+        if fits and first.isdecimal() and (last or first).isdecimal():
             after = int(first) + MAX_PROCESSES - len(names)
             names += (f"{role}-{n}" for n in range(int(first), min(int(last or first) + 1, after)))
     return names

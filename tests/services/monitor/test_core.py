@@ -212,6 +212,29 @@ def test_a_status_that_no_message_could_carry_leaves_out_what_is_only_shown(moni
     assert status["noted"] == 20
 
 
+def test_the_status_of_thousands_has_their_names_as_ranges_and_leaves_out_their_process_ids(
+    monitor,
+) -> None:
+    monitor.hello("trainer-0", "t")
+    there = [n for n in range(3000) if n not in (7, 8, 2000)]
+    for number in there:
+        monitor.hello(f"actor-{number}", f"a{number}")
+    monitor.state.make_line(1.0)
+    [message] = monitor.take("cli", StatusRequest())
+    assert encode(message.message, run="run-1", incarnation="m", sequence=1)
+    status = json.loads(message.message.json)
+    assert status["members"] == ["actor-0..6", "actor-9..1999", "actor-2001..2999", "trainer-0"]
+    names = [*(f"actor-{number}" for number in there), "trainer-0"]
+    assert member_names(status["members"]) == names
+    assert status["pids"] == {} and status["line"]["time_s"] == 1.0
+
+
+def test_names_that_no_monitor_tells_are_no_names_and_take_no_memory() -> None:
+    assert member_names(["actor-0..99999999999"]) == [f"actor-{n}" for n in range(16_384)]
+    wrong = ["actor", "actor-x", "actor-3..x", 7, "actor-5..3", "actor-" + "9" * 5000]
+    assert member_names([*wrong, "b-c-2"]) == ["b-c-2"]
+
+
 def test_a_role_whose_heartbeat_is_final_is_gone_at_once(monitor) -> None:
     monitor.hello("predictor-0", "a", predictions="ipc:///a")
     monitor.hello("predictor-1", "b", predictions="ipc:///b")
