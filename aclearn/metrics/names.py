@@ -80,8 +80,9 @@ QUEUE_FILLS: Final = {
 }
 #: Role → the gauge of the busy share of its message thread.
 SOCKETS_BUSY: Final = {"trainer": "sockets_busy", "predictor": "predictor_sockets_busy"}
-#: Number of resident environments, in a line of a run with them.
+#: Seconds between two heartbeats of an actor.
 HEARTBEAT_EVERY_S: Final = "monitor_heartbeat_every_s"
+#: Number of resident environments, in a line of a run with them.
 RESIDENT_ENVS: Final = "resident_envs"
 #: Agent steps learned since the trainer's start.
 LEARNED_HERE: Final = "learned_steps_since_start"

@@ -256,7 +256,7 @@ class MonitorClient:
 
     def hasten(self) -> None:
         """Send the next heartbeat at the next `tick`: the monitor waits for what it says."""
-        self._next_heartbeat = self._clock()
+        self._next_heartbeat = self._heartbeat_at
 
     def leave(self) -> None:
         """Send the last heartbeat and close; once."""
@@ -340,7 +340,8 @@ class MonitorClient:
             self._allow(message.keys)
         elif isinstance(message, HeartbeatReply):
             self._told_s = max(self._heartbeat_every_s, message.every_s)
-            self._next_heartbeat = self._heartbeat_at + self._told_s
+            if self._next_heartbeat > self._heartbeat_at:  # else it was hastened since
+                self._next_heartbeat = self._heartbeat_at + self._told_s
             for episodes in self._episodes.values():
                 episodes.answered()
             if message.revision != self.revision and _HELLO not in self._requests:

@@ -175,11 +175,11 @@ def _hold(lock: int, out: Path) -> None:
 
 
 def _mend(place: Path, out: Path) -> None:
-    """Put back what was to be replaced, if nothing has replaced it; remove what is left over."""
+    """Put back what was to be replaced, unless a publication has; remove what is left over."""
     old = place / _OLD
     try:
-        if old.is_dir() and not out.exists():
-            os.replace(old, out)
+        if old.is_dir() and not is_publication(out):
+            os.replace(old, out)  # also in place of an empty folder
     except OSError as error:
         raise ConfigError(
             f"{_OPTION}: {out} is in {old} and cannot be put back ({error.strerror}); move it"

@@ -209,6 +209,16 @@ def test_heartbeats_are_as_rare_as_the_monitor_tells_but_a_lost_monitor_is_tried
     assert len(line.heartbeats) == before + 1
 
 
+def test_an_answer_on_its_way_does_not_delay_a_heartbeat_that_is_hastened(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    assert line.next() == line.heartbeats[0]
+    line.membership.hasten()
+    line.say(HeartbeatReply(1, 9.0))
+    assert line.client.transport.wait(tools.deadline_s), "the answer comes"
+    assert line.next() == line.heartbeats[1]
+
+
 def test_a_heartbeat_reply_of_another_revision_makes_the_role_ask_for_the_peers(
     roles, tools
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import aclearn
-from aclearn.errors import RunFolderError, RunFolderTaken
+from aclearn.errors import ConfigError, RunFolderError, RunFolderTaken
 from aclearn.runs import is_publication
 from services.commands.publishing.folder import files_of, new_folder
 from tests.support.waiting import run_python
@@ -93,6 +93,23 @@ for call in range(1, 200):
         assert _text(out) == "newest"
     assert found == ["old"] * found.count("old") + ["new"] * found.count("new")
     assert min(found.count("old"), found.count("new")) > 5
+
+
+def test_what_was_made_in_the_place_of_a_folder_between_two_renames_never_removes_it(
+    tmp_path: Path,
+) -> None:
+    out, old = tmp_path / "it", tmp_path / ".it.publishing" / "old"
+    _publish(out, "old")
+    old.parent.mkdir()
+    out.rename(old)  # so a kill leaves it
+    out.mkdir()
+    (out / "mine").touch()
+    with pytest.raises(ConfigError, match=f"{out} is in {old} and cannot be put back"):
+        _publish(out, "new", force=True)
+    (out / "mine").unlink()  # an empty folder is in nobody's way
+    with pytest.raises(RunFolderTaken, match="exists already; --force replaces it"):
+        _publish(out, "new")
+    assert _text(out) == "old"
 
 
 def test_edited_files_are_refused_by_name_until_a_second_choice(tmp_path: Path) -> None:
