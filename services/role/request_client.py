@@ -156,8 +156,9 @@ class RequestClient(Generic[Key]):
             messages: those that have one answer; where a later one does not leave, all go again.
             sequence: their number; without it the channel numbers them.
         """
-        self.requests.add(key, (messages, sequence), self._clock())
-        return self._send(key, messages, sequence)
+        now = self._clock()
+        self.requests.add(key, (messages, sequence), now)
+        return key in dict(self.requests.due(now)) and self._send(key, messages, sequence)
 
     def cancel(self, key: Key, notice: Message | None = None) -> None:
         """Cancel a request; a peer that has it gets the notice.

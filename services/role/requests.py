@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 from aclearn.wire import ErrorReply
@@ -26,7 +27,7 @@ class RetryPolicy:
         answer_within_s: a request without an answer for this time is repeated.
         once: it is given up instead: no request is sent twice.
         in_order: the peer answers in order: an answer shows that those sent before are lost, which
-            are repeated at once.
+            are repeated at once. So none is sent while an earlier one could not leave.
         silent_after_s: a peer that was silent for this time, while a request waits, is replaced by
             the next one. Where there is no other, the connection is made anew and everything
             repeated; the time doubles each time, for a peer that is slow or busy.
@@ -81,7 +82,10 @@ class Requests(Generic[Key]):
 
     def due(self, now: float) -> list[tuple[Key, Any]]:
         """The requests to send now; with `once`, those sent already are given up instead."""
-        late = [(key, r) for key, r in self._waiting.items() if now >= r.due_at]
+        waiting: Iterable[tuple[Key, _Request]] = self._waiting.items()
+        if self._policy.in_order:
+            waiting = takewhile(lambda each: each[1].sent or now >= each[1].due_at, waiting)
+        late = [(key, r) for key, r in waiting if now >= r.due_at]
         if self._policy.once:
             for key in [key for key, request in late if request.sent]:
                 del self._waiting[key]

@@ -151,6 +151,17 @@ def test_what_a_dead_trainer_cannot_take_is_sent_to_its_successor(shipping) -> N
     assert shipping.arrived() == 2
 
 
+def test_a_new_unroll_does_not_overtake_one_that_could_not_leave_a_new_connection(shipping) -> None:
+    shipping.send(1)
+    assert shipping.arrived() == 1
+    shipping.now += 3.0
+    shipping.sender.poll()  # no answer: a new connection, over which nothing leaves at once
+    assert shipping.link.client.transport.wait_for_room(shipping.tools.deadline_s)
+    assert shipping.sender.send(2, [shipping.unroll], 0.0)
+    shipping.now += 1.0
+    assert [shipping.arrived(), shipping.arrived()] == [1, 2]
+
+
 def test_an_unroll_without_an_answer_is_sent_again_with_its_number_until_there_is_one(
     shipping,
 ) -> None:

@@ -54,6 +54,17 @@ def test_an_answer_in_order_shows_that_those_sent_before_are_lost() -> None:
     assert requests.repeated == 1
 
 
+def test_in_order_none_overtakes_one_that_could_not_leave() -> None:
+    policy = RetryPolicy(math.inf, in_order=True, retry_first_s=1.0, retry_most_s=1.0)
+    requests = Requests[str](policy)
+    _ask(requests, "a", 0.0)
+    requests.moved(1.0)
+    requests.tried("a", 1.0, sent=False)  # the new connection is not there yet
+    requests.add("b", "message of b", 1.5)
+    assert requests.due(1.5) == []
+    assert [key for key, _ in requests.due(2.0)] == ["a", "b"]
+
+
 def test_the_same_peer_is_asked_over_new_connections_ever_more_rarely_until_it_is_heard() -> None:
     requests = Requests[str](RetryPolicy(math.inf, silent_after_s=3.0))
     _ask(requests, "a", 0.0)
