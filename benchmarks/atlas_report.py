@@ -20,7 +20,7 @@ _BAR: Final = 0.05
 #: The least share of the way from random actions to the target that counts as learned.
 _LEARNED: Final = 0.1
 AUTO: Final = "auto"
-#: In place of a compressor: the trainings of all of them together.
+#: In place of a compressor: the mean over them.
 ALL: Final = "all"
 
 
@@ -177,12 +177,21 @@ def report(
 
 
 def _together(rows: Iterable[Row], corrections: Sequence[str]) -> list[Row]:
-    """The rows as ones of `ALL`, where every correction was trained with that seed."""
+    """A row of `ALL` for each seed: the mean over the compressors with which all were trained.
+
+    Trainings of one seed are alike, so that each compressor is no further sample.
+    """
     groups: dict[tuple[str, str, int, int], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.task, row.compressor, row.lag, row.seed), []).append(row)
+        if row.mean_return is not None:
+            groups.setdefault((row.task, row.compressor, row.lag, row.seed), []).append(row)
     whole = [each for each in groups.values() if {r.correction for r in each} >= {*corrections}]
-    return [replace(row, compressor=ALL) for each in whole for row in each]
+    means: dict[Row, list[float]] = {}
+    for row in itertools.chain(*whole):
+        assert row.mean_return is not None  # by the condition above
+        one = replace(row, compressor=ALL, mean_return=None)
+        means.setdefault(one, []).append(row.mean_return)
+    return [replace(row, mean_return=float(np.mean(values))) for row, values in means.items()]
 
 
 def _words(by_correction: Mapping[str, Score | None], correction: str) -> str:
