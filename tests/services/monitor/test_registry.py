@@ -193,6 +193,16 @@ def test_a_member_that_leaves_is_gone_and_leaving_twice_is_nothing() -> None:
     assert registry.leave("a") is None
 
 
+def test_one_that_joined_first_and_is_heard_hides_no_silent_one() -> None:
+    registry = Registry(silent_after_s=10)
+    for number, name in enumerate("abc"):
+        registry.hello(_member(f"actor-{number}", name), float(number))
+    registry.heard("b", 8.0)
+    registry.heard("a", 9.0)
+    assert [member.incarnation for member in registry.take_out_silent(12.5)] == ["c"]
+    assert [member.incarnation for member in registry.take_out_silent(18.5)] == ["b"]
+
+
 def test_the_silent_are_taken_out_after_the_bound_and_not_at_it() -> None:
     registry = Registry(silent_after_s=10)
     registry.hello(_member("actor-0", "a"), 0.0)

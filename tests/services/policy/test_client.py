@@ -87,6 +87,20 @@ def test_one_question_is_out_at_a_time_and_the_next_comes_after_a_pause(pulling)
     assert pulling.asked() == WeightsRequest(-1, -1)
 
 
+def test_a_peer_with_many_clients_tells_when_to_ask_again(pulling) -> None:
+    pulling.asked()
+    for answer, known in (
+        (NoNewerWeights(pause_s=3.0), WeightsRequest(-1, -1)),
+        (replace(_weights(0, 3), pause_s=2.0), WeightsRequest(0, 3)),
+        (NoNewerWeights(pause_s=0.001), WeightsRequest(0, 3)),  # not more often than by itself
+    ):
+        pulling.answer(answer)
+        pulling.clock.now += max(0.05, answer.pause_s) - 0.001
+        assert pulling.quiet()
+        pulling.clock.now += 0.002
+        assert pulling.asked() == known
+
+
 def test_the_next_peer_is_asked_when_the_socket_of_one_is_gone(pulling) -> None:
     first, [peer] = pulling.trainer, pulling.known.peers
     pulling.asked()
