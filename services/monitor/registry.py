@@ -130,6 +130,8 @@ class Registry:
         self._with_spaces: dict[str, Member] = {}
         #: Incarnation → time of its last message, the one that is silent for longest first.
         self._heard_at: OrderedDict[str, float] = OrderedDict()
+        #: Incarnation → time between two heartbeats when it was heard last, which it was told.
+        self._told_s: dict[str, float] = {}
         #: Name of a key → number of its members.
         self._of_key: Counter[str] = Counter()
         self._in_order: tuple[Member, ...] | None = ()
@@ -257,6 +259,7 @@ class Registry:
         if member is not None:
             self._heard_at[incarnation] = now
             self._heard_at.move_to_end(incarnation)
+            self._told_s[incarnation] = self.every_s(member)
         return member
 
     def leave(self, incarnation: str) -> Member | None:
@@ -304,6 +307,7 @@ class Registry:
             self._in_order = None
             del self._by_role[member.role][incarnation]
             del self._named[member.role, member.number], self._heard_at[incarnation]
+            self._told_s.pop(incarnation, None)
             self._serving.pop(incarnation, None)
             self._with_spaces.pop(incarnation, None)
             self._of_key[member.key] -= 1
@@ -312,7 +316,7 @@ class Registry:
 
     def _is_replaced(self, incarnation: str, now: float) -> bool:
         """Whether a member is silent for so long that another process may have its name."""
-        every_s = self.every_s(self._members[incarnation])
+        every_s = max(self.every_s(self._members[incarnation]), self._told_s.get(incarnation, 0.0))
         after_s = max(_REPLACED_AFTER_S, _REPLACED_AFTER_HEARTBEATS * every_s)
         return now - self._heard_at[incarnation] > after_s
 

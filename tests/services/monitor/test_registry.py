@@ -280,6 +280,20 @@ def test_heartbeats_of_many_are_rarer_and_those_of_servers_and_the_wait_for_a_na
     assert registry.every_s() == 15.0  # four are within the silence of a dead process
 
 
+def test_a_member_keeps_its_name_for_the_interval_that_it_was_told_when_the_run_shrinks() -> None:
+    registry = Registry(silent_after_s=60, heartbeats_per_s=1)
+    for number in range(8):
+        registry.hello(_member(f"actor-{number}", f"a{number}"), 0.0)
+        registry.heard(f"a{number}", 1.0)
+    for number in range(7):
+        registry.leave(f"a{number}")
+    assert registry.every_s() == 1.0  # until now it was told 8
+    assert registry.taken_by(_member("actor-7", "new"), 32.9) is not None
+    assert registry.taken_by(_member("actor-7", "new"), 33.1) is None
+    registry.heard("a7", 40.0)
+    assert registry.taken_by(_member("actor-7", "new"), 44.1) is None
+
+
 class Plain:
     """Members as a list of name, incarnation, key and the time that they were heard."""
 
