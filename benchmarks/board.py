@@ -262,9 +262,13 @@ def _script(library: str) -> str:
 
 
 def _commit() -> str:
-    """The commit of the code, with a plus if files differ from it."""
-    command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty=+"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    """The commit of the code, with a plus if files other than results differ from it."""
+    git = ["git", "-C", str(_ROOT)]
+    named = subprocess.run(
+        [*git, "describe", "--always"], capture_output=True, text=True, check=True
+    )
+    same = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ".", ":!docs/results"])
+    return named.stdout.strip() + "+" * bool(same.returncode)
 
 
 def rows_of(path: Path) -> list[Row]:
