@@ -28,3 +28,14 @@ def test_each_sized_part_is_measured_with_every_number(monkeypatch: pytest.Monke
         ("learning", 70),
     ]
     assert all(row["steps_per_s"] > 0 for row in resident.ROWS)
+
+
+def test_training_is_measured_for_each_published_algorithm_and_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resident, "COUNTS", (4, 6))
+    monkeypatch.setattr(resident, "ROWS", [])
+    resident.main(["training", "--seconds", "0.01", "--threads", "1"])
+    by = [(row["env"], row["by"], row["envs"]) for row in resident.ROWS]
+    assert by == [(env, name, n) for env, name in resident.PUBLISHED.items() for n in (4, 6)]
+    assert all(row["steps_per_s"] > 0 for row in resident.ROWS)
