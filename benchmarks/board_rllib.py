@@ -145,9 +145,9 @@ def main() -> None:
     register_env("board", env)
     config = PPOConfig().environment("board").debugging(seed=options.seed, log_level="ERROR")
     config = _SETTINGS.get(options.task, lambda given: given)(config)
-    # a place for each runner and learner of the example, though there may be fewer cores
-    places = config.num_env_runners + config.num_learners
-    ray.init(num_cpus=places, include_dashboard=False, log_to_driver=False)
+    # More places than cores, for the examples' runners and learner. With as many as they are, the
+    # runners did not start within minutes.
+    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
     algorithm = config.build_algo()
     while True:
         algorithm.train()
