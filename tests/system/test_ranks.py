@@ -130,6 +130,8 @@ def test_a_rank_that_hangs_costs_neither_the_end_in_time_nor_the_checkpoint(
 ) -> None:
     run = system.train(system.config(settings, run={"checkpoint_every_s": 1000.0}))
     run.wait_until_learning(beyond=400)
+    # learned steps are of both ranks, updates of the first, which may report later
+    run.wait_for(lambda: run.last()["updates"] > 0, "an update")
     os.kill(run.pids()["trainer-1"], signal.SIGSTOP)
     before = run.last()
     run.signal(signal.SIGINT)
