@@ -413,6 +413,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="aclearn-") as directory:
         own = [f"run.dir={directory}", "run.name=scale", f"monitor.port={free_port()}"]
         never = ["run.target_return=null", "run.stop_at_target=false"]
+        never += ["trainer.max_lag_versions=100000"]  # in one part actors never pull
         config = load_config(
             _CONFIG,
             [*own, *never, "trainer.workers=1", "trainer.unrolls_per_batch=16", *options.overrides],

@@ -59,7 +59,7 @@ class MonitorConfig(Group):
         description="time between two heartbeats of a role, in seconds",
     )
     heartbeats_per_s: float = Field(
-        default=800.0,
+        default=600.0,
         gt=0.0,
         le=1e6,
         description="most heartbeats of all actors in a second; with more of them each sends its "

@@ -114,7 +114,7 @@ class Registry:
         *,
         silent_after_s: float,
         heartbeat_every_s: float = 0.5,
-        heartbeats_per_s: float = 800.0,
+        heartbeats_per_s: float = 600.0,
         first_numbers: Mapping[str, int] | None = None,
         most: tuple[int, str] = (MAX_PROCESSES, "monitor.max_processes"),
     ) -> None:
