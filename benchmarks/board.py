@@ -239,7 +239,8 @@ def run(training: Training, peers: Path, logs: Path, minutes: float | None) -> d
                 measuring.terminate()  # it kills what is below it
                 measuring.communicate(timeout=_ENDS_WITHIN_S)
                 raise
-        shown = shlex.join(command).replace(directory, "DIR").replace(f"{_ROOT}/", "")
+        shown = shlex.join(command).replace(directory, "DIR")
+        shown = shown.replace(str(peers), ".peers").replace(f"{_ROOT}/", "")
     if measuring.returncode:
         raise RuntimeError(f"{log}: {log.read_text()[-500:]}")
     found: dict[str, Any] = json.loads(said)
