@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -25,6 +26,13 @@ settings.load_profile("any-machine")
 def _no_command_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
     # a command that an earlier test called in this process leaves its start in the environment
     monkeypatch.delenv(STARTED_AT_VARIABLE, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _small_numbers_stay() -> Iterator[None]:
+    yield
+    if "torch" in sys.modules:  # a trainer in this process has had them flushed to 0
+        sys.modules["torch"].set_flush_denormal(False)
 
 
 def _reference_resnet(tensors, images):
