@@ -197,7 +197,7 @@ class Batch:
         return replace(
             self,
             observations={
-                name: leaf[:-1].flatten(0, 1)[numbers].unsqueeze(0)
+                name: _chosen(leaf[:-1].flatten(0, 1), numbers).unsqueeze(0)
                 for name, leaf in self.observations.items()
             },
             versions=self.versions[:0],
@@ -279,3 +279,10 @@ def _leaf(unrolls: Sequence[Unroll], name: str, leaf: LeafSpec, staging: Staging
         column = columns.stop
     uploaded = staging.upload(slot, observations)
     return uploaded.permute(0, 1, 4, 2, 3) if image else uploaded
+
+
+def _chosen(rows: Tensor, numbers: Tensor) -> Tensor:
+    """`rows[numbers]`, where images in channels-last memory are copied a whole one at a time."""
+    if rows.ndim != 4:
+        return rows[numbers]
+    return rows.movedim(1, -1).index_select(0, numbers).movedim(-1, 1)

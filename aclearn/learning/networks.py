@@ -42,7 +42,9 @@ class Networks:
         rounding: Rounding | None = None,
     ) -> None:
         self._device, self._amp_dtype = device, amp_dtype
-        self.network = place(PolicyNetwork(architecture, seed=0), device, channels_last)
+        # what actors round is the weight itself
+        network = PolicyNetwork(architecture, seed=0, fold_scales=rounding is None)
+        self.network = place(network, device, channels_last)
         self.values_actions = architecture.values_actions
         if rounding is not None:
             rounding.install(self.network)

@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from aclearn.distributions.gaussian import LOG_STD_RANGE
 from aclearn.errors import ConfigError
@@ -16,9 +17,24 @@ from aclearn.policies.users_network import UsersNetwork
 Compute = Callable[..., Tensor]
 
 
+class ScaledConvolution(nn.Conv2d):
+    """A convolution of `factor` times its input, which multiplies the weight instead.
+
+    A weight is far smaller than a batch of images, and autograd gives the gradient of the weight.
+    """
+
+    factor = 1.0
+
+    @override
+    def forward(self, input: Tensor) -> Tensor:
+        weight = self.weight if self.factor == 1.0 else self.weight * self.factor
+        found: Tensor = self._conv_forward(input, weight, self.bias)
+        return found
+
+
 def _convolution(layer: Layer, given: Shape) -> nn.Module:
     window = (layer.kernel, layer.stride, layer.padding)
-    return nn.Conv2d(given[0], layer.units, *window, bias=layer.bias)
+    return ScaledConvolution(given[0], layer.units, *window, bias=layer.bias)
 
 
 def _dense(layer: Layer, given: Shape) -> nn.Module:
@@ -27,10 +43,11 @@ def _dense(layer: Layer, given: Shape) -> nn.Module:
 
 def _scale(layer: Layer, given: Shape) -> Compute:
     # in place: `LayerNetwork.outputs` has made a copy if there is something to multiply
-    return partial(Tensor.mul_, other=layer.factor) if layer.factor != 1.0 else _same
+    return partial(Tensor.mul_, other=layer.factor) if layer.factor != 1.0 else same
 
 
-def _same(x: Tensor) -> Tensor:
+def same(x: Tensor) -> Tensor:
+    """`x`."""
     return x
 
 

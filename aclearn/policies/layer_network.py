@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from aclearn.errors import ConfigError
 from aclearn.policies.architecture import POLICY
-from aclearn.policies.layer_kinds import KINDS, Compute
+from aclearn.policies.layer_kinds import KINDS, Compute, ScaledConvolution, same
 from aclearn.policies.layers import Layer, output_shapes, recurrence, states
 from aclearn.policies.users_network import UsersNetwork
 from aclearn.types import ObservationSpec
@@ -31,11 +31,21 @@ class _Step(NamedTuple):
 class LayerNetwork(nn.Module):
     """A list of layers in torch; its parameters have the names of `layers.tensor_shapes`.
 
+    Args:
+        fold_scales: compute `f(s · x)` of convolutions of observations as `(f · s)(x)`, which takes
+            less of many images. The output of a layer "scale" is then without its factor.
+
     Raises:
         ConfigError: `KINDS` lacks a layer's kind.
     """
 
-    def __init__(self, layers: Sequence[Layer], observation: ObservationSpec) -> None:
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        observation: ObservationSpec,
+        *,
+        fold_scales: bool = False,
+    ) -> None:
         super().__init__()
         self.layers, self.leaves = tuple(layers), tuple(observation)
         shapes = output_shapes(layers, observation)
@@ -44,6 +54,11 @@ class LayerNetwork(nn.Module):
         last_reader = {name: layer.name for layer in ordered for name in layer.reads}
         self.states = states(layers)
         kept = {POLICY, *(state.next for state in self.states)}
+        folded = {
+            layer.name: layer.factor
+            for layer in layers
+            if fold_scales and layer.kind == "scale" and _kinds(layers, layer) == {"convolution"}
+        }
         computed: dict[str, _Step] = {}
         for layer in layers:
             if layer.kind == "state":
@@ -54,6 +69,10 @@ class LayerNetwork(nn.Module):
                     f"one of {', '.join(KINDS)}, or put it into aclearn.policies.layer_kinds.KINDS"
                 )
             compute = KINDS[layer.kind](layer, shapes[layer.reads[0]])
+            if layer.name in folded:
+                compute = same
+            elif isinstance(compute, ScaledConvolution):
+                compute.factor = folded.get(layer.reads[0], 1.0)
             owned = compute.module if isinstance(compute, UsersNetwork) else compute
             if isinstance(owned, nn.Module):
                 _place(self, layer.name, owned)
@@ -86,8 +105,11 @@ class LayerNetwork(nn.Module):
         }
         self._raw = {name for name, layer in first.items() if layer.kind == "normalise"}
         self._scaled = {
-            name for name, layer in first.items() if layer.kind == "scale" and layer.factor != 1.0
+            name
+            for name, layer in first.items()
+            if layer.kind == "scale" and layer.factor != 1.0 and layer.name not in folded
         }
+        self._pixels = {name for name, layer in first.items() if layer.name in folded}
 
     def leaf_tensors(self, observations: Observations) -> list[Tensor]:
         """Copies of the leaves' arrays on the CPU, in the order of the network's inputs."""
@@ -185,11 +207,18 @@ class LayerNetwork(nn.Module):
             weight = next(self.parameters())
         else:  # takes 3 µs; `parameters` takes 12
             weight = self._steps[self._product].compute.weight  # type: ignore[attr-defined]
-        dtype = weight.dtype
-        return {
-            name: leaf if name in self._raw else leaf.to(dtype, copy=name in self._scaled)
-            for name, leaf in zip(self.leaves, observations, strict=True)
-        }, dtype
+        dtype, device = weight.dtype, observations[0].device.type
+        given = {}
+        for name, leaf in zip(self.leaves, observations, strict=True):
+            if name in self._raw:
+                given[name] = leaf
+                continue
+            # bf16 and fp16 have all numbers of uint8
+            exact = name in self._pixels and leaf.dtype == torch.uint8
+            half = exact and torch.is_autocast_enabled(device)
+            own = torch.get_autocast_dtype(device) if half else dtype
+            given[name] = leaf.to(own, copy=name in self._scaled)
+        return given, dtype
 
     def _state_of(
         self, state: tuple[Tensor, ...], like: Tensor, dtype: torch.dtype
@@ -226,6 +255,11 @@ class LayerNetwork(nn.Module):
                 values[name] = values[name].to(dtype)
             for read in () if every_layer else unneeded:
                 del values[read]
+
+
+def _kinds(layers: Sequence[Layer], read: Layer) -> set[str]:
+    """The kinds of the layers that read one."""
+    return {layer.kind for layer in layers if read.name in layer.reads}
 
 
 def _place(root: nn.Module, dotted: str, module: nn.Module) -> None:

@@ -34,11 +34,14 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
 
     Args:
         seed: of the initial weights; None for any.
+        fold_scales: as of `LayerNetwork`.
     """
 
-    def __init__(self, architecture: Architecture, *, seed: int | None = None) -> None:
+    def __init__(
+        self, architecture: Architecture, *, seed: int | None = None, fold_scales: bool = False
+    ) -> None:
         with seeded(seed):
-            super().__init__(architecture.layers, architecture.observation)
+            super().__init__(architecture.layers, architecture.observation, fold_scales=fold_scales)
         self.architecture = architecture
         generator = torch.Generator()
         if seed is None:
@@ -112,7 +115,7 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
         self, observations: Mapping[str, Tensor], state: tuple[Tensor, ...], starts: Tensor
     ) -> PolicyOutput[Tensor]:
         """Outputs `[T, B, …]`; what no state reaches is computed for all steps in one pass."""
-        leaves = [observations[name].flatten(0, 1) for name in self.leaves]
+        leaves = [in_a_row(observations[name]) for name in self.leaves]
         if self.states:
             found = self._output(self.unrolled(*leaves, state=state, starts=starts))
         else:  # `forward`, which may be compiled
@@ -130,6 +133,13 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
         value = given[VALUE].squeeze(1) if VALUE in given else None
         state = tuple(given[each.next].float() for each in self.states)
         return PolicyOutput(given[POLICY], value, given.get(ACTION_VALUES), state)
+
+
+def in_a_row(leaf: Tensor) -> Tensor:
+    """`[T · B, …]` of `[T, B, …]`; images keep channels-last memory where they must be copied."""
+    if leaf.ndim != 5:
+        return leaf.flatten(0, 1)
+    return leaf.movedim(2, -1).flatten(0, 1).movedim(-1, 1)
 
 
 class _ActionCritics(LayerNetwork):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,11 +12,12 @@ from numpy.typing import NDArray
 from aclearn.policies import (
     Architecture,
     Convolution,
+    Layer,
     ResidualSection,
     build_architecture,
     describe_architecture,
 )
-from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
+from aclearn.policies.network import PolicyNetwork, in_a_row, load_tensors, tensors_of
 from aclearn.types import ActionSpec, ObservationSpec
 from aclearn.types.action_spec import ActionPart
 from tests.support.runtimes import preset
@@ -50,15 +53,18 @@ def _some_tensors(architecture: Architecture, seed: int) -> dict[str, NDArray[np
     }
 
 
+@pytest.mark.parametrize("fold_scales", [False, True])
 @pytest.mark.parametrize(
     "architecture", [_RESIDUAL, preset("impala-resnet")], ids=["tiny", "whole"]
 )
-def test_residual_sections_give_what_the_paper_says(architecture, reference_resnet) -> None:
+def test_residual_sections_give_what_the_paper_says(
+    architecture, fold_scales, reference_resnet
+) -> None:
     tensors = {
         name: tensor / np.float32(np.prod(tensor.shape[1:]) ** 0.5)
         for name, tensor in _some_tensors(architecture, 21).items()
     }
-    network = PolicyNetwork(architecture, seed=0)
+    network = PolicyNetwork(architecture, seed=0, fold_scales=fold_scales)
     load_tensors(network, tensors)
     shape = (3, *architecture.observation["observation"].shape)
     observations = np.random.default_rng(22).integers(0, 256, shape, np.uint8)
@@ -67,6 +73,43 @@ def test_residual_sections_give_what_the_paper_says(architecture, reference_resn
     expected, expected_values = reference_resnet(tensors, observations)
     np.testing.assert_allclose(logits.numpy(), expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(values.numpy(), expected_values, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layers", ["convolution", "convolution and dense"])
+def test_scales_that_are_folded_into_weights_change_no_output_and_no_gradient(layers) -> None:
+    architecture = _TINY
+    if layers != "convolution":  # a reader that cannot fold: the images stay scaled
+        scale = next(layer for layer in architecture.layers if layer.kind == "scale")
+        flat = Layer("flat", "flatten", (scale.name,))
+        value = next(layer for layer in architecture.layers if layer.name == "value")
+        others = tuple(layer for layer in architecture.layers if layer is not value)
+        of_pixels = replace(value, reads=("flat",))
+        architecture = replace(architecture, layers=(*others, flat, of_pixels))
+    images = torch.from_numpy(
+        np.random.default_rng(3).integers(
+            0, 256, (5, *architecture.observation["observation"].shape), np.uint8
+        )
+    )
+    found = {}
+    for fold_scales in (False, True):
+        network = PolicyNetwork(architecture, seed=1, fold_scales=fold_scales)
+        logits, values = network(images)
+        assert values is not None
+        (logits.square().sum() + values.sum()).backward()
+        found[fold_scales] = {
+            "logits": logits.detach(),
+            "values": values.detach(),
+            **{name: each.grad for name, each in network.named_parameters()},
+        }
+    torch.testing.assert_close(found[True], found[False], rtol=1e-4, atol=1e-5)
+
+
+def test_images_of_a_part_of_a_batch_stay_channels_last() -> None:
+    whole = torch.randint(0, 256, (3, 4, 7, 6, 2), dtype=torch.uint8).movedim(-1, 2)
+    part = whole[:, 1:3]
+    rows = in_a_row(part)
+    assert torch.equal(rows, part.flatten(0, 1))
+    assert rows.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_the_network_does_not_write_into_its_observations() -> None:
