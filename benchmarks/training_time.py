@@ -7,8 +7,9 @@ fp32 in ONNX Runtime (`--onnx`) and the compressed policy of `--chain`. Prints o
 and one with the ratios; run folders stay in DIR for `aclearn plot`.
 
 `--setting paper` has eight actors of one environment and batches of 160 steps, as AcceRL's Table 5;
-`batched` has two actors of eight. Unroll length, learning rate, entropy and value cost are
-those of `configs/` (20, 6e-4, 0.01, 0.5), not of Table 5 (5, 3e-4, 0.02, 0.25).
+`batched` has two actors of eight. Unroll length, learning rate, entropy and value cost of both are
+those of `configs/` (20, 6e-4, 0.01, 0.5), not of Table 5 (5, 3e-4, 0.02, 0.25). `table5` has all
+of Table 5's, from `configs/accerl/original.yaml`, with two actors of sixteen environments.
 
 With `--turn-s` the variants take turns, since a machine's speed drifts by the hour. The same
 `--out` resumes an interrupted comparison and keeps finished runs.
@@ -29,7 +30,6 @@ from turns import seconds, train
 from aclearn.runs import read_metrics
 
 _ROOT = Path(__file__).resolve().parent.parent
-_NETWORK = ("policy.architecture=accerl-original",)
 SETTINGS = {
     # `nice`: eight actors must not keep the trainer from its core.
     "paper": (
@@ -47,9 +47,24 @@ SETTINGS = {
         "trainer.minibatches=1",
         "trainer.epochs=1",
     ),
+    "table5": (
+        "actors.processes=2",
+        "actors.envs_per_group=16",
+        "trainer.unrolls_per_batch=2",
+    ),
 }
 GAMES = {"breakout": 20.0, "pong": 18.0}
-CONFIGS = {"breakout": "breakout.yaml", "pong": "pong_vtrace.yaml"}
+_CONFIGS = {"breakout": "breakout.yaml", "pong": "pong_vtrace.yaml"}
+_ENVS = {"breakout": "ALE/Breakout-v5", "pong": "ALE/Pong-v5"}
+
+
+def base_of(game: str, setting: str) -> tuple[Path, tuple[str, ...]]:
+    """The configuration of a comparison, and its overrides."""
+    if setting == "table5":
+        path, own = "accerl/original.yaml", f"env.id={_ENVS[game]}"
+    else:
+        path, own = _CONFIGS[game], "policy.architecture=accerl-original"
+    return _ROOT / "configs" / path, (own, *SETTINGS[setting])
 
 
 def variants(chain: str, *, onnx: bool) -> dict[str, tuple[str, ...]]:
@@ -59,13 +74,6 @@ def variants(chain: str, *, onnx: bool) -> dict[str, tuple[str, ...]]:
         found["fp32 ONNX"] = ("actors.runtime=onnx",)
     found[chain] = (f"compressor.chain=[{chain}]",)
     return found
-
-
-def train_game(game: str, overrides: tuple[str, ...], folder: Path, until_s: float) -> None:
-    """Train, or resume, until the score or `until_s` seconds."""
-    target = f"run.target_return={GAMES[game]}"
-    config = _ROOT / "configs" / CONFIGS[game]
-    train(config, (*_NETWORK, *overrides, target), folder, until_s)
 
 
 def is_over(folder: Path, limit_s: float) -> bool:
@@ -105,6 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--game", choices=sorted(GAMES), default="breakout")
     parser.add_argument("--setting", choices=sorted(SETTINGS), default="paper")
+    parser.add_argument("--target", type=float, default=None, help="mean return that ends a run")
     parser.add_argument("--chain", default="int8,onnx")
     parser.add_argument("--onnx", action="store_true", help="also fp32 in ONNX Runtime")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
@@ -113,6 +122,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    config, base = base_of(options.game, options.setting)
+    target = GAMES[options.game] if options.target is None else options.target
+    ends = (f"run.target_return={target}", "run.stop_at_target=true")
     found: dict[str, list[dict[str, Any]]] = {}
     for seed in options.seeds:
         folders: dict[str, Path] = {}
@@ -120,14 +132,14 @@ def main() -> None:
         for name, overrides in variants(options.chain, onnx=options.onnx).items():
             label = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")
             run = f"{options.game}-{options.setting}-{label}-{seed}"
-            together = (*SETTINGS[options.setting], *overrides, f"run.seed={seed}")
+            together = (*base, *overrides, *ends, f"run.seed={seed}")
             folders[name] = options.out.resolve() / run
             waiting.append((folders[name], together))
         # the run with the least time is next, also after an interruption within a turn
         while waiting := [job for job in waiting if not is_over(job[0], options.limit_s)]:
             folder, together = min(waiting, key=lambda job: seconds(job[0]))
             until_s = seconds(folder) + (options.turn_s or options.limit_s)
-            train_game(options.game, together, folder, min(until_s, options.limit_s))
+            train(config, together, folder, min(until_s, options.limit_s))
         common = min(figures(folder)["steps"] for folder in folders.values())
         for name, folder in folders.items():
             line = {"variant": name, "seed": seed, **figures(folder)}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
+import zmq
 
 from aclearn.control.directives import SetMix, StopRole
 from aclearn.types import EpisodeCohort
@@ -18,8 +21,10 @@ from aclearn.wire import (
     PolicyNumbers,
     Server,
     Status,
+    bind_router,
 )
 from services.role.monitor_client import MonitorClient, NumberTaken
+from tests.support.spoilt_connection import spoil_next
 
 
 class Line:
@@ -436,3 +441,34 @@ def test_a_process_whose_number_another_one_has_asks_for_another_and_does_not_wa
     line.client.transport.wait(tools.deadline_s)
     with pytest.raises(NumberTaken, match="actor-0 lives"):
         membership.tick()
+
+
+def test_a_connection_that_libzmq_has_given_up_is_made_anew(roles, tools) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+    context, clock = roles("actor-0"), tools.Clock()
+    membership = MonitorClient(
+        client := context.connect(address),
+        hello=context.hello({}),
+        heartbeat=Heartbeat,
+        heartbeat_every_s=2.0,
+        clock=clock,
+    )
+    membership.tick()
+    spoil_next(listener)
+    own = zmq.Context()
+    router, _ = bind_router(own, address)
+    try:
+        assert not client.transport.wait_for_room(0.3)
+
+        def arrives() -> bool:
+            clock.now += 0.1
+            membership.tick()
+            return bool(router.poll(20))
+
+        began = clock.now
+        tools.wait_until(arrives, "a hello arrives")
+        assert clock.now - began >= 5.0
+    finally:
+        router.close(0)
+        own.term()

@@ -14,11 +14,7 @@ from services.role.context import RoleContext, RunEnv
 from services.role.request_client import PeerLink, RequestClient
 from services.role.requests import RetryPolicy
 from tests.support.keys import make_keys
-
-#: Of ZMTP 3.0 with a mechanism that nobody knows.
-_GREETING_OF_NO_MECHANISM = (
-    b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NONE".ljust(20, b"\0") + bytes(32)
-)
+from tests.support.spoilt_connection import spoil_next
 
 
 def _serve(roles, name):
@@ -200,10 +196,7 @@ def test_a_connection_that_libzmq_has_given_up_is_made_anew(roles, tools) -> Non
     policy = RetryPolicy(answer_within_s=60.0, reached_within_s=3.0)
     client = RequestClient[str](link, policy, lambda _: None, lambda: now[0])
     client.poll(known)
-    with listener, listener.accept()[0] as spoilt:
-        spoilt.sendall(_GREETING_OF_NO_MECHANISM)
-        while spoilt.recv(1024):
-            pass  # until libzmq ends it, for good
+    spoil_next(listener)
     context = zmq.Context()
     router, _ = bind_router(context, address)
     try:
