@@ -42,8 +42,8 @@ class CompressorConfig(Group):
         default=1,
         ge=1,
         le=64,
-        description="compressor processes (ND); actor or predictor i uses compressor i modulo "
-        "their number",
+        description="compressor processes, each with students of its own (`distill` has workers "
+        "for one student); actor or predictor i uses compressor i modulo their number",
     )
     every_s: float = Field(
         default=0.2,
@@ -54,8 +54,9 @@ class CompressorConfig(Group):
     cpu_share: float = Field(
         default=0.25,
         gt=0.0,
-        le=1.0,
-        description="largest mean share of one core that a compressor uses",
+        le=64.0,
+        description="largest mean use of the CPU by a compressor, in cores; more than 1 "
+        "serves `distill: {workers: …}`",
     )
     observations: Whole = Field(
         default=512,

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -34,7 +35,7 @@ _LOGGER = logging.getLogger(__name__)
 #: random policy.
 _FIRST = 10
 #: Settings that `Student` has too.
-_TRAINING = {"learning_rate", "value_cost", "entropy_cost", "max_grad_norm"}
+_TRAINING = {"learning_rate", "value_cost", "entropy_cost", "max_grad_norm", "workers"}
 
 
 def _known_student(student: Any) -> Any:
@@ -63,7 +64,14 @@ class DistillerSettings(Group):
         "links before it then do not run. null: train the network that they make",
     )
     steps: Whole = Field(default=16, ge=1, description="Adam steps for each version")
-    batch: Whole = Field(default=32, ge=1, description="observations in a step")
+    batch: Whole = Field(default=32, ge=1, description="observations in a step of each worker")
+    workers: Whole = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="threads of the compressor that train one student together (ND): each step has "
+        "the mean gradient of a batch from each; set `compressor.cpu_share` to as many cores",
+    )
     observations: Whole = Field(
         default=256,
         ge=1,
@@ -264,9 +272,11 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         divergences: list[float] = []
         alive = False
         try:
-            for lessons in data.parts(self.settings.batch, rng):
+            parts = data.parts(self.settings.batch, rng)
+            while True:
                 renewed = not losses and (new or memory["served"] == 1)
-                loss = student.learn(lessons, renewed=renewed)
+                batches = list(islice(parts, self.settings.workers))
+                loss = student.learn(batches, renewed=renewed)
                 alive |= student.alive
                 losses.append(loss.total.item())
                 divergences.append(loss.kl.item())

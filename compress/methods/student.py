@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -198,6 +199,7 @@ class Student:
         tensors: first tensors, those of the value included; copied.
         amp_dtype: torch.bfloat16 for autocast, None for fp32. Weights, loss and Adam are float32 in
             any case.
+        workers: threads, each with a batch of its own in every step.
 
     Attributes:
         alive: whether the last step's gradient reached the first layer, or there was no gradient or
@@ -215,14 +217,18 @@ class Student:
         entropy_cost: float,
         max_grad_norm: float,
         amp_dtype: torch.dtype | None,
+        workers: int = 1,
     ) -> None:
         self._graph, self._amp_dtype = graph, amp_dtype
         self._value_cost, self._entropy_cost = value_cost, entropy_cost
         self._distribution = torch_distribution_of(graph.architecture.action_spec)
         self._max_grad_norm = max_grad_norm
-        self.network = GraphNetwork(graph).load(tensors)
+        self._networks = [GraphNetwork(graph).load(tensors) for _ in range(workers)]
         if graph.architecture.convolves:
-            self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            for network in self._networks:
+                network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.network = self._networks[0]
+        self._pool = ThreadPoolExecutor(max(1, workers - 1), thread_name_prefix="student")
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
         parameter = self.network.get_parameter
         self._first = [parameter(f"{name}.weight") for name in first_products(graph)]
@@ -235,11 +241,12 @@ class Student:
         self._value_std = torch.ones(()) if moments is None else moments[1]
         self.alive = True
 
-    def learn(self, lessons: Lessons, *, renewed: bool = False) -> DistillationLoss:
-        """One step of Adam on a part of the data (`DistillationData.part`).
+    def learn(self, batches: Sequence[Lessons], *, renewed: bool = False) -> DistillationLoss:
+        """One step of Adam on the mean gradient of batches, one for each worker or fewer.
 
-        A student with a memory goes through each sequence with its own state; gradients go back to
-        the sequence's beginning.
+        Each is a part of the data (`DistillationData.part`), all of one size. A student with a
+        memory goes through each sequence with its own state; gradients go back to the sequence's
+        beginning.
 
         With `renewed` (the first step, or another teacher than in the last one) the teacher's mean
         value on these observations is added to the student's value bias.
@@ -247,8 +254,59 @@ class Student:
         Raises:
             DivergedTraining: loss or gradient is not finite; the weights stay as they were.
         """
+        found = self._differentiate(batches, renewed)
+        loss = DistillationLoss(*(torch.stack(each).mean() for each in zip(*found[0], strict=True)))
+        offset = torch.stack(found[1]).mean()
+        # on equal observations, such as black screens, all units may be zero and still learn later
+        reached = any(bool(_gradient(weight).any()) for weight in self._first) or not any(
+            bool((leaf != leaf[:1]).any()) for lessons in batches for leaf in lessons.leaves
+        )
+        for weight in self._centred:
+            gradient = _gradient(weight)
+            gradient.sub_(gradient.mean(tuple(range(1, gradient.dim())), keepdim=True))
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self._max_grad_norm)
+        # before the step: afterwards weights and moments would be lost
+        if not bool(torch.isfinite(loss.total) & torch.isfinite(norm)):
+            raise DivergedTraining(
+                f"loss {float(loss.total)}, gradient norm {float(norm)}: not finite"
+            )
+        self.alive = reached or not bool(norm)
+        if offset:
+            with torch.no_grad():
+                self._value_bias.add_(self._value_scale * offset)
+        self.optimiser.step()
+        return loss
+
+    def _differentiate(
+        self, batches: Sequence[Lessons], renewed: bool
+    ) -> tuple[list[DistillationLoss], list[Tensor]]:
+        """Each batch's loss and value offset; the mean of their gradients is in the network."""
+        networks = self._networks[: len(batches)]
+        parameters: list[list[Tensor]] = [list(network.parameters()) for network in networks]
+        with torch.no_grad():
+            for copy in parameters[1:]:
+                torch._foreach_copy_(copy, parameters[0])
+        for parameter in (each for own in parameters for each in own):
+            parameter.grad = None
+        running = [
+            self._pool.submit(self._differentiate_one, network, lessons, renewed)
+            for network, lessons in zip(networks[1:], batches[1:], strict=True)
+        ]
+        try:
+            first = self._differentiate_one(networks[0], batches[0], renewed)
+        finally:
+            wait(running)  # they use the copies
+        losses, offsets = zip(first, *(each.result() for each in running), strict=True)
+        for mine, *others in zip(*parameters, strict=True):
+            if mine.grad is not None and others:
+                mine.grad = torch.stack([mine.grad, *map(_gradient, others)]).mean(0)
+        return list(losses), list(offsets)
+
+    def _differentiate_one(
+        self, network: GraphNetwork, lessons: Lessons, renewed: bool
+    ) -> tuple[DistillationLoss, Tensor]:
         with torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None):
-            parameters, values = _outputs(self.network, lessons.leaves, lessons.along)
+            parameters, values = _outputs(network, lessons.leaves, lessons.along)
         masks, teacher, taught = lessons.masks, lessons.parameters, lessons.values
         if lessons.along is not None and lessons.along.valid is not None:
             rows = torch.from_numpy(lessons.along.valid)
@@ -259,7 +317,7 @@ class Student:
         offset = torch.zeros(())
         if renewed and self._value_cost and values.requires_grad:
             offset = (taught - values.detach()).mean()
-        scale = 1.0 / self._value_std
+        scale = self._value_scale
         loss = distillation_loss(
             student=self._distribution(parameters, masks),
             values=scale * (values + offset),
@@ -268,27 +326,12 @@ class Student:
             value_cost=self._value_cost,
             entropy_cost=self._entropy_cost,
         )
-        self.optimiser.zero_grad(set_to_none=True)
         loss.total.backward()  # type: ignore[no-untyped-call]
-        # on equal observations, such as black screens, all units may be zero and still learn later
-        reached = any(bool(_gradient(weight).any()) for weight in self._first) or not any(
-            bool((leaf != leaf[:1]).any()) for leaf in lessons.leaves
-        )
-        for weight in self._centred:
-            gradient = _gradient(weight)
-            gradient.sub_(gradient.mean(tuple(range(1, gradient.dim())), keepdim=True))
-        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self._max_grad_norm)
-        # before the step: afterwards weights and moments would be lost
-        if not bool(torch.isfinite(loss.total) & torch.isfinite(norm)):
-            raise DivergedTraining(
-                f"loss {float(loss.total.detach())}, gradient norm {float(norm)}: not finite"
-            )
-        self.alive = reached or not bool(norm)
-        if offset:
-            with torch.no_grad():
-                self._value_bias.add_(scale * offset)
-        self.optimiser.step()
-        return loss
+        return loss._replace(total=loss.total.detach()), offset
+
+    @property
+    def _value_scale(self) -> Tensor:
+        return 1.0 / self._value_std
 
     def take_statistics(self, tensors: Tensors) -> None:
         """Normalise observations and values as the policy with these tensors does.

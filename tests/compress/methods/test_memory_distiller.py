@@ -43,7 +43,7 @@ def test_the_loss_and_its_gradient_are_those_of_both_states_ways_through_the_seq
     visited = sequences(architecture, count=4, state=state)
     data = DistillationData(visited, GraphNetwork(policy.graph).load(policy.tensors), None)
     student, start = _student(policy, 7)
-    loss = student.learn(data.part(np.arange(4)))
+    loss = student.learn([data.part(np.arange(4))])
     teacher = walked(torch_step(policy), visited, state)
     # the student step by step in the trainer's module, with gradients
     network = PolicyNetwork(architecture)

@@ -84,7 +84,7 @@ def test_masked_actions_are_not_learned_and_do_not_count(small) -> None:
         torch.from_numpy(values).float(),
         torch.from_numpy(masks),
     )
-    loss = student.learn(lessons)
+    loss = student.learn([lessons])
     rows = [(teacher_logits[None, b, m], logits[None, b, m]) for b, m in enumerate(masks)]
     expected = np.mean([kl_by_loops(teacher, mine) for teacher, mine in rows])
     assert float(loss.kl) == pytest.approx(expected, rel=1e-4)
@@ -101,18 +101,18 @@ def test_a_student_that_has_nothing_to_learn_is_not_dead(small) -> None:
     # both so certain of an action that float32 has no other: the gradient is exactly zero
     sure = tensors | {"policy.bias": np.float32([300.0, 0.0, 0.0])}
     student.network.load(sure)
-    student.learn(all_of(observations, GraphNetwork(graph).load(sure)))
+    student.learn([all_of(observations, GraphNetwork(graph).load(sure))])
     assert all(not parameter.grad.any() for parameter in student.network.policy.parameters())
     assert student.alive
     student.network.load(tensors)
     other = small.policy(small.images, seed=5).tensors
-    student.learn(all_of(observations, GraphNetwork(graph).load(other)))
+    student.learn([all_of(observations, GraphNetwork(graph).load(other))])
     assert student.alive
     student.network.load(silenced(tensors))
-    student.learn(all_of(observations, GraphNetwork(graph).load(other)))
+    student.learn([all_of(observations, GraphNetwork(graph).load(other))])
     assert not student.alive
     # black screens, as at the start of a game: units silent there may be active elsewhere
-    student.learn(all_of(np.zeros_like(observations), GraphNetwork(graph).load(other)))
+    student.learn([all_of(np.zeros_like(observations), GraphNetwork(graph).load(other))])
     assert student.alive
 
 
@@ -150,7 +150,7 @@ def test_gradients_are_centred_where_inputs_have_one_sign_and_nowhere_else(small
     observations = small.observations(architecture, 8)
     teacher = small.policy(architecture, seed=8).tensors
     student = student_of(PolicyGraph(architecture), learner, max_grad_norm=1e9)
-    student.learn(all_of(observations, GraphNetwork(PolicyGraph(architecture)).load(teacher)))
+    student.learn([all_of(observations, GraphNetwork(PolicyGraph(architecture)).load(teacher))])
     # the same gradient from the trainer's module and the loss in its own words
     network = PolicyNetwork(architecture, seed=0)
     load_tensors(network, learner)
@@ -176,3 +176,22 @@ def test_the_critic_of_a_new_student_does_not_begin_small(small) -> None:
     for name, tensor in network.items():
         scale = np.float32(100.0 if name == "value.weight" else 1.0)  # of a gain of 0.01
         np.testing.assert_allclose(first[name], scale * tensor, rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["flat", "images"])
+def test_workers_make_the_step_of_one_on_all_their_batches(small, kind) -> None:
+    architecture = getattr(small, kind)
+    graph, observations = PolicyGraph(architecture), small.observations(architecture, 12)
+    data = DistillationData(
+        seen(observations), GraphNetwork(graph).load(small.tensors(architecture, 7)), None
+    )
+    found = []
+    for count in (1, 3):
+        student = student_of(graph, small.tensors(architecture, 8), workers=3)
+        parts = np.array_split(np.arange(12), count)
+        loss = student.learn([data.part(part) for part in parts])
+        gradients = [parameter.grad for parameter in student.network.parameters()]
+        found.append((float(loss.total), gradients))
+    (together, gradients), (apart, mean) = found
+    assert apart == pytest.approx(together, rel=1e-5)
+    torch.testing.assert_close(mean, gradients, rtol=1e-4, atol=1e-6)
