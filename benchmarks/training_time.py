@@ -131,7 +131,7 @@ def main() -> None:
         waiting: list[tuple[Path, tuple[str, ...]]] = []
         for name, overrides in variants(options.chain, onnx=options.onnx).items():
             label = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")
-            run = f"{options.game}-{options.setting}-{label}-{seed}"
+            run = f"{options.game}-{target:g}-{options.setting}-{label}-{seed}"
             together = (*base, *overrides, *ends, f"run.seed={seed}")
             folders[name] = options.out.resolve() / run
             waiting.append((folders[name], together))

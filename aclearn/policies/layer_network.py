@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from aclearn.errors import ConfigError
 from aclearn.policies.architecture import POLICY
 from aclearn.policies.layer_kinds import KINDS, Compute, ScaledConvolution, same
-from aclearn.policies.layers import Layer, output_shapes, recurrence, states
+from aclearn.policies.layers import Layer, Shape, output_shapes, recurrence, states
 from aclearn.policies.users_network import UsersNetwork
 from aclearn.types import ObservationSpec
 from aclearn.types.observation_spec import Observations
@@ -54,25 +55,23 @@ class LayerNetwork(nn.Module):
         last_reader = {name: layer.name for layer in ordered for name in layer.reads}
         self.states = states(layers)
         kept = {POLICY, *(state.next for state in self.states)}
-        folded = {
-            layer.name: layer.factor
-            for layer in layers
-            if fold_scales and layer.kind == "scale" and _kinds(layers, layer) == {"convolution"}
+        computes = {
+            layer.name: _compute(layer, shapes) for layer in layers if layer.kind != "state"
         }
+        folded = _fold(layers, computes) if fold_scales else set()
+        first = {
+            name: [layer for layer in layers if name in layer.reads[:1]] for name in observation
+        }
+        # the first layer multiplies in place, unless others read the same numbers
+        alone = {name for name, readers in first.items() if len(readers) == 1}
+        for layer in (each for each in layers if each.kind == "scale"):
+            if computes[layer.name] is not same and layer.reads[0] not in alone:
+                computes[layer.name] = partial(torch.mul, other=layer.factor)
         computed: dict[str, _Step] = {}
         for layer in layers:
             if layer.kind == "state":
                 continue
-            if layer.kind not in KINDS:
-                raise ConfigError(
-                    f"policy: layer {layer.name!r}: torch has no kind {layer.kind!r}; expected "
-                    f"one of {', '.join(KINDS)}, or put it into aclearn.policies.layer_kinds.KINDS"
-                )
-            compute = KINDS[layer.kind](layer, shapes[layer.reads[0]])
-            if layer.name in folded:
-                compute = same
-            elif isinstance(compute, ScaledConvolution):
-                compute.factor = folded.get(layer.reads[0], 1.0)
+            compute = computes[layer.name]
             owned = compute.module if isinstance(compute, UsersNetwork) else compute
             if isinstance(owned, nn.Module):
                 _place(self, layer.name, owned)
@@ -98,18 +97,19 @@ class LayerNetwork(nn.Module):
         )
         products = (i for i, step in enumerate(self._steps) if hasattr(step.compute, "weight"))
         self._product = next(products, None)  # a network of the user's own has none
-        first = {
-            layer.reads[0]: layer
-            for layer in layers
-            if layer.reads[:1] and layer.reads[0] in observation
+        self._raw = {
+            name for name, readers in first.items() if any(r.kind == "normalise" for r in readers)
         }
-        self._raw = {name for name, layer in first.items() if layer.kind == "normalise"}
         self._scaled = {
             name
-            for name, layer in first.items()
-            if layer.kind == "scale" and layer.factor != 1.0 and layer.name not in folded
+            for name in alone
+            if first[name][0].kind == "scale" and computes[first[name][0].name] is not same
         }
-        self._pixels = {name for name, layer in first.items() if layer.name in folded}
+        self._pixels = {
+            name
+            for name, readers in first.items()
+            if readers and all(reader.name in folded for reader in readers)
+        }
 
     def leaf_tensors(self, observations: Observations) -> list[Tensor]:
         """Copies of the leaves' arrays on the CPU, in the order of the network's inputs."""
@@ -257,9 +257,26 @@ class LayerNetwork(nn.Module):
                 del values[read]
 
 
-def _kinds(layers: Sequence[Layer], read: Layer) -> set[str]:
-    """The kinds of the layers that read one."""
-    return {layer.kind for layer in layers if read.name in layer.reads}
+def _compute(layer: Layer, shapes: Mapping[str, Shape]) -> Compute:
+    if layer.kind not in KINDS:
+        raise ConfigError(
+            f"policy: layer {layer.name!r}: torch has no kind {layer.kind!r}; expected "
+            f"one of {', '.join(KINDS)}, or put it into aclearn.policies.layer_kinds.KINDS"
+        )
+    return KINDS[layer.kind](layer, shapes[layer.reads[0]])
+
+
+def _fold(layers: Sequence[Layer], computes: dict[str, Compute]) -> set[str]:
+    """Give the factors of scales to the convolutions that alone read them; the scales' names."""
+    folded = set()
+    for scale in (layer for layer in layers if layer.kind == "scale"):
+        readers = [computes[layer.name] for layer in layers if scale.name in layer.reads]
+        if readers and all(isinstance(reader, ScaledConvolution) for reader in readers):
+            for reader in readers:
+                reader.factor = scale.factor  # type: ignore[attr-defined]
+            computes[scale.name] = same
+            folded.add(scale.name)
+    return folded
 
 
 def _place(root: nn.Module, dotted: str, module: nn.Module) -> None:

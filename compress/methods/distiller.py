@@ -76,7 +76,8 @@ class DistillerSettings(Group):
         default=256,
         ge=1,
         description="recent observations that the teacher computes for each version, ten times as "
-        "many for a new student; below `steps` × `batch` the student sees each more than once",
+        "many for a new student; below `steps` × `batch` × `workers` the student sees each more "
+        "than once",
     )
     learning_rate: float = Field(default=1e-3, gt=0.0, description="of Adam")
     value_cost: float = Field(
@@ -310,6 +311,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
 
         import compress.methods.student  # noqa: F401
 
+        torch.set_flush_denormal(True)  # as in a trainer: Adam's moments fade
         torch.optim.Adam(
             [torch.zeros(1, requires_grad=True)]
         )  # the first one loads torch's compiler

@@ -249,14 +249,14 @@ class Student:
         beginning.
 
         With `renewed` (the first step, or another teacher than in the last one) the teacher's mean
-        value on these observations is added to the student's value bias.
+        value above the student's is added to the value bias. In the loss each batch has its own.
 
         Raises:
             DivergedTraining: loss or gradient is not finite; the weights stay as they were.
         """
-        found = self._differentiate(batches, renewed)
-        loss = DistillationLoss(*(torch.stack(each).mean() for each in zip(*found[0], strict=True)))
-        offset = torch.stack(found[1]).mean()
+        losses, offsets = self._differentiate(batches, renewed)
+        loss = DistillationLoss(*(torch.stack(each).mean() for each in zip(*losses, strict=True)))
+        offset = torch.stack(offsets).mean()
         # on equal observations, such as black screens, all units may be zero and still learn later
         reached = any(bool(_gradient(weight).any()) for weight in self._first) or not any(
             bool((leaf != leaf[:1]).any()) for lessons in batches for leaf in lessons.leaves
@@ -297,9 +297,12 @@ class Student:
         finally:
             wait(running)  # they use the copies
         losses, offsets = zip(first, *(each.result() for each in running), strict=True)
+        # in place: the fused Adam wants gradients in the memory order of their weights
         for mine, *others in zip(*parameters, strict=True):
+            for gradient in (other.grad for other in others if other.grad is not None):
+                mine.grad = gradient if mine.grad is None else mine.grad.add_(gradient)
             if mine.grad is not None and others:
-                mine.grad = torch.stack([mine.grad, *map(_gradient, others)]).mean(0)
+                mine.grad.div_(len(batches))
         return list(losses), list(offsets)
 
     def _differentiate_one(

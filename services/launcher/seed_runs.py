@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from aclearn.telemetry.cores import usable_cores
 from aclearn.views.console import RunConsole
 from aclearn.views.seeds_console import SeedsConsole
 from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
-from services.roles import MONITOR, ROLES, TRAINER, RoleSpec
+from services.roles import COMPRESSOR, MONITOR, ROLES, TRAINER, RoleSpec
 
 _LOOK_EVERY_S = 0.1
 #: Seconds for a run beyond its `supervisor.stop_timeout_s`, of which it needs about one.
@@ -57,6 +58,8 @@ def cores_of(config: Config) -> int:
 def busy_threads(spec: RoleSpec, config: Config) -> int:
     """Threads that keep a core busy in one process of the role."""
     resident = config.resident
+    if spec is COMPRESSOR:
+        return math.ceil(config.compressor.cpu_share)
     if spec is not TRAINER:
         return spec.threads(config)
     if resident.envs is None:

@@ -15,14 +15,14 @@ _WINDOW_S = 10.0
 
 
 class CpuBudget:
-    """Limits how often compressions start: by an interval and by a share of one core.
+    """Limits how often compressions start: by an interval and by a use of the CPU.
 
     All CPU time of the process from one start to the next counts: unpacking weights, keeping
     observations, sending artifacts, answering requests.
 
     Args:
         every_s: least time between two starts.
-        cpu_share: largest share of one core, on average from one start to the next.
+        cpu_share: largest use in cores, on average from one start to the next.
     """
 
     def __init__(self, *, every_s: float, cpu_share: float) -> None:

@@ -10,7 +10,8 @@ from typing import Final
 from aclearn.config import Config
 from aclearn.errors import ConfigError
 from aclearn.wire import key_path, load_key, load_list
-from services.roles import ACTOR, MONITOR, ROLES, TRAINER
+from services.launcher.seed_runs import busy_threads
+from services.roles import ACTOR, MONITOR, ROLES, TRAINER, RoleSpec
 from services.schedulers.checks import gpus
 
 #: Seconds from the signal to save until Slurm kills, of the job's time.
@@ -78,7 +79,7 @@ def slurm_script(
     devices = gpus(device, key) * config.ranks
     if "predictor" in {spec.name for spec in here}:
         devices += gpus(config.predictor.device, "predictor.device") * config.predictor.processes
-    cpus = sum(spec.processes(config) * spec.threads(config) for spec in here)
+    cpus = sum(spec.processes(config) * _threads(spec, config) for spec in here)
     lines = [
         "#!/bin/bash",
         f"# Made by `aclearn slurm {shlex.quote(source)}`; submit it by `sbatch` in this folder.",
@@ -119,3 +120,9 @@ def slurm_script(
         tasks = f"--het-group=1 --ntasks={actors}"
         steps.append(f'role {ACTOR.name} "tcp://$(hostname):$port" {tasks}')
     return "\n".join([*lines, *steps, _END, ""])
+
+
+def _threads(spec: RoleSpec, config: Config) -> int:
+    if spec is TRAINER and config.resident.envs is not None:
+        return config.resident.threads or 1  # not the cores of the machine that writes the script
+    return busy_threads(spec, config)

@@ -267,7 +267,7 @@ def make_learner(
     *,
     group: Group = ALONE,
 ) -> Learner:
-    """A learner of this kind; torch computes in one thread from then on."""
+    """A learner of this kind; torch computes in one thread, without denormals, from then on."""
     resident, trainer = config.resident.envs is not None, config.trainer
     averages = trainer.average_every is not None  # of ranks that make updates of their own
     # each worker is a thread; torch's pool would compete with them

@@ -16,6 +16,7 @@ from aclearn.policies import (
     ResidualSection,
     build_architecture,
     describe_architecture,
+    layer_kinds,
 )
 from aclearn.policies.network import PolicyNetwork, in_a_row, load_tensors, tensors_of
 from aclearn.types import ActionSpec, ObservationSpec
@@ -75,16 +76,40 @@ def test_residual_sections_give_what_the_paper_says(
     np.testing.assert_allclose(values.numpy(), expected_values, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("layers", ["convolution", "convolution and dense"])
-def test_scales_that_are_folded_into_weights_change_no_output_and_no_gradient(layers) -> None:
-    architecture = _TINY
-    if layers != "convolution":  # a reader that cannot fold: the images stay scaled
-        scale = next(layer for layer in architecture.layers if layer.kind == "scale")
-        flat = Layer("flat", "flatten", (scale.name,))
-        value = next(layer for layer in architecture.layers if layer.name == "value")
-        others = tuple(layer for layer in architecture.layers if layer is not value)
-        of_pixels = replace(value, reads=("flat",))
-        architecture = replace(architecture, layers=(*others, flat, of_pixels))
+def _value_of_pixels(factor: float | None) -> Architecture:
+    """`_TINY` with a value that reads the images, scaled as the policy's or by its own factor."""
+    [scale] = [layer for layer in _TINY.layers if layer.kind == "scale"]
+    [value] = [layer for layer in _TINY.layers if layer.name == "value"]
+    others = tuple(layer for layer in _TINY.layers if layer is not value)
+    own = [] if factor is None else [replace(scale, name="own", factor=factor)]
+    flat = Layer("flat", "flatten", ("own" if own else scale.name,))
+    return replace(_TINY, layers=(*others, *own, flat, replace(value, reads=("flat",))))
+
+
+@pytest.mark.parametrize("fold_scales", [False, True])
+def test_one_leaf_may_be_scaled_twice(fold_scales) -> None:
+    network = PolicyNetwork(_value_of_pixels(0.25), seed=1, fold_scales=fold_scales)
+    images = torch.randint(0, 256, (2, 2, 7, 6), dtype=torch.uint8)
+    with torch.no_grad():
+        logits, values = network(images)
+        expected = 0.25 * images.flatten(1).float() @ network.value.weight[0] + network.value.bias
+        policy, _ = PolicyNetwork(_TINY, seed=1)(images)
+    torch.testing.assert_close(values, expected)
+    torch.testing.assert_close(logits, policy)
+
+
+@pytest.mark.parametrize("case", ["convolution", "convolution and dense", "another class"])
+def test_scales_that_are_folded_into_weights_change_no_output_and_no_gradient(
+    case, monkeypatch
+) -> None:
+    # a reader that cannot fold: the images stay scaled
+    architecture = _value_of_pixels(None) if case == "convolution and dense" else _TINY
+    if case == "another class":
+        monkeypatch.setitem(
+            layer_kinds.KINDS,
+            "convolution",
+            lambda layer, given: torch.nn.Conv2d(given[0], layer.units, layer.kernel, layer.stride),
+        )
     images = torch.from_numpy(
         np.random.default_rng(3).integers(
             0, 256, (5, *architecture.observation["observation"].shape), np.uint8
