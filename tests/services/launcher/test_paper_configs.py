@@ -10,6 +10,7 @@ from aclearn.config import load_config, shipped_configs
 from services.actor.env_groups import make_groups
 from services.launcher.in_process_run import InProcessRun
 from services.launcher.local_run import open_run_folder
+from services.launcher.seed_runs import cores_of
 
 #: NA and ND of each setting's figure; no compressor for the baseline.
 _ACTORS_DISTILLERS = {
@@ -54,6 +55,7 @@ def test_table_5_of_accerl(name: str) -> None:
     workers = [link["distill"].get("workers") for link in links if "distill" in link]
     assert (c.compressor.processes, workers or [1]) == (1, [distillers or 1])
     assert bool(c.compressor.chain) == (distillers is not None)
+    assert cores_of(c) == actors + 1 + (distillers or 0)
     assert c.actors.groups * c.actors.envs_per_group == 1
     assert 5 * c.actors.envs_per_group * c.trainer.unrolls_per_batch == 160
     assert (c.trainer.workers, c.trainer.amp, c.trainer.epochs) == (1, "off", 1)
