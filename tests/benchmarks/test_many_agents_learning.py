@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("aclearn.resident")
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+import many_agents_curves as curves
 import many_agents_learning as learning
 
 from aclearn.resident.environments.covid_rules import calibration
@@ -81,7 +82,7 @@ def test_a_table_goes_on_where_it_was_broken_off(
         learning.main([*begin, "--seeds", "4"])
     learning.main([*begin, "--seeds", "4", "5", "--resume"])
     assert trained == [("one", 4), ("two", 4), ("one", 5), ("two", 5)]
-    assert [(row["run"], row["seed"], row["health"]) for row in learning.read(table)] == [
+    assert [(row["run"], row["seed"], row["health"]) for row in curves.read(table)] == [
         (name, str(seed), "0.25") for name, seed in trained
     ]
 
@@ -97,5 +98,5 @@ def test_a_table_has_the_first_and_the_last_point_of_all_seeds() -> None:
             ("2", "100", "2000000", "0.75"),
         )
     ]
-    *_, line = learning.table_lines(rows)
+    *_, line = curves.table_lines(rows)
     assert line == "| a | 2 | 2.0 M | 0.30 → 0.62 (0.50 to 0.75) |"
