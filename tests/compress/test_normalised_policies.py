@@ -79,7 +79,7 @@ def test_a_student_learns_values_in_units_of_their_deviation() -> None:
         teacher = torch.from_numpy(rng.normal(size=(64, 3)).astype(np.float32))
         values = torch.from_numpy(rng.normal(size=64).astype(np.float32))
         taught = values * std + mean if normalised else values
-        student.learn(Lessons((x,), teacher, taught), renewed=True)
+        student.learn([Lessons((x,), teacher, taught)], renewed=True)
         students[normalised] = student
     for name, parameter in students[True].network.named_parameters():
         if parameter.requires_grad:
