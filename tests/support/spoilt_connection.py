@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-#: Of ZMTP 3.0 with a mechanism that nobody knows.
+#: Of ZMTP 3.0 with an unknown mechanism.
 _GREETING_OF_NO_MECHANISM = (
     b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NONE".ljust(20, b"\0") + bytes(32)
 )
