@@ -272,8 +272,8 @@ def make_learner(
     averages = trainer.average_every is not None  # of ranks that make updates of their own
     # each worker is a thread; torch's pool would compete with them
     torch.set_num_threads(1)
-    # Moments of weights without gradient fade into numbers with which Adam takes three times as
-    # long. Threads inherit this from the one that starts them.
+    # Moments of weights without gradient fade into numbers with which Adam takes twice as long.
+    # Threads inherit this from the one that starts them.
     torch.set_flush_denormal(True)
     torch.manual_seed(config.run.seed)
     flat_memory = bool(architecture.state) and not architecture.convolves
