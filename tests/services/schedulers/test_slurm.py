@@ -95,6 +95,12 @@ def test_the_job_asks_for_what_its_roles_take(capsys) -> None:
     assert asked[at + 1 :] == ["--nodes=3 --ntasks=6 --cpus-per-task=1"]
     alone = _script(capsys, config="resident/cartpole")  # the trainer steps the environments
     assert "het" not in alone and "role trainer" in alone
+    threads = ["trainer.workers=2", "compressor.processes=1", "compressor.cpu_share=2.5"]
+    fewer, more = (
+        re.search(r"--nodes=1 --ntasks=(\d+)", _script(capsys, *given, config="cluster"))
+        for given in (["trainer.workers=1", "compressor.processes=1"], threads)
+    )
+    assert fewer and more and int(more[1]) == int(fewer[1]) + 1 + 2
     quoted = _script(capsys, "env.kwargs={'a': '$(x) y'}", "run.name=r")
     assert "'env.kwargs={'\"'\"'a'" in quoted
 
