@@ -130,7 +130,7 @@ def test_a_folder_that_is_not_there_is_named(runs: Path) -> None:
 
 
 def _train(tmp_path: Path, *more: str) -> subprocess.Popen[str]:
-    settings = ("run.max_env_steps=5000", "actors.processes=1", f"run.dir={tmp_path / 'runs'}")
+    settings = ("actors.processes=1", f"run.dir={tmp_path / 'runs'}")
     return subprocess.Popen(
         [sys.executable, "-m", "aclearn", "train", "cartpole", *settings, "--dashboard", *more],
         env=_environment(tmp_path / "runs"),
@@ -150,7 +150,8 @@ def _address(train: subprocess.Popen[str]) -> str:
 
 @pytest.mark.parametrize("more", [(), ("--seeds", "2")], ids=["one run", "two seeds"])
 def test_a_training_brings_a_dashboard_that_ends_with_it(tmp_path: Path, more: Any) -> None:
-    with _train(tmp_path, *more) as train:
+    # Without a bound, so that the dashboard is looked at before the training is over.
+    with _train(tmp_path, "run.stop_at_target=false", *more) as train:
         address = _address(train)
 
         def shown() -> set[str]:
@@ -158,15 +159,16 @@ def test_a_training_brings_a_dashboard_that_ends_with_it(tmp_path: Path, more: A
             return {run["id"] for run in runs if run["env_steps"]}
 
         wait_for(shown, "the dashboard shows a run")
+        train.send_signal(signal.SIGTERM)
         output, _ = train.communicate(timeout=DEADLINE_S)
-    assert train.returncode == 0, output
+    assert train.returncode == 128 + signal.SIGTERM, output
     with pytest.raises(httpx.TransportError):
         httpx.get(address)
     assert not [line for line in output.splitlines() if "Traceback" in line]
 
 
 def test_a_killed_dashboard_neither_stops_nor_slows_its_training(tmp_path: Path) -> None:
-    with _train(tmp_path) as train:
+    with _train(tmp_path, "run.max_env_steps=5000") as train:
         _address(train)
         children = psutil.Process(train.pid).children()
         [dashboard] = [each for each in children if "dashboard" in each.cmdline()]
