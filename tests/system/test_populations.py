@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from aclearn.population import Lineage
 from aclearn.population.file import read_lineage
@@ -55,13 +56,46 @@ def _members(system: System) -> list[psutil.Process]:
     return [each for each in system.living() if _MEMBER in each.cmdline()]
 
 
-def test_a_killed_driver_and_a_killed_member_lose_the_present_round_at_most(system: System) -> None:
-    config = system.config(CARTPOLE | {"actors": {"processes": 1, "envs_per_group": 4}}, **_SMALL)
-    folder = system.folder / "runs" / "p"
+_PACED = """
+import time
+from pathlib import Path
+
+import gymnasium
+
+_SLOWLY = Path(__file__).with_name("slowly")
+
+
+class Paced(gymnasium.Wrapper):
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1"))
+
+    def step(self, action):
+        if _SLOWLY.exists():
+            time.sleep(0.002)
+        return super().step(action)
+"""
+
+
+def test_a_killed_driver_and_a_killed_member_lose_the_present_round_at_most(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (system.folder / "paced.py").write_text(_PACED)
+    monkeypatch.syspath_prepend(system.folder)
+    actors = {"processes": 1, "envs_per_group": 4}
+    config = system.config(CARTPOLE, env={"id": "paced:Paced"}, actors=actors, **_SMALL)
+    folder, slowly = system.folder / "runs" / "p", system.folder / "slowly"
     command = system.command("evolve", config, "--at-once", "1")
+    wait_for(
+        lambda: (now := _lineage(folder)) and now.now.number == 2,
+        "the second round",
+        within_s=180.0,
+        context=lambda: command.output,
+    )
+    slowly.touch()  # so that its members still learn when they are seen to, and killed
     before = _wait_for_round(command, folder, 2)
     command.process.kill()
     command.process.wait(timeout=60.0)
+    slowly.unlink()
     system.wait_until_nothing_lives(within_s=15.0)
 
     resumed = system.command("evolve", config, "--resume", "--at-once", "1")
