@@ -19,7 +19,7 @@ from aclearn.wire import Heartbeat, Hello, Peer, Peers
 from services.role.context import RoleContext
 from services.trainer import forming
 from services.trainer.forming import join_group
-from tests.support.waiting import wait_for
+from tests.support.waiting import DEADLINE_S, patience, wait_for
 
 _CPU = torch.device("cpu")
 
@@ -58,7 +58,7 @@ def rank(roles) -> Iterator[Callable[..., RoleContext]]:
         answering = pool.submit(monitor)
         yield make
         ended.set()
-        answering.result(10.0)
+        answering.result(DEADLINE_S)
 
 
 def _join(*contexts: RoleContext) -> list[Any]:
@@ -140,12 +140,14 @@ def test_nobody_connects_with_a_rank_that_died_after_it_came(rank, monkeypatch) 
         store = dead._connected(wait_for(store_of_rank_0, "rank 0 has a store"))  # it comes
         wait_for(lambda: store.check(["members"]), "its group is proposed")
         dead.close()
-        assert _join(rank(1)) == [[0, 1]] and joined.result(10.0) == [[0, 1]]
+        assert _join(rank(1)) == [[0, 1]] and joined.result(DEADLINE_S) == [[0, 1]]
     assert sorted(connects) == [0, 1]  # each once
 
 
 def test_a_rank_that_dies_as_it_connects_costs_a_further_attempt(rank, monkeypatch) -> None:
-    monkeypatch.setattr(forming, "_CONNECT_WITHIN_S", 0.5)
+    # short: the rank that stays waits so long for the dead one; the next must connect within it
+    within_s = min(forming._CONNECT_WITHIN_S, 0.5 * patience())
+    monkeypatch.setattr(forming, "_CONNECT_WITHIN_S", within_s)
     connects: list[int] = []
 
     def connect(*arguments: Any, **options: Any) -> TorchGroup:
@@ -159,7 +161,7 @@ def test_a_rank_that_dies_as_it_connects_costs_a_further_attempt(rank, monkeypat
         joined = pool.submit(_join, rank(0))
         with pytest.raises(SystemExit):
             _join(rank(1))
-        assert _join(rank(1)) == [[0, 1]] and joined.result(10.0) == [[0, 1]]
+        assert _join(rank(1)) == [[0, 1]] and joined.result(DEADLINE_S) == [[0, 1]]
     assert sorted(connects) == [0, 0, 1, 1]
 
 
