@@ -61,7 +61,7 @@ def _dashboard(runs: Path, *more: str) -> Iterator[tuple[str, str]]:
         else:
             pytest.fail(f"no address in {before!r}")
         process.send_signal(signal.SIGTERM)
-        process.wait(10)
+        wait_for(lambda: process.poll() is not None, "it has ended", within_s=10.0)
         assert process.returncode in (0, -signal.SIGTERM, 128 + signal.SIGTERM)
     finally:
         process.kill()
@@ -69,9 +69,14 @@ def _dashboard(runs: Path, *more: str) -> Iterator[tuple[str, str]]:
         process.stdout.close()
 
 
+def _get(address: str, **options: Any) -> httpx.Response:
+    """The answer, for which a busy machine has time: httpx's own limit is 5 s."""
+    return httpx.get(address, timeout=DEADLINE_S, **options)
+
+
 def test_a_page_is_told_of_new_lines_of_a_run(runs: Path) -> None:
     with _dashboard(runs) as (address, _):
-        with httpx.stream("GET", f"{address}/api/events", timeout=20) as events:
+        with httpx.stream("GET", f"{address}/api/events", timeout=DEADLINE_S) as events:
             steps = list[int]()
             for text in events.iter_lines():
                 if not text.startswith("data: {"):
@@ -84,10 +89,10 @@ def test_a_page_is_told_of_new_lines_of_a_run(runs: Path) -> None:
                 if steps[-1:] == [10]:
                     break
         assert steps[-1] == 10
-        page = httpx.get(address)
+        page = _get(address)
         assert page.headers["content-type"].startswith("text/html")
         for path in re.findall(r'(?:src|href)="(/[^"]+)"', page.text):
-            assert httpx.get(address + path).status_code == 200
+            assert _get(address + path).status_code == 200
 
 
 def test_the_second_dashboard_on_a_port_is_told_who_listens_there(runs: Path) -> None:
@@ -112,9 +117,9 @@ def test_off_loopback_a_token_is_printed_once_and_kept_in_a_private_file(runs: P
         assert path.read_text() == f"{token[1]}\n"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         at = address.replace("0.0.0.0", "127.0.0.1")
-        assert httpx.get(f"{at}/api/runs").status_code == 401
+        assert _get(f"{at}/api/runs").status_code == 401
         right = {"authorization": f"Bearer {token[1]}"}
-        assert httpx.get(f"{at}/api/runs", headers=right).status_code == 200
+        assert _get(f"{at}/api/runs", headers=right).status_code == 200
 
 
 def test_a_folder_that_is_not_there_is_named(runs: Path) -> None:
@@ -129,15 +134,20 @@ def test_a_folder_that_is_not_there_is_named(runs: Path) -> None:
     assert "there is no folder" in found.stderr
 
 
-def _train(tmp_path: Path, *more: str) -> subprocess.Popen[str]:
+@contextmanager
+def _train(tmp_path: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
     settings = ("actors.processes=1", f"run.dir={tmp_path / 'runs'}")
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "aclearn", "train", "cartpole", *settings, "--dashboard", *more],
         env=_environment(tmp_path / "runs"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
+    ) as train:
+        try:
+            yield train
+        finally:
+            train.kill()  # without effect on one that has ended; any other may have no end
 
 
 def _address(train: subprocess.Popen[str]) -> str:
@@ -155,7 +165,7 @@ def test_a_training_brings_a_dashboard_that_ends_with_it(tmp_path: Path, more: A
         address = _address(train)
 
         def shown() -> set[str]:
-            runs = httpx.get(f"{address}/api/runs").json()["runs"]
+            runs = _get(f"{address}/api/runs").json()["runs"]
             return {run["id"] for run in runs if run["env_steps"]}
 
         wait_for(shown, "the dashboard shows a run")
@@ -163,16 +173,24 @@ def test_a_training_brings_a_dashboard_that_ends_with_it(tmp_path: Path, more: A
         output, _ = train.communicate(timeout=DEADLINE_S)
     assert train.returncode == 128 + signal.SIGTERM, output
     with pytest.raises(httpx.TransportError):
-        httpx.get(address)
+        _get(address)
     assert not [line for line in output.splitlines() if "Traceback" in line]
+
+
+def _dashboard_of(train: subprocess.Popen[str]) -> psutil.Process:
+    for child in psutil.Process(train.pid).children():
+        try:
+            if "dashboard" in child.cmdline():
+                return child
+        except psutil.NoSuchProcess:  # another one, which has just ended
+            continue
+    raise AssertionError("there is no dashboard")
 
 
 def test_a_killed_dashboard_neither_stops_nor_slows_its_training(tmp_path: Path) -> None:
     with _train(tmp_path, "run.max_env_steps=5000") as train:
         _address(train)
-        children = psutil.Process(train.pid).children()
-        [dashboard] = [each for each in children if "dashboard" in each.cmdline()]
-        dashboard.kill()
+        _dashboard_of(train).kill()
         output, _ = train.communicate(timeout=DEADLINE_S)
     assert train.returncode == 0, output
     [summary] = (tmp_path / "runs").glob("*/summary.json")
@@ -200,7 +218,7 @@ class Page:
         self._address, self._token, self._id = address, token, id
 
     def run(self) -> dict[str, Any]:
-        answer = httpx.get(f"{self._address}/api/run", params={"id": self._id})
+        answer = _get(f"{self._address}/api/run", params={"id": self._id})
         return answer.json() if answer.status_code == 200 else {"monitor": None}
 
     def names(self) -> list[str]:
