@@ -80,8 +80,13 @@ def test_prometheus_reads_every_figure_that_the_dashboard_shows(system: System) 
             assert given["run"] == "r"
     # and the numbers are those of the newest line
     line = run.last()
-    [(_, steps)] = _scrape(port)["aclearn_learned_steps_total"]
-    assert steps >= line["learned_steps"]
+
+    def has_its_steps() -> bool:
+        [(_, steps)] = _scrape(port)["aclearn_learned_steps_total"]
+        return steps >= line["learned_steps"]
+
+    # the sink gets a line after the file does
+    run.wait_for(has_its_steps, "the newest line is there")
     # a second run at this port goes on without
     other = system.train(config, "run.name=other", "run.max_updates=5")
     assert other.wait() == 0, other.diagnosis()
