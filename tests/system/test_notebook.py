@@ -15,7 +15,10 @@ from tests.support.waiting import DEADLINE_S, wait_for
 
 _NOTEBOOK = Path(__file__).parents[2] / "examples" / "first_hour.ipynb"
 _SHORT = '\nsettings |= {"run.max_updates": 60, "run.metrics_every_s": 0.25}'
-_ENDLESS = 'aclearn.train("cartpole", {"run.name": "endless", "run.metrics_every_s": 0.25})'
+_ENDLESS = (
+    'aclearn.train("cartpole", {"run.name": "endless", "run.metrics_every_s": 0.25, '
+    '"run.stop_at_target": False})'
+)
 
 
 def test_the_notebook_runs_and_an_interrupted_kernel_ends_the_roles_and_saves(
