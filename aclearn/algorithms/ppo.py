@@ -129,7 +129,7 @@ class PPO(Loss):
                 "policy_loss": policy,
                 "value_loss": value,
                 "entropy": entropy,
-                "clipped_ratio_share": (ratios != clipped).float().sum(),
+                "clipped_ratio_share": (ratios != clipped).sum(dtype=torch.float32),
                 # expm1: r − 1 would lose the digits of a ratio near 1
                 "proximal_kl": (moved.expm1() - moved).sum(),
             }

@@ -151,7 +151,7 @@ class Batch:
         return discount * (~self.terminated).float()
 
     def of_valid(self, values: Tensor) -> Tensor:
-        """`values` `[T, B]` with 0 where steps are not valid, even where they are NaN."""
+        """`values` `[…, T, B]` with 0 where steps are not valid, even where they are NaN."""
         return values if self.all_valid else values.masked_fill(~self.valid, 0.0)
 
     def columns(self, columns: slice | Tensor) -> Batch:

@@ -216,16 +216,8 @@ class GradientWorker:
 
     def _differentiate_chunk(self, chunk: Batch, steps: Tensor | int) -> Sums:
         with part("forward"):
-            groups = self._objective.losses(chunk, self.networks, self.targets, self._rng)
-            losses = list(groups.values())
-            total = losses[0].total
-            for other in losses[1:]:
-                total = total + other.total
+            total, sums = self._objective.losses(chunk, self.networks, self.targets, self._rng)
             mean = total / steps
-            sums = {name: value for each in losses for name, value in each.metrics.items()}
-            with torch.no_grad():
-                values = torch.stack(list(sums.values())).double()
-            errors = [each.errors for each in losses if each.errors is not None]
         with part("backward"):
             mean.backward()  # type: ignore[no-untyped-call]
-        return Sums(tuple(sums), values, errors[0] if errors else None)
+        return sums

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from aclearn.algorithms import Algorithm, Loss, LossSums, Outputs, TargetCopies
+from aclearn.algorithms import Algorithm, Loss, Outputs, TargetCopies
 from aclearn.config import LossConfig
 from aclearn.distributions import TorchDistribution
 from aclearn.errors import ConfigError
@@ -85,9 +86,15 @@ class Objective:
 
     def losses(
         self, batch: Batch, networks: Networks, targets: Networks, rng: torch.Generator
-    ) -> Mapping[str, LossSums]:
-        """The losses of a part of a batch by group of weights."""
-        return self.algorithm.losses(batch, networks, targets, rng, self.config)
+    ) -> tuple[Tensor, Sums]:
+        """The total of the losses of a part of a batch `[]`, with gradient, and their sums."""
+        made = self.algorithm.losses(batch, networks, targets, rng, self.config).values()
+        metrics = {name: value for each in made for name, value in each.metrics.items()}
+        errors = [each.errors for each in made if each.errors is not None]
+        with torch.no_grad():
+            values = torch.stack(list(metrics.values())).double()
+        total = reduce(torch.add, (each.total for each in made))
+        return total, Sums(tuple(metrics), values, errors[0] if errors else None)
 
     def frozen(
         self, batch: Batch, chunks: Sequence[Batch], networks: Networks, group: Group
@@ -143,29 +150,30 @@ class Surrogate(Objective):
     @override
     def losses(
         self, batch: Batch, networks: Networks, targets: Networks, rng: torch.Generator
-    ) -> Mapping[str, LossSums]:
+    ) -> tuple[Tensor, Sums]:
         outputs, correction = self._forward(batch, networks)
         learned = batch
         if correction.kept is not None:
             learned = replace(batch, valid=batch.valid & correction.kept, all_valid=False)
         made = self.algorithm(learned, outputs, correction, self.config)
-        log_rhos = outputs.log_probs.detach() - batch.behaviour_log_prob
-        of_steps = {**correction.metrics, **self._behaviour_kl(batch, networks, outputs, log_rhos)}
-        of_steps |= _parts(batch, log_rhos)
-        sums = dict(made.metrics)
-        sums |= {name: batch.of_valid(values).sum() for name, values in of_steps.items()}
-        ratios = batch.of_valid(importance_weights(log_rhos, rho_bar=None))
-        # float64: variances are differences of large sums, and float32 has no 1e-40
-        targets_t = batch.of_valid(correction.targets.detach()).double()
-        errors = targets_t - batch.of_valid(outputs.proximal_values).double()
-        advantages = learned.of_valid(correction.weights * correction.advantages).double()
-        for name, values in (("target", targets_t), ("error", errors), ("ratio", ratios)):
-            sums[f"{PART}{name}s"] = values.sum()
-            sums[f"{PART}{name}_squares"] = values.square().sum()
-        if correction.step_exponent:
-            sums[STEP_EXPONENT] = correction.step_exponent * batch.steps
-        sums[ADVANTAGE_SQUARES] = advantages.square().sum()
-        return {"all": made._replace(metrics=sums)}
+        with torch.no_grad():
+            log_rhos = outputs.log_probs - batch.behaviour_log_prob
+            figures = self._figures(batch, networks, outputs, log_rhos, correction)
+            squared = {
+                "target": correction.targets,
+                "error": correction.targets - outputs.proximal_values,
+                "ratio": importance_weights(log_rhos, rho_bar=None),
+                "advantage": learned.of_valid(correction.weights * correction.advantages),
+            }
+            # float64: variances are differences of large sums, and float32 has no 1e-40
+            rows = torch.stack([*figures.values(), *squared.values()])
+            rows = batch.of_valid(rows).double()
+            values = torch.cat([rows, rows[len(figures) :].square()]).sum((1, 2))
+            if made.metrics:
+                values = torch.cat([torch.stack(list(made.metrics.values())), values])
+        names = [*made.metrics, *figures, *(f"{PART}{name}s" for name in squared)]
+        names += [f"{PART}{name}_squares" for name in squared]
+        return made.total, Sums(tuple(names), values, made.errors)
 
     @override
     @torch.no_grad()
@@ -242,20 +250,30 @@ class Surrogate(Objective):
         made = Outputs(policy, log_probs, values, frozen.log_probs, proximal, mode_values)
         return made, correction
 
-    @torch.no_grad()
-    def _behaviour_kl(
-        self, batch: Batch, networks: Networks, outputs: Outputs, log_rhos: Tensor
+    def _figures(
+        self,
+        batch: Batch,
+        networks: Networks,
+        outputs: Outputs,
+        log_rhos: Tensor,
+        correction: Correction,
     ) -> dict[str, Tensor]:
-        """KL(μ ‖ π) of each step, from μ's parameters or else estimated from the action taken.
+        """`[T, B]` by name, whose sums over the valid steps are reported beside those of the loss.
 
-        The estimate ρ − 1 − log ρ is never negative, and its mean over the actions of μ is the
-        divergence (k3 of Schulman, "Approximating KL Divergence", 2020).
+        Among them KL(μ ‖ π) of each step, from μ's parameters or else estimated from the action
+        taken. The estimate ρ − 1 − log ρ is never negative, and its mean over the actions of μ is
+        the divergence (k3 of Schulman, "Approximating KL Divergence", 2020).
         """
+        found = dict(correction.metrics)
         if batch.behaviour_parameters is None:
-            return {"behaviour_kl_estimate": _k3(log_rhos)}
-        behaviour = networks.distribution(batch.behaviour_parameters, batch.step_masks)
-        # of equal policies rounding may give less than 0
-        return {"behaviour_kl": behaviour.kl(outputs.distribution).clamp(min=0.0)}
+            found["behaviour_kl_estimate"] = _k3(log_rhos)
+        else:
+            behaviour = networks.distribution(batch.behaviour_parameters, batch.step_masks)
+            # of equal policies rounding may give less than 0
+            found["behaviour_kl"] = behaviour.kl(outputs.distribution).clamp(min=0.0)
+        if correction.step_exponent:
+            found[STEP_EXPONENT] = torch.full_like(log_rhos, correction.step_exponent)
+        return found | _parts(batch, log_rhos)
 
     @torch.no_grad()
     def _correct(

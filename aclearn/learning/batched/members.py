@@ -182,10 +182,9 @@ class MemberLearners:
         def loss(learned: _Weights) -> tuple[Tensor, Tensor]:
             networks: Networks = self._networks({**others, **learned}, scale)
             objective = with_scalars(self._objective, scalars)
-            [sums] = objective.losses(batch, networks, networks, self._rng).values()
-            self._names = tuple(sums.metrics)
-            values = torch.stack([each.detach() for each in sums.metrics.values()])
-            return sums.total / steps.clamp(min=1), values.double()
+            total, sums = objective.losses(batch, networks, networks, self._rng)
+            self._names = sums.names
+            return total / steps.clamp(min=1), sums.values
 
         made: tuple[_Weights, Tensor] = grad(loss, has_aux=True)(learned)
         return made
