@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -36,18 +37,10 @@ class FrozenCorrection:
         """A copy with another factor of the advantages."""
         return replace(self, correction=replace(self.correction, advantage_scale=advantage_scale))
 
-    def columns(self, columns: slice | Tensor) -> FrozenCorrection:
-        """The part of some of the environments, neighbouring ones or by their numbers."""
+    def taken(self, take: Callable[[Tensor], Tensor]) -> FrozenCorrection:
+        """The part of the steps that `take` finds in each of its tensors."""
         return FrozenCorrection(
-            self.correction.columns(columns), self.log_probs[:, columns], self.values[:, columns]
-        )
-
-    def steps(self, steps: Tensor) -> FrozenCorrection:
-        """The part of single steps, numbered as in `Correction.steps`."""
-        return FrozenCorrection(
-            self.correction.steps(steps),
-            self.log_probs.flatten()[steps].unsqueeze(0),
-            self.values.flatten()[steps].unsqueeze(0),
+            self.correction.taken(take), take(self.log_probs), take(self.values)
         )
 
 
@@ -159,17 +152,38 @@ class Batch:
 
         Numbered ones are without the versions, which lie on the host.
         """
-        changes: dict[str, Any] = {
-            name: value[:, columns]
-            for name, value in vars(self).items()
-            if isinstance(value, Tensor)
-        }
         numbered = isinstance(columns, Tensor)
-        changes["versions"] = self.versions[:0] if numbered else self.versions[:, columns]
-        leaves = {name: tensor[:, columns] for name, tensor in self.observations.items()}
-        state = tuple(tensor[columns] for tensor in self.state)
-        frozen = None if self.frozen is None else self.frozen.columns(columns)
-        return replace(self, observations=leaves, state=state, frozen=frozen, **changes)
+        versions = self.versions[:0] if numbered else self.versions[:, columns]
+        return self._taken(
+            lambda tensor, dim: tensor[(slice(None),) * dim + (columns,)], versions
+        )
+
+    def split(self, widths: Sequence[int]) -> list[Batch]:
+        """Parts of so many neighbouring environments, as views of this batch."""
+        # each tensor is split at once: a call for each part of it would cost more
+        parts = cache(lambda tensor, dim: tensor.split(widths, dim))
+        versions = np.split(self.versions, np.cumsum(widths)[:-1], axis=1)
+
+        def part(number: int) -> Batch:
+            return self._taken(lambda tensor, dim: parts(tensor, dim)[number], versions[number])
+
+        return [part(number) for number in range(len(widths))]
+
+    def _taken(
+        self, take: Callable[[Tensor, int], Tensor], versions: NDArray[np.int64]
+    ) -> Batch:
+        """The environments that `take` finds in a dimension of each tensor."""
+        changes: dict[str, Any] = {
+            name: take(value, 1) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        return replace(
+            self,
+            observations={name: take(leaf, 1) for name, leaf in self.observations.items()},
+            state=tuple(take(tensor, 0) for tensor in self.state),
+            frozen=None if self.frozen is None else self.frozen.taken(lambda each: take(each, 1)),
+            versions=versions,
+            **changes,
+        )
 
     def after(self, steps: int, state: tuple[Tensor, ...]) -> Batch:
         """The batch without its first steps, as views, which begins with `state`."""
@@ -201,7 +215,7 @@ class Batch:
                 for name, leaf in self.observations.items()
             },
             versions=self.versions[:0],
-            frozen=self.frozen.steps(numbers),
+            frozen=self.frozen.taken(lambda each: each.flatten()[numbers].unsqueeze(0)),
             **changes,
         )
 
@@ -209,7 +223,7 @@ class Batch:
         """At most `count` batches of neighbouring environments, as views of this one."""
         if count <= 1:
             return [self]
-        return [self.columns(columns) for columns in cut_columns(self.width, count)]
+        return self.split([each.stop - each.start for each in cut_columns(self.width, count)])
 
 
 def cut_columns(width: int, count: int) -> list[slice]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,13 @@ def readable(device: torch.device) -> bool:
 def is_finite(number: Tensor) -> Tensor:
     """Bool of floats of any shape: `torch.isfinite` in half of its operations."""
     return number - number == 0.0
+
+
+def in_a_row(numbers: Sequence[Tensor]) -> Tensor:
+    """`[n]` float64 of numbers `[]` of any types."""
+    if readable(numbers[0].device):
+        return torch.tensor([each.item() for each in numbers], dtype=torch.float64)
+    return torch.stack(list(numbers)).double()
 
 
 def surely(decision: Tensor) -> bool:

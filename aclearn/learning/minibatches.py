@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -119,8 +118,4 @@ class Minibatches:
             (slice(None), part) if batch.state else (part // batch.width, part % batch.width)
             for part in parts
         ]
-        stops = accumulate(map(len, parts))
-        return [
-            shuffled.columns(slice(stop - len(part), stop))
-            for part, stop in zip(parts, stops, strict=True)
-        ]
+        return shuffled.split([len(part) for part in parts])

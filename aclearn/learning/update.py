@@ -18,7 +18,7 @@ from torch import Tensor
 from aclearn.config import OptimiserConfig
 from aclearn.learning.batch import Batch
 from aclearn.learning.captured_updates import CapturedUpdates
-from aclearn.learning.decisions import is_finite, readable, surely
+from aclearn.learning.decisions import in_a_row, is_finite, readable, surely
 from aclearn.learning.gradient_worker import GradientWorker
 from aclearn.learning.learner_state import LearnerState, running_scale
 from aclearn.learning.minibatches import Minibatches, most_parts, random_orders
@@ -391,7 +391,7 @@ class Learner:
                 squares = sums.values[sums.names.index(ADVANTAGE_SQUARES)]
             ended = self._never if ends is None else applied & ends
             here = new_steps if new_here is None else new_here
-            own = torch.stack([norm, rate, ended, here, squares, steps, new_steps, applied])
+            own = in_a_row([norm, rate, ended, here, squares, steps, new_steps, applied])
             state.count(own[4:], applied)
             return sums._replace(own=own), applied
 
