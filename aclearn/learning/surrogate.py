@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from typing_extensions import override
 
 from aclearn.algorithms import Algorithm, Loss, Outputs, TargetCopies
@@ -20,7 +20,7 @@ from aclearn.learning.critic import Estimates, estimates_of, learned_values
 from aclearn.learning.moments import RESOLUTION, Moments, at_least
 from aclearn.learning.networks import Networks
 from aclearn.learning.ranks import ALONE, Group, joined_moments
-from aclearn.learning.update_report import PART, STEP_EXPONENT, Sums
+from aclearn.learning.update_report import PART, STEP_EXPONENT, Means, Sums
 from aclearn.policies.policy_module import zeroed_state
 from aclearn.types import PolicyOutput
 from correctors import Correction, CorrectionInput, CorrectorChain, importance_weights
@@ -56,7 +56,7 @@ class Objective:
         """The weights that follow slowly."""
         return self.algorithm.targets(self.config)
 
-    def optimiser_groups(self, weights: Mapping[str, nn.Parameter]) -> list[dict[str, Any]]:
+    def optimiser_groups(self, weights: Mapping[str, Tensor]) -> list[dict[str, Any]]:
         """Groups of the optimiser, as `make_optimiser` takes them.
 
         Raises:
@@ -125,8 +125,7 @@ class Objective:
         """`[]` bool, whether the rest of a batch is left out after an update; None: never."""
         if type(self.algorithm).ends_batch is Algorithm.ends_batch:
             return None
-        means = (sums.values / steps.clamp(min=1)).unbind()
-        ends = self.algorithm.ends_batch(dict(zip(sums.names, means, strict=True)), self.config)
+        ends = self.algorithm.ends_batch(Means(sums, steps), self.config)
         return None if ends is False else torch.as_tensor(ends, device=steps.device)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 #: Prefix of sums that are parts of a figure and no figures themselves.
 PART = "part/"
@@ -43,6 +44,32 @@ class Sums(NamedTuple):
         return cls(parts[0].names, values, torch.cat(errors, dim=1) if errors else None)
 
 
+@dataclass(frozen=True, eq=False)
+class Means(Mapping[str, Tensor]):
+    """The means over the steps of an update by name, each computed when it is asked for.
+
+    Args:
+        steps: `[]`, number of steps that the sums are over.
+    """
+
+    sums: Sums
+    steps: Tensor
+
+    @override
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.sums.names:
+            raise KeyError(name)
+        return self.sums.values[self.sums.names.index(name)] / self.steps.clamp(min=1)
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sums.names)
+
+    @override
+    def __len__(self) -> int:
+        return len(self.sums.names)
+
+
 def step_scale(sums: Sums, steps: Tensor) -> Tensor | None:
     """`[]` float64, the factor of an update's step that correctors ask for; None: 1.
 
@@ -51,10 +78,9 @@ def step_scale(sums: Sums, steps: Tensor) -> Tensor | None:
     """
     if STEP_EXPONENT not in sums.names:
         return None
-    means = sums.values / steps.clamp(min=1)
+    means = Means(sums, steps)
     ratio, square, exponent = (
-        means[sums.names.index(name)]
-        for name in (f"{PART}ratios", f"{PART}ratio_squares", STEP_EXPONENT)
+        means[name] for name in (f"{PART}ratios", f"{PART}ratio_squares", STEP_EXPONENT)
     )
     return (ratio.square() / square.clamp(min=1e-30)) ** exponent
 
