@@ -154,9 +154,7 @@ class Batch:
         """
         numbered = isinstance(columns, Tensor)
         versions = self.versions[:0] if numbered else self.versions[:, columns]
-        return self._taken(
-            lambda tensor, dim: tensor[(slice(None),) * dim + (columns,)], versions
-        )
+        return self._taken(lambda tensor, dim: tensor[(slice(None),) * dim + (columns,)], versions)
 
     def split(self, widths: Sequence[int]) -> list[Batch]:
         """Parts of so many neighbouring environments, as views of this batch."""
@@ -169,9 +167,7 @@ class Batch:
 
         return [part(number) for number in range(len(widths))]
 
-    def _taken(
-        self, take: Callable[[Tensor, int], Tensor], versions: NDArray[np.int64]
-    ) -> Batch:
+    def _taken(self, take: Callable[[Tensor, int], Tensor], versions: NDArray[np.int64]) -> Batch:
         """The environments that `take` finds in a dimension of each tensor."""
         changes: dict[str, Any] = {
             name: take(value, 1) for name, value in vars(self).items() if isinstance(value, Tensor)

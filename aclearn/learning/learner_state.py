@@ -18,6 +18,7 @@ from aclearn.learning.optimiser import make_optimiser
 from aclearn.learning.ranks import Group, add_up, average
 from aclearn.learning.surrogate import Objective
 from aclearn.learning.target_network import TargetNetwork
+from aclearn.learning.vectors import in_one_vector, parts_of
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -43,6 +44,8 @@ class LearnerState:
 
     Attributes:
         parameters: the weights in the network's own order, then the scalars.
+        optimiser: of one vector for each group of weights, which are parts of it.
+        moments: by the name of a weight and theirs, those of the optimiser, as parts of its own.
         totals: `[4]` float64: sum of squared advantages, older ones decayed, and their number in
             the same way; agent steps in updates, each counted once; updates.
         generators: random numbers of the minibatches' order and of the losses, on the device.
@@ -60,7 +63,21 @@ class LearnerState:
         self._named: dict[str, nn.Parameter] = dict(network.named_parameters()) | self.scalars
         self.parameters: list[Tensor] = list(self._named.values())
         self.normalisers = Normalisers(network)
-        self.optimiser = make_optimiser(objective.optimiser_groups(self._named), optimiser)
+        groups = objective.optimiser_groups(self._named)
+        vectors = [nn.Parameter(in_one_vector(group["params"])) for group in groups]
+        pairs = list(zip(groups, vectors, strict=True))
+        self.optimiser = make_optimiser(
+            [{**group, "params": [vector]} for group, vector in pairs], optimiser
+        )
+        names = {weight: name for name, weight in self._named.items()}
+        self.moments: dict[str, dict[str, Tensor]] = {name: {} for name in self._named}
+        for group, vector in pairs:
+            weights = group["params"]
+            for key, value in self.optimiser.state[vector].items():
+                # the number of steps is one for all of them
+                parts = parts_of(value, weights) if value.ndim else [value] * len(weights)
+                for weight, part in zip(weights, parts, strict=True):
+                    self.moments[names[weight]][key] = part
         self.target: TargetNetwork | None = None
         if objective.targets is not None:
             weights = dict(network.named_parameters())
@@ -125,7 +142,7 @@ class LearnerState:
         """The tensors that updates change."""
         return [
             *(parameter.detach() for parameter in self.parameters),
-            *(value for state in self.optimiser.state.values() for value in state.values()),
+            *(value for moments in self.moments.values() for value in moments.values()),
             *([] if self.target is None else [*self.target.copies.values(), self.target.updates]),
             *self.normalisers.memory,
             self.totals,
@@ -140,9 +157,8 @@ class LearnerState:
     def saved(self) -> dict[str, NDArray[Any]]:
         """A copy of everything under flat names."""
         tensors = self._others()
-        for name, parameter in self._named.items():
-            for key, value in self.optimiser.state.get(parameter, {}).items():
-                tensors[f"optimiser/{name}/{key}"] = value
+        for name, moments in self.moments.items():
+            tensors |= {f"optimiser/{name}/{key}": value for key, value in moments.items()}
         if self.target is not None:
             tensors |= {f"target/{name}": copy for name, copy in self.target.copies.items()}
             tensors["target_updates"] = self.target.updates
@@ -181,13 +197,12 @@ class LearnerState:
             # that of another kind of device has another size
             if state is not None and len(state) == len(generator.get_state()):
                 generator.set_state(_tensor(state))
-        for name, parameter in self._named.items():
-            self._load_moments(name, parameter, saved)
+        for name, moments in self.moments.items():
+            self._load_moments(name, moments, saved)
 
     def _load_moments(
-        self, name: str, parameter: Tensor, saved: Mapping[str, NDArray[Any]]
+        self, name: str, mine: Mapping[str, Tensor], saved: Mapping[str, NDArray[Any]]
     ) -> None:
-        mine = self.optimiser.state.get(parameter, {})
         given = _under(f"optimiser/{name}/", saved)
         if given and set(given) != set(mine):
             raise CheckpointError(

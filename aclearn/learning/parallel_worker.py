@@ -56,9 +56,8 @@ class ParallelWorker(GradientWorker):
             wait(running)  # they read the batch
         for future, (worker, _) in zip(running, pairs, strict=True):
             parts.append(future.result())
-            for mine, its in zip(self.networks.parameters, worker.gradients(), strict=True):
-                if mine.grad is not None and its is not None:
-                    mine.grad.add_(its)
+            for mine, its in zip(self.gradient, worker.gradient, strict=True):
+                mine += its
         return Sums.joined(parts)
 
     @override

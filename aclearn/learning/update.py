@@ -333,8 +333,7 @@ class Learner:
         batch = worker.measure(batch)
         sums = worker.differentiate(batch, batch.steps if steps is None else steps)
         with part("exchange") if self._group.size > 1 else nullcontext():
-            gradients = (each for each in worker.gradients() if each is not None)
-            add_up(self._group, [sums.values, *gradients])
+            add_up(self._group, [sums.values, *worker.gradient])
         return sums
 
     def _refresh(self, worker: GradientWorker) -> None:
@@ -370,11 +369,10 @@ class Learner:
         """
         state, config = self.state, self.optimiser_config
         with self.lock, torch.no_grad():
-            for parameter, gradient in zip(state.parameters, worker.gradients(), strict=True):
-                parameter.grad = gradient
-                if gradient is not None and gradient.is_cuda and worker.captured is None:
-                    # The worker's next batch must not reuse this memory before this update ends.
-                    gradient.record_stream(torch.cuda.current_stream(self.device))
+            groups = state.optimiser.param_groups
+            for group, gradient in zip(groups, worker.gradient, strict=True):
+                [vector] = group["params"]
+                vector.grad = gradient
             norm = clip_gradients(state.optimiser)
             applied = is_finite(norm) & (steps > 0)
             rate = step(

@@ -53,7 +53,8 @@ class FlatRows:
 class StateRows:
     """All that updates change, of M members.
 
-    The members' own states keep working: they read and write their rows.
+    The members' own states keep working: they read and write their rows. Their optimisers, of
+    which these rows take the place, do not.
 
     Attributes:
         learned: weights that learn, flat.
@@ -80,24 +81,15 @@ class StateRows:
             self.targets = self.weights | {
                 name: shared_rows([each[name] for each in copies]) for name in copies[0]
             }
-        kinds = states[0].optimiser.state[named[0][learns[0]]].keys()
+        kinds = states[0].moments[learns[0]].keys()
         self.moments = {
             kind: FlatRows(
-                [
-                    {name: state.optimiser.state[each[name]][kind] for name in learns}
-                    for state, each in zip(states, named, strict=True)
-                ]
+                [{name: state.moments[name][kind] for name in learns} for state in states]
             ).flat
             for kind in kinds - {"step"}
         }
         self.steps: Tensor | None = None
         if "step" in kinds:
-            by_member = [
-                [state.optimiser.state[each[name]]["step"] for name in learns]
-                for state, each in zip(states, named, strict=True)
-            ]
-            self.steps = torch.stack([steps[0] for steps in by_member])
-            for row, steps in zip(self.steps, by_member, strict=True):
-                for step in steps:  # one number for all weights of a member
-                    step.set_(row)
+            # one number for all weights of a member
+            self.steps = shared_rows([state.moments[learns[0]]["step"] for state in states])
         self.totals = shared_rows([state.totals for state in states])

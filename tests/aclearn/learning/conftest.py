@@ -18,6 +18,7 @@ from aclearn.learning import (
     make_objective,
 )
 from aclearn.learning.surrogate import Objective
+from aclearn.learning.vectors import parts_of
 from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
 from aclearn.types import OBSERVATION, Memory, ObservationSpec
 from tests.support.architectures import altered
@@ -136,9 +137,18 @@ class Make:
         return UpdateReport.of(figures.names, figures.values.tolist(), figures.own.tolist())
 
     @staticmethod
-    def gradient(learner: Learner) -> torch.Tensor:
+    def gradients(learner: Learner) -> dict[str, torch.Tensor]:
+        """Those of the last update by name; all weights are in one group."""
+        [[vector]] = [group["params"] for group in learner.state.optimiser.param_groups]
+        named = dict(learner.network.named_parameters())
+        learned = {name: weight for name, weight in named.items() if weight.requires_grad}
+        parts = parts_of(vector.grad, list(learned.values()))
+        return dict(zip(learned, parts, strict=True))
+
+    @classmethod
+    def gradient(cls, learner: Learner) -> torch.Tensor:
         """All gradients of the last update, as one vector."""
-        return torch.cat([p.grad.reshape(-1) for p in learner.network.parameters()])
+        return torch.cat([each.reshape(-1) for each in cls.gradients(learner).values()])
 
     @classmethod
     def gradient_of(cls, batch: Batch, architecture: Architecture, **options) -> torch.Tensor:

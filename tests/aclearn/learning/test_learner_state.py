@@ -59,7 +59,7 @@ def test_state_tensors_have_flat_names_and_the_plain_memory_order(make) -> None:
     assert {n: shape for n, shape in shapes.items() if not n.startswith("random/")} == expected
     assert all(array.flags.c_contiguous for array in saved.values())
     # after one step Adam's first moment is (1 − β1) g
-    g = dict(learner.network.named_parameters())["convolutions.0.weight"].grad
+    g = make.gradients(learner)["convolutions.0.weight"]
     np.testing.assert_allclose(
         saved["optimiser/convolutions.0.weight/exp_avg"], 0.1 * g.numpy(), rtol=1e-5, atol=1e-9
     )

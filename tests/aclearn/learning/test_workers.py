@@ -14,6 +14,7 @@ import torch
 
 from aclearn.config import OptimiserConfig
 from aclearn.learning import Batch, GradientWorker, Learner, Sums
+from aclearn.learning.vectors import parts_of
 from aclearn.telemetry import WaitMeter, measure_here
 from tests.support.clock import Clock
 from tests.support.waiting import DEADLINE_S, wait_for
@@ -46,8 +47,9 @@ class WatchedLearner(Learner):
         return sums
 
     def _keep_applied(self, optimiser: torch.optim.Optimizer, *_) -> None:
-        parameters = [p for group in optimiser.param_groups for p in group["params"]]
-        self.applied.append([parameter.grad.clone() for parameter in parameters])
+        [vector] = optimiser.param_groups[0]["params"]
+        parts = parts_of(vector.grad, self.state.parameters)
+        self.applied.append([part.clone() for part in parts])
         self.threads.add(threading.current_thread().name)
 
 

@@ -105,7 +105,8 @@ def _state(learner: Learner) -> Mapping[str, np.ndarray]:
 
 
 def _gradient(learner: Learner) -> torch.Tensor:
-    return torch.cat([p.grad.reshape(-1) for p in learner.state.parameters if p.grad is not None])
+    groups = learner.state.optimiser.param_groups
+    return torch.cat([vector.grad for group in groups for vector in group["params"]])
 
 
 @pytest.mark.parametrize("named", _LOSSES)
