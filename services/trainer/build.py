@@ -39,8 +39,9 @@ from services.trainer.trainers import NoBatches, Trainers
 if TYPE_CHECKING:
     from aclearn.resident.joint_source import JointPlay
 
-#: Samples that are differentiated at a time on a CPU: of flat observations in small networks. A
-#: memory's step costs nearly the same for any number of environments.
+#: Samples that are differentiated at a time on a CPU: of flat observations in small networks,
+#: whose cost is that of the calls. A memory's step costs nearly the same for any number of
+#: environments.
 _CHUNK_SAMPLES_OF_FLAT = 8192
 
 
@@ -276,7 +277,7 @@ def make_learner(
     # Threads inherit this from the one that starts them.
     torch.set_flush_denormal(True)
     torch.manual_seed(config.run.seed)
-    flat_memory = bool(architecture.state) and not architecture.convolves
+    of_images = architecture.convolves and not resident
     return Learner(
         architecture,
         objective=make_objective(
@@ -293,7 +294,7 @@ def make_learner(
         channels_last=trainer.channels_last,
         compiled=trainer.compile,
         rounding=rounding_of(config, architecture),
-        chunk_samples=_CHUNK_SAMPLES_OF_FLAT if resident or flat_memory else None,
+        chunk_samples=None if of_images else _CHUNK_SAMPLES_OF_FLAT,
         # the bound is one of rank 0's updates, so that it ends all ranks after the same batch
         max_updates=None if averages and group.rank > 0 else config.run.max_updates,
         burn_in_steps=trainer.burn_in_steps,
