@@ -127,8 +127,9 @@ def training_cost(config: Config, seconds: float) -> Cost:
     """
     import torch
 
-    from aclearn.learning import Learner, make_objective
+    from aclearn.policies.choice import halves_pay
     from aclearn.policies.devices import choose_amp, choose_device
+    from services.trainer.build import make_learner
 
     torch.set_num_threads(1)
     env = make_env(config)
@@ -137,17 +138,7 @@ def training_cost(config: Config, seconds: float) -> Cost:
     architecture = architecture_of(config, env.spec)
     env.close()
     device = choose_device(config.trainer.device)
-    amp_dtype = choose_amp(config.trainer.amp, device)
-    learner = Learner(
-        architecture,
-        objective=make_objective(config.loss, config.correctors, critic=config.policy.critic),
-        optimiser=config.optimiser,
-        device=device,
-        amp_dtype=amp_dtype,
-        channels_last=config.trainer.channels_last,
-        compiled=config.trainer.compile,
-        seed=0,
-    )
+    learner = make_learner(config, architecture, device)
     steps, epochs = sum(int(unroll.valid.sum()) for unroll in unrolls), config.trainer.epochs
     count = config.trainer.minibatches
 
@@ -158,6 +149,7 @@ def training_cost(config: Config, seconds: float) -> Cost:
             learner.learn(batch, worker, minibatches=count, epochs=epochs)
 
     cost = _cost_of(run, steps_each=steps * epochs, seconds=seconds)
+    amp_dtype = choose_amp(config.trainer.amp, device, pays=halves_pay(observation))
     amp = "off" if amp_dtype is None else str(amp_dtype).removeprefix("torch.")
     detail = {"amp": amp, "torch": torch.__version__, "device": device.type}
     return Cost(cost.cpu_s, cost.wall_s, detail)
