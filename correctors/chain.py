@@ -126,10 +126,6 @@ class Correction:
         """The correction of some of the environments, neighbouring ones or by their numbers."""
         return self.taken(lambda tensor: tensor[:, columns])
 
-    def steps(self, steps: Tensor) -> Correction:
-        """The correction of single steps, `[1, N]`, by their int64 numbers t · B + b."""
-        return self.taken(lambda tensor: tensor.flatten()[steps].unsqueeze(0))
-
     def taken(self, take: Callable[[Tensor], Tensor]) -> Correction:
         """The correction of the steps that `take` finds in each of its tensors."""
         return replace(

@@ -128,7 +128,8 @@ class Algorithm:
     ) -> Mapping[str, LossSums]:
         """The losses of each group's weights: sums over the valid steps of a part of a batch.
 
-        All are differentiated together, so that a gradient must reach its own group alone.
+        All are differentiated together, so that a gradient must reach its own group alone. A weight
+        that none reaches in an update has the gradient 0, so that Adam moves it on by its momentum.
 
         Args:
             batch: steps that are not `valid` must not count, whatever they hold.

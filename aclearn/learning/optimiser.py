@@ -11,6 +11,9 @@ from torch import Tensor
 from aclearn.config import OptimiserConfig
 from aclearn.learning.decisions import readable
 
+#: Numbers whose squares are added up at a time.
+_SUMMED = 1 << 18
+
 
 def make_optimiser(
     groups: Sequence[Mapping[str, Any]], config: OptimiserConfig
@@ -116,9 +119,15 @@ def clip_gradients(optimiser: torch.optim.Optimizer) -> Tensor:
     norms: list[Tensor] = []
     for group in optimiser.param_groups:
         [vector] = group["params"]
-        norms.append(torch.linalg.vector_norm(vector.grad))
+        # of parts: a sum of millions of float32 numbers loses digits
+        norms.append(_joined(torch._foreach_norm(vector.grad.split(_SUMMED))))
         if (limit := group["max_grad_norm"]) > 0.0:
             vector.grad.mul_((limit / (norms[-1] + 1e-6)).clamp(max=1.0))
+    return _joined(norms)
+
+
+def _joined(norms: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
+    """The norm of all parts."""
     if len(norms) == 1:
         return norms[0]
     norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))

@@ -168,9 +168,10 @@ class Surrogate(Objective):
             rows = torch.stack([*figures.values(), *squared.values()])
             rows = batch.of_valid(rows).double()
             values = torch.cat([rows, rows[len(figures) :].square()]).sum((1, 2))
-            if made.metrics:
-                values = torch.cat([torch.stack(list(made.metrics.values())), values])
-        names = [*made.metrics, *figures, *(f"{PART}{name}s" for name in squared)]
+            own = {name: value for name, value in made.metrics.items() if name not in figures}
+            if own:
+                values = torch.cat([torch.stack(list(own.values())), values])
+        names = [*own, *figures, *(f"{PART}{name}s" for name in squared)]
         names += [f"{PART}{name}_squares" for name in squared]
         return made.total, Sums(tuple(names), values, made.errors)
 

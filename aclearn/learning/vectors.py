@@ -18,9 +18,11 @@ def in_one_vector(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def parts_of(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """The parts of a vector as views, with the shapes and strides of `like`."""
+    """The parts of a vector as views, with the shapes of `like` and the order of their memory."""
     parts = torch.split(vector, [tensor.numel() for tensor in like])
+    # those of a tensor with gaps, as a slice has them, without the gaps
+    strides = [torch.empty_like(tensor, device="meta").stride() for tensor in like]
     return [
-        part.as_strided(tensor.shape, tensor.stride(), part.storage_offset())
-        for part, tensor in zip(parts, like, strict=True)
+        part.as_strided(tensor.shape, stride, part.storage_offset())
+        for part, tensor, stride in zip(parts, like, strides, strict=True)
     ]

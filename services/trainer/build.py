@@ -39,9 +39,9 @@ from services.trainer.trainers import NoBatches, Trainers
 if TYPE_CHECKING:
     from aclearn.resident.joint_source import JointPlay
 
-#: Samples that are differentiated at a time on a CPU: of flat observations in small networks,
-#: whose cost is that of the calls. A memory's step costs nearly the same for any number of
-#: environments.
+#: Samples that are differentiated at a time on a CPU where observations are flat, since networks of
+#: ours for these are small, and cost as much as their calls. A memory's step costs nearly the same
+#: for any number of environments.
 _CHUNK_SAMPLES_OF_FLAT = 8192
 
 
@@ -277,7 +277,10 @@ def make_learner(
     # Threads inherit this from the one that starts them.
     torch.set_flush_denormal(True)
     torch.manual_seed(config.run.seed)
-    of_images = architecture.convolves and not resident
+    leaves = architecture.observation.values()
+    images = architecture.convolves or any(leaf.is_image for leaf in leaves)
+    users = any(layer.module is not None for layer in architecture.layers)  # of any size
+    flat = not images and (not users or bool(architecture.state))
     return Learner(
         architecture,
         objective=make_objective(
@@ -294,7 +297,7 @@ def make_learner(
         channels_last=trainer.channels_last,
         compiled=trainer.compile,
         rounding=rounding_of(config, architecture),
-        chunk_samples=None if of_images else _CHUNK_SAMPLES_OF_FLAT,
+        chunk_samples=_CHUNK_SAMPLES_OF_FLAT if resident or flat else None,
         # the bound is one of rank 0's updates, so that it ends all ranks after the same batch
         max_updates=None if averages and group.rank > 0 else config.run.max_updates,
         burn_in_steps=trainer.burn_in_steps,

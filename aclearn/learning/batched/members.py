@@ -59,9 +59,9 @@ class MemberReports:
 class MemberLearners:
     """Learners of one architecture that make their updates together.
 
-    Their states become rows of shared tensors (`StateRows`), so that each remains a whole learner:
-    what reads it, saves it or loads it finds its own weights. Weights after some updates are those
-    of learners that learn apart, but for rounding.
+    Their states become rows of shared tensors (`StateRows`): what reads a learner, saves it or
+    loads it finds its own weights. None may learn alone any more. Weights after some updates are
+    those of learners that learn apart, but for rounding.
 
     Args:
         learners: of surrogate losses, with one group of weights and no learned scalars; they may

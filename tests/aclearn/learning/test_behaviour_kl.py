@@ -48,3 +48,22 @@ def test_on_policy_it_vanishes_and_no_ratio_overflows_it(make) -> None:
     far = make.replace(batch, behaviour_log_prob=batch.behaviour_log_prob - 200.0)
     report = make.update(make.learner(make.flat), far)  # ρ beyond float32
     assert np.isfinite(report.metrics["behaviour_kl_estimate"])
+
+
+def test_it_stands_in_place_of_a_figure_of_that_name_of_the_loss(make) -> None:
+    class Own(type(make.objective().algorithm)):
+        def __call__(self, *given):
+            made = super().__call__(*given)
+            of_that_name = {"behaviour_kl_estimate": torch.tensor(7.0)}
+            return made._replace(metrics={**of_that_name, **made.metrics})
+
+        def ends_batch(self, metrics, config):
+            seen.append(float(metrics["behaviour_kl_estimate"]))
+            return False
+
+    seen = list[float]()
+    objective = make.replace(make.objective(), algorithm=Own())
+    learner = make.learner(make.flat, objective=objective)
+    [report] = learner.learn(make.batch(make.flat, 7, 5, seed=3))
+    assert seen == [report.metrics["behaviour_kl_estimate"]]
+    assert seen != [pytest.approx(7.0 / report.steps)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -116,3 +117,11 @@ def test_gradients_are_clipped_as_torch_does(limit: float) -> None:
     norm = clip_gradients(optimiser)
     torch.testing.assert_close(norm, torch.nn.utils.clip_grad_norm_([theirs], limit))
     torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_the_norm_of_millions_of_numbers_keeps_its_digits() -> None:
+    vector = torch.nn.Parameter(torch.zeros(3_000_000))
+    vector.grad = torch.randn(3_000_000, generator=torch.Generator().manual_seed(0))
+    expected = np.linalg.norm(vector.grad.numpy().astype(np.float64))
+    optimiser = make_optimiser([{"params": [vector]}], OptimiserConfig(max_grad_norm=0.0))
+    assert float(clip_gradients(optimiser)) == pytest.approx(expected, rel=1e-5)
