@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -157,17 +159,36 @@ def test_seconds_without_a_total_are_refused() -> None:
         shares({}, {"queue": 1.0})
 
 
-def test_a_use_costs_less_than_a_microsecond() -> None:
-    meter = WaitMeter()
-    uses = 500
-    best = float("inf")
-    for _ in range(400):  # the best of many short ones: other processes share the machine
-        began = time.perf_counter()
-        for _ in range(uses):
-            with meter.waiting("queue"):
-                pass
-        best = min(best, (time.perf_counter() - began) / uses)
-    assert best < 1e-6
+class TwoClockReads:
+    """The least that can measure how long a block takes."""
+
+    seconds = began = 0.0
+
+    def __enter__(self) -> None:
+        self.began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self.began
+
+
+def _seconds_of(make: Callable[[], AbstractContextManager[None]]) -> float:
+    began = time.perf_counter()
+    for _ in range(500):
+        with make():
+            pass
+    return time.perf_counter() - began
+
+
+def test_a_use_costs_little_more_than_two_clock_reads() -> None:
+    meter, least = WaitMeter(), TwoClockReads()
+    # In turns, and the best of many short ones: other processes share the machine, whose speed
+    # changes. 1.8 times as much was measured.
+    pairs = [
+        (_seconds_of(lambda: meter.waiting("queue")), _seconds_of(lambda: least))
+        for _ in range(400)
+    ]
+    uses, least_uses = zip(*pairs, strict=True)
+    assert min(uses) < 2.5 * min(least_uses)
 
 
 def test_a_part_goes_to_the_meter_of_its_own_thread() -> None:
