@@ -15,7 +15,7 @@ def test_training_outlives_its_judge_and_says_what_its_absence_means(system: Sys
         system.config(
             CARTPOLE,
             actors={"step_timeout_s": 1.0},
-            monitor={"silent_after_s": 3.0},
+            monitor={"silent_after_s": 10.0},
             supervisor={"max_restarts": 1},
             evaluator=_QUICK | {"keep": 3},
         )
