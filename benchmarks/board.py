@@ -62,6 +62,7 @@ class Task:
         threads: of torch in the other libraries; 0: as many as they take.
         frames: recorded steps of an agent step.
         resident: aclearn's configuration with resident environments; "" where there is none.
+        queued: aclearn's configuration for its queues; "" is the task's name.
     """
 
     target: float
@@ -69,10 +70,11 @@ class Task:
     threads: int = 1
     frames: int = 1
     resident: str = ""
+    queued: str = ""
 
 
 TASKS: Final = {
-    "cartpole": Task(475.0, resident="resident/cartpole"),
+    "cartpole": Task(475.0, resident="resident/cartpole", queued="cartpole_ppo"),
     "acrobot": Task(-100.0, resident="resident/acrobot"),
     "pendulum": Task(-200.0, resident="resident/pendulum_hddpg"),
     "lunarlander": Task(200.0),
@@ -133,7 +135,8 @@ class Training:
     @property
     def config(self) -> str:
         """Name of aclearn's configuration."""
-        return TASKS[self.task].resident if self.library == RESIDENT else self.task
+        task = TASKS[self.task]
+        return task.resident if self.library == RESIDENT else task.queued or self.task
 
     def command(self, peers: Path, folder: Path) -> list[str]:
         """Trains, in `folder` where it writes files."""
