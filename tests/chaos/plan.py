@@ -12,7 +12,7 @@ from tests.chaos.relay import WEATHERS
 OF_ROLES: Mapping[str, tuple[float, float]] = {
     "kill": (0.0, 0.0),
     "segfault": (0.0, 0.0),
-    "stop": (1.0, 12.0),
+    "stop": (1.0, 18.0),  # the longest ones are silence, and end in a kill
     "out_of_memory": (1.0, 3.0),
     "out_of_memory_at_start": (1.0, 3.0),
     "kill_all_but": (0.0, 0.0),

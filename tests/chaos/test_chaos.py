@@ -50,18 +50,19 @@ _RUN: dict[str, Any] = CARTPOLE | {
     "trainer": {
         "device": "cpu",
         "amp": "off",
-        "unrolls_per_batch": 1,
+        # batches of 1 024 steps: with 256 the return rises and falls by hundreds
+        "unrolls_per_batch": 4,
         "epochs": 10,
-        "minibatches": 1,
+        "minibatches": 4,
         "max_lag_versions": 20,
     },
-    "loss": {"kind": "ppo", "discount": 0.98, "clip_range": 0.2},
+    "loss": {"kind": "ppo", "discount": 0.99, "clip_range": 0.2},
     # constant: it must not end before a policy that faults have delayed is good
     "optimiser": {"learning_rate": 3e-4},
     "evaluator": {"every_s": 5.0, "episodes": 10},
     "supervisor": {"max_restarts": 1000, "backoff_first_s": 0.1, "backoff_max_s": 0.2},
 }
-_CORRECTORS = [{"vtrace": {"lambda": 0.8}}, "importance_sampling"]
+_CORRECTORS = [{"vtrace": {"lambda": 0.95}}, "importance_sampling"]
 _CASTS: dict[str, dict[str, Any]] = {
     "all_roles": {
         "actors": {**_RUN["actors"], "inference": "predictor"},
@@ -100,7 +101,7 @@ def test_a_run_outlives_a_seeded_plan_of_faults(system: System, cast: str) -> No
                 "stop_at_target": False,
             },
             correctors=_CORRECTORS,
-            monitor={"heartbeat_every_s": 0.1, "port": ports["monitor"], "silent_after_s": 10.0},
+            monitor={"heartbeat_every_s": 0.1, "port": ports["monitor"], "silent_after_s": 15.0},
             network={
                 "bind_host": HERE,
                 "announce_host": ANNOUNCED if _LINKS[cast] else None,
