@@ -232,8 +232,8 @@ def test_the_chain_of_a_shipped_configuration_can_be_made(path) -> None:
     config = load_config(path)
     flat = config.policy.architecture == "mlp"
     spec = plain_spec((4,), "float32", 2, 1) if flat else _IMAGES
-    if config.env.squash_actions:
-        spec = replace(spec, action=replace(_BOX, squash=True))
+    if config.env.squash_actions or config.policy.initial_std != 1.0:  # of Box actions alone
+        spec = replace(spec, action=replace(_BOX, squash=config.env.squash_actions))
     architecture = architecture_of(config, spec)
     chain = (make_ladder(config, architecture) or [CompressorChain()])[0]
     int8 = Quantizer().id
