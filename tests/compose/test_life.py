@@ -8,7 +8,7 @@ import re
 import signal
 import time
 
-from tests.support.compose import ROLES, Cluster, docker
+from tests.support.compose import ROLES, Cluster, docker, pause
 from tests.support.metrics_lines import check_lines
 from tests.support.waiting import patience, wait_for
 
@@ -86,7 +86,7 @@ def test_a_cluster_outlives_kills_scaling_and_a_restart_and_goes_on_after_a_stop
     cluster.compose("up", "--detach", ARGS=ending)
     # actors stand still until the compressor does: 150 updates may be over before it is paused
     actors = cluster.containers("actor")
-    docker("pause", *actors)
+    pause(*actors)
     wait_for(
         lambda: (
             cluster.last("generation") > generation
@@ -96,7 +96,7 @@ def test_a_cluster_outlives_kills_scaling_and_a_restart_and_goes_on_after_a_stop
         context=cluster.report,
     )
     [compressor] = cluster.containers("compressor")
-    docker("pause", compressor)
+    pause(compressor)
     docker("unpause", *actors)
     [monitor] = cluster.containers("monitor")
     wait_for(
