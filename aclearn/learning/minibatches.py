@@ -42,9 +42,9 @@ class Minibatches:
     """The minibatches of a batch, one pass after another.
 
     With a frozen correction a step needs no other step: each pass splits the steps in another
-    random order, or of a policy with a state the environments, whose sequences stay whole.
-    Otherwise targets are computed along unrolls: neighbouring environments are a minibatch, the
-    same in each pass.
+    random order, or of a policy with a state the environments, whose sequences stay whole. A single
+    minibatch stays as it is. Otherwise targets are computed along unrolls: neighbouring
+    environments are a minibatch, the same in each pass.
 
     Args:
         batch: prepared.
@@ -56,8 +56,12 @@ class Minibatches:
 
     def __init__(self, batch: Batch, *, count: int, passes: int, orders: Iterable[Tensor]) -> None:
         self._count, self._passes, self._orders = count, passes, iter(orders)
-        self._shuffled = batch.frozen is not None
-        self._batch = replace(batch, valid=batch.valid.clone()) if self._shuffled else batch
+        self._shuffled = batch.frozen is not None and count > 1
+        if self._shuffled:
+            batch = replace(batch, valid=batch.valid.clone())
+        else:
+            batch = replace(batch, all_valid=surely(batch.valid.all()))
+        self._batch = batch
         self._parts = [] if self._shuffled else batch.cut(count)
         #: Of each part, where they are shuffled, its indices of `[T, B]`.
         self._places: list[tuple[Tensor | slice, Tensor]] = []
@@ -106,7 +110,8 @@ class Minibatches:
             valid[place] = valid[place] & applied
         else:
             part = self._parts[self._newest]
-            self._parts[self._newest] = replace(part, valid=part.valid & applied)
+            valid = part.valid & applied
+            self._parts[self._newest] = replace(part, valid=valid, all_valid=False)
 
     def _shuffle(self) -> list[Batch]:
         order, batch = next(self._orders), self._batch

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
+from typing_extensions import override
 
 from aclearn.config import OptimiserConfig
 from aclearn.learning.decisions import readable
@@ -15,9 +17,55 @@ from aclearn.learning.decisions import readable
 _SUMMED = 1 << 18
 
 
-def make_optimiser(
-    groups: Sequence[Mapping[str, Any]], config: OptimiserConfig
-) -> torch.optim.Optimizer:
+class Optimiser:
+    """Vectors of weights in groups, each with its settings.
+
+    It has the attributes of torch's class of that name, which this is not: the first object of that
+    one loads torch's compiler, more than a second of CPU time of every process that learns.
+
+    Args:
+        groups: `params` of each and its `lr`.
+
+    Attributes:
+        param_groups: the groups, as given.
+        state: tensors by name of each parameter that learns.
+        found_inf: `[]` float32, 1 to leave everything as it is; None: 0.
+    """
+
+    def __init__(self, groups: Sequence[dict[str, Any]]) -> None:
+        self.param_groups = list(groups)
+        self.found_inf: Tensor | None = None
+        # before the first step, so that a CUDA graph finds it in place
+        self.state: dict[Tensor, dict[str, Tensor]] = {
+            parameter: self._first_state(parameter)
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.requires_grad
+        }
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One update of every parameter that has a gradient."""
+        for group in self.param_groups:
+            given = [each for each in group["params"] if each.grad is not None]
+            if given:
+                states = [self.state[parameter] for parameter in given]
+                self._step(given, [each.grad for each in given], states, group["lr"])
+
+    def _first_state(self, parameter: Tensor) -> dict[str, Tensor]:
+        raise NotImplementedError
+
+    def _step(
+        self,
+        given: list[Tensor],
+        gradients: list[Tensor],
+        states: list[dict[str, Tensor]],
+        rate: float | Tensor,
+    ) -> None:
+        raise NotImplementedError
+
+
+def make_optimiser(groups: Sequence[Mapping[str, Any]], config: OptimiserConfig) -> Optimiser:
     """Adam (Kingma & Ba 2015) or RMSProp, torch's or TensorFlow's, over float32 parameters.
 
     Args:
@@ -30,29 +78,67 @@ def make_optimiser(
     ]
     for group, its in zip(given, groups, strict=True):
         group["first_lr"], group["own_lr"] = group["lr"], "lr" in its
-    made: torch.optim.Optimizer
     if config.kind == "adam":
-        betas = (config.adam_beta1, config.adam_beta2)
-        made = torch.optim.Adam(given, betas=betas, eps=config.epsilon, fused=True)
-    else:
-        made = RMSProp(
+        return Adam(given, betas=(config.adam_beta1, config.adam_beta2), eps=config.epsilon)
+    return RMSProp(
+        given,
+        alpha=config.rmsprop_alpha,
+        eps=config.epsilon,
+        initial=config.rmsprop_initial if config.kind == "rmsprop_tf" else None,
+    )
+
+
+class Adam(Optimiser):
+    """Adam by torch's own function, one kernel for a vector.
+
+    Args:
+        groups: parameters of any shapes, with their learning rates.
+        betas: decay of the means of gradients and of their squares.
+        eps: ε, outside of the root.
+    """
+
+    def __init__(
+        self, groups: Sequence[dict[str, Any]], *, betas: tuple[float, float], eps: float
+    ) -> None:
+        super().__init__(groups)
+        self._betas, self._eps = betas, eps
+
+    @override
+    def _first_state(self, parameter: Tensor) -> dict[str, Tensor]:
+        return {
+            "step": torch.zeros((), device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+
+    @override
+    def _step(
+        self,
+        given: list[Tensor],
+        gradients: list[Tensor],
+        states: list[dict[str, Tensor]],
+        rate: float | Tensor,
+    ) -> None:
+        adam(
             given,
-            alpha=config.rmsprop_alpha,
-            eps=config.epsilon,
-            initial=config.rmsprop_initial if config.kind == "rmsprop_tf" else None,
+            gradients,
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            [state["step"] for state in states],
+            fused=True,
+            found_inf=self.found_inf,
+            amsgrad=False,
+            beta1=self._betas[0],
+            beta2=self._betas[1],
+            lr=rate,
+            weight_decay=0.0,
+            eps=self._eps,
+            maximize=False,
         )
-    for parameter in (p for group in made.param_groups for p in group["params"]):
-        if config.kind == "adam" and parameter.requires_grad:
-            # before the first step, so that a CUDA graph finds it in place
-            made.state[parameter] = {
-                "step": torch.zeros((), device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
-    return made
 
 
-class RMSProp(torch.optim.Optimizer):
+class RMSProp(Optimiser):
     """RMSProp without momentum, θ ← θ − lr · g / (√s + ε) with the mean square s of gradients.
 
     TensorFlow 1, which A3C's successors used, has ε under the root, θ ← θ − lr · g / √(s + ε), and
@@ -67,46 +153,43 @@ class RMSProp(torch.optim.Optimizer):
         initial: first mean square as in TensorFlow; None: 0, and ε outside of the root.
     """
 
-    #: `[]` float32, 1 to leave everything as it is; None: 0 (as `torch.optim.Adam` has it).
-    found_inf: Tensor | None = None
-
     def __init__(
         self, groups: Sequence[dict[str, Any]], *, alpha: float, eps: float, initial: float | None
     ) -> None:
-        super().__init__(groups, {"alpha": alpha, "eps": eps})
-        self._inside = initial is not None
-        for parameter in (p for group in self.param_groups for p in group["params"]):
-            if parameter.requires_grad:
-                first = torch.full_like(parameter, initial or 0.0)
-                self.state[parameter]["square_avg"] = first
+        self._alpha, self._eps, self._initial = alpha, eps, initial
+        super().__init__(groups)
 
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update of every parameter that has a gradient."""
-        for group in self.param_groups:
-            given = [p for p in group["params"] if p.grad is not None]
-            if not given:
-                continue
-            gradients = [p.grad for p in given]
-            squares = [self.state[parameter]["square_avg"] for parameter in given]
-            changed = [] if self.found_inf is None else [*given, *squares]
-            before = [tensor.clone() for tensor in changed]
-            torch._foreach_mul_(squares, group["alpha"])
-            torch._foreach_addcmul_(squares, gradients, gradients, value=1.0 - group["alpha"])
-            if self._inside:
-                roots = torch._foreach_add(squares, group["eps"])
-                torch._foreach_sqrt_(roots)
-            else:
-                roots = torch._foreach_sqrt(squares)
-                torch._foreach_add_(roots, group["eps"])
-            steps = torch._foreach_mul(gradients, group["lr"])
-            torch._foreach_addcdiv_(given, steps, roots, value=-1.0)
-            for tensor, old in zip(changed, before, strict=True):
-                assert self.found_inf is not None
-                tensor.copy_(torch.where(self.found_inf > 0, old, tensor))
+    @override
+    def _first_state(self, parameter: Tensor) -> dict[str, Tensor]:
+        return {"square_avg": torch.full_like(parameter, self._initial or 0.0)}
+
+    @override
+    def _step(
+        self,
+        given: list[Tensor],
+        gradients: list[Tensor],
+        states: list[dict[str, Tensor]],
+        rate: float | Tensor,
+    ) -> None:
+        squares = [state["square_avg"] for state in states]
+        changed = [] if self.found_inf is None else [*given, *squares]
+        before = [tensor.clone() for tensor in changed]
+        torch._foreach_mul_(squares, self._alpha)
+        torch._foreach_addcmul_(squares, gradients, gradients, value=1.0 - self._alpha)
+        if self._initial is None:
+            roots = torch._foreach_sqrt(squares)
+            torch._foreach_add_(roots, self._eps)
+        else:
+            roots = torch._foreach_add(squares, self._eps)
+            torch._foreach_sqrt_(roots)
+        steps = torch._foreach_mul(gradients, rate)
+        torch._foreach_addcdiv_(given, steps, roots, value=-1.0)
+        for tensor, old in zip(changed, before, strict=True):
+            assert self.found_inf is not None
+            tensor.copy_(torch.where(self.found_inf > 0, old, tensor))
 
 
-def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+def set_rate(optimiser: Optimiser, rate: float) -> None:
     """Learn with another `OptimiserConfig.learning_rate`, but for groups with one of their own."""
     for group in optimiser.param_groups:
         if not group["own_lr"]:
@@ -114,7 +197,7 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
 
 
 @torch.no_grad()
-def clip_gradients(optimiser: torch.optim.Optimizer) -> Tensor:
+def clip_gradients(optimiser: Optimiser) -> Tensor:
     """Scale each group's gradient down to its `max_grad_norm`; the norm of all before, `[]`."""
     norms: list[Tensor] = []
     for group in optimiser.param_groups:
@@ -135,7 +218,7 @@ def _joined(norms: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
 
 
 def step(
-    optimiser: torch.optim.Optimizer,
+    optimiser: Optimiser,
     config: OptimiserConfig,
     *,
     applied: Tensor,
@@ -167,13 +250,9 @@ def step(
     if scale is not None:
         left = left * scale
     rates: list[Tensor] = [group["first_lr"] * left for group in optimiser.param_groups]
-    capturing = applied.is_cuda and torch.cuda.is_current_stream_capturing()
     for group, rate in zip(optimiser.param_groups, rates, strict=True):
-        # torch warns of `capturable` steps that are not captured
-        group["lr"], group["capturable"] = rate.float(), capturing
-    optimiser.found_inf = (~applied).float()  # type: ignore[attr-defined]  # as a GradScaler does
+        group["lr"] = rate.float()
+    optimiser.found_inf = (~applied).float()
     optimiser.step()
-    optimiser.found_inf = None  # type: ignore[attr-defined]
-    for group in optimiser.param_groups:
-        group["capturable"] = False
+    optimiser.found_inf = None
     return rates[0]

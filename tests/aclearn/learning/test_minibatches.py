@@ -75,6 +75,22 @@ def test_steps_of_a_frozen_batch_are_shuffled_anew_and_keep_what_belongs_to_them
     assert numbers_of(m for _, m in split(batch, count=3, passes=2)) == orders[0] + orders[1]
 
 
+def test_a_single_minibatch_of_a_frozen_batch_is_the_batch_itself(make) -> None:
+    batch = numbered(make, make.flat, frozen=True)
+    made = list(split(batch, count=1, passes=2))
+    assert [index for index, _ in made] == [0, 1]
+    for _, minibatch in made:
+        assert minibatch.frozen is batch.frozen and minibatch.rewards is batch.rewards
+        assert not minibatch.all_valid and torch.equal(minibatch.valid, batch.valid)
+    whole = make.replace(batch, valid=torch.ones_like(batch.valid))
+    parts = split(whole, count=1, passes=2)
+    passes = iter(parts)
+    _, first = next(passes)
+    parts.refuse_unless(torch.tensor(False))
+    _, second = next(passes)
+    assert first.all_valid and not second.all_valid and not second.valid.any()
+
+
 def test_traces_keep_their_environments_together(make) -> None:
     batch = numbered(make, make.flat, frozen=False)
     for _, minibatch in split(batch, count=2, passes=2):

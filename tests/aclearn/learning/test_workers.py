@@ -39,18 +39,20 @@ class WatchedLearner(Learner):
         self.made: list[Gradients] = []
         self.applied: list[Gradients] = []
         self.threads: set[str] = set()
-        self.state.optimiser.register_step_pre_hook(self._keep_applied)
+        self._step = self.state.optimiser.step
+        self.state.optimiser.step = self._keep_and_step
 
     def differentiate(self, batch: Batch, worker: GradientWorker, steps=None) -> Sums:
         sums = super().differentiate(batch, worker, steps)
         self.made.append([gradient.clone() for gradient in worker.gradients()])
         return sums
 
-    def _keep_applied(self, optimiser: torch.optim.Optimizer, *_) -> None:
-        [vector] = optimiser.param_groups[0]["params"]
+    def _keep_and_step(self) -> None:
+        [vector] = self.state.optimiser.param_groups[0]["params"]
         parts = parts_of(vector.grad, self.state.parameters)
         self.applied.append([part.clone() for part in parts])
         self.threads.add(threading.current_thread().name)
+        self._step()
 
 
 @pytest.fixture
