@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -119,7 +118,7 @@ class LocalActions(ActionSource):
         current = self._client.acting
         if current is None or (self._fresh and not self._fresh.allow(group, current.at)):
             with self._meter.waiting("weights" if current is None else "newer weights"):
-                time.sleep(timeout_s)
+                self._client.wait(timeout_s)
             return None
         given, wanted = self._waiting.pop(group)
         original = self._original.acting if self._original else None

@@ -33,7 +33,8 @@ _RETRY = RetryPolicy(
     retry_most_s=0.4,
 )
 _NEWER = "a newer policy"
-#: Least time between two requests, and between two looks at shared weights.
+#: Least time between two requests; and between two looks at shared weights, or two requests while
+#: nothing else can be done.
 ASK_EVERY_S, _LOOK_EVERY_S = 0.05, 0.01
 #: Largest share of a role's time for swapping policies; costly swaps make requests rarer.
 _SWAP_SHARE = 0.03
@@ -99,6 +100,19 @@ class PolicyClient:
         """Ask for nothing more."""
         if self._client.link.client is not None:
             self._client.link.client.close()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait up to `timeout_s`, since nothing can be done before there is a newer policy.
+
+        It ends with an answer. The next request or look is soon, whatever a swap costs.
+        """
+        soon = self._clock() + max(_LOOK_EVERY_S, self._told_s)
+        self._next_ask = min(self._next_ask, soon)
+        client = self._client.link.client
+        if client is not None and self._client.requests.sent(_NEWER):
+            client.transport.wait(timeout_s)
+        else:
+            time.sleep(min(timeout_s, _LOOK_EVERY_S))
 
     def gauges(self) -> dict[str, float]:
         """For heartbeats: policies swapped and refused so far, and swaps that lost the state."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -21,7 +22,7 @@ class Local:
 
     def __init__(self, tools, *, weights_at_look: int = 0) -> None:
         self.runtime = tools.RecordingRuntime()
-        self.weights = SimpleNamespace(acting=None, gauges=lambda: {"a": 1.0})
+        self.weights = SimpleNamespace(acting=None, gauges=lambda: {"a": 1.0}, wait=time.sleep)
         self.looks, self._weights_at_look = 0, weights_at_look
         self.meter = WaitMeter()
         rng = np.random.default_rng(1)

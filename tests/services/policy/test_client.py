@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -99,6 +100,27 @@ def test_a_peer_with_many_clients_tells_when_to_ask_again(pulling) -> None:
         assert pulling.quiet()
         pulling.clock.now += 0.002
         assert pulling.asked() == known
+
+
+def test_who_can_do_nothing_else_asks_again_soon_and_wakes_with_the_answer(pulling) -> None:
+    pulling.asked()
+    for answer, pause_s, known in (
+        (NoNewerWeights(), 0.01, -1),
+        (_weights(0, 3), 0.01, 3),
+        (NoNewerWeights(pause_s=3.0), 3.0, 3),  # a peer with many clients
+    ):
+        pulling.answer(answer)
+        pulling.client.wait(0.0)
+        pulling.clock.now += pause_s - 0.001
+        assert pulling.quiet()
+        pulling.clock.now += 0.002
+        assert pulling.asked().version == known
+    begun = time.monotonic()
+    assert pulling.trainer.send(pulling.routing_id, _weights(0, 4))
+    pulling.client.wait(pulling.tools.deadline_s)
+    assert time.monotonic() - begun < pulling.tools.deadline_s / 2
+    pulling.poll()
+    assert pulling.client.at == PolicyVersion(0, 4)
 
 
 def test_the_next_peer_is_asked_when_the_socket_of_one_is_gone(pulling) -> None:
