@@ -31,7 +31,12 @@ def test_profile_tells_the_budget_of_a_step_and_leaves_nothing(
     system: System, tmp_path: Path
 ) -> None:
     figures = tmp_path / "budget.json"
-    config = system.config(CARTPOLE, run={"target_return": 1}, actors={"inference": "predictor"})
+    config = system.config(
+        CARTPOLE,
+        run={"target_return": 1},
+        actors={"inference": "predictor"},
+        trainer={"epochs": 10},  # the slowest role, for which actors wait
+    )
     profile = system.command("profile", config, "--seconds", "3", "--json", figures)
     _check_account_while_it_measures(system, profile)
     assert profile.wait() == 0, profile.output
