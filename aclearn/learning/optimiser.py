@@ -47,20 +47,15 @@ class Optimiser:
     def step(self) -> None:
         """One update of every parameter that has a gradient."""
         for group in self.param_groups:
-            given = [each for each in group["params"] if each.grad is not None]
-            if given:
-                states = [self.state[parameter] for parameter in given]
-                self._step(given, [each.grad for each in given], states, group["lr"])
+            for weights in group["params"]:
+                if weights.grad is not None:
+                    self._step(weights, weights.grad, group["lr"], **self.state[weights])
 
     def _first_state(self, parameter: Tensor) -> dict[str, Tensor]:
         raise NotImplementedError
 
     def _step(
-        self,
-        given: list[Tensor],
-        gradients: list[Tensor],
-        states: list[dict[str, Tensor]],
-        rate: float | Tensor,
+        self, weights: Tensor, gradient: Tensor, rate: float | Tensor, **state: Tensor
     ) -> None:
         raise NotImplementedError
 
@@ -113,19 +108,15 @@ class Adam(Optimiser):
 
     @override
     def _step(
-        self,
-        given: list[Tensor],
-        gradients: list[Tensor],
-        states: list[dict[str, Tensor]],
-        rate: float | Tensor,
+        self, weights: Tensor, gradient: Tensor, rate: float | Tensor, **state: Tensor
     ) -> None:
         adam(
-            given,
-            gradients,
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
+            [weights],
+            [gradient],
+            [state["exp_avg"]],
+            [state["exp_avg_sq"]],
             [],
-            [state["step"] for state in states],
+            [state["step"]],
             fused=True,
             found_inf=self.found_inf,
             amsgrad=False,
@@ -165,25 +156,17 @@ class RMSProp(Optimiser):
 
     @override
     def _step(
-        self,
-        given: list[Tensor],
-        gradients: list[Tensor],
-        states: list[dict[str, Tensor]],
-        rate: float | Tensor,
+        self, weights: Tensor, gradient: Tensor, rate: float | Tensor, **state: Tensor
     ) -> None:
-        squares = [state["square_avg"] for state in states]
-        changed = [] if self.found_inf is None else [*given, *squares]
+        square = state["square_avg"]
+        changed = [] if self.found_inf is None else [weights, square]
         before = [tensor.clone() for tensor in changed]
-        torch._foreach_mul_(squares, self._alpha)
-        torch._foreach_addcmul_(squares, gradients, gradients, value=1.0 - self._alpha)
+        square.mul_(self._alpha).addcmul_(gradient, gradient, value=1.0 - self._alpha)
         if self._initial is None:
-            roots = torch._foreach_sqrt(squares)
-            torch._foreach_add_(roots, self._eps)
+            root = square.sqrt().add_(self._eps)
         else:
-            roots = torch._foreach_add(squares, self._eps)
-            torch._foreach_sqrt_(roots)
-        steps = torch._foreach_mul(gradients, rate)
-        torch._foreach_addcdiv_(given, steps, roots, value=-1.0)
+            root = (square + self._eps).sqrt_()
+        weights.addcdiv_(gradient * rate, root, value=-1.0)
         for tensor, old in zip(changed, before, strict=True):
             assert self.found_inf is not None
             tensor.copy_(torch.where(self.found_inf > 0, old, tensor))
