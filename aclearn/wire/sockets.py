@@ -26,8 +26,8 @@ from aclearn.wire.endpoints import (
     tcp_endpoint,
 )
 
-#: Most waiting messages per peer and direction. More than an actor's unrolls in flight: with a full
-#: queue libzmq stops reading heartbeats on tcp and ends the connection.
+#: Most waiting messages per peer and direction. More than an actor's unrolls in flight: while the
+#: queue is full libzmq does not read, and does not notice that the peer has gone.
 QUEUE_MESSAGES = 16
 
 #: Connections that wait to be accepted. libzmq: 100, so that of a thousand actors that start at
@@ -35,7 +35,9 @@ QUEUE_MESSAGES = 16
 _BACKLOG = 4_096
 _HANDSHAKE_MS = 3_000  # libzmq: 30 s, in which a silent peer holds a file descriptor
 _RECONNECT_FIRST_MS, _RECONNECT_MAX_MS = 50, 2_000
-_HEARTBEAT_EVERY_MS, _HEARTBEAT_TIMEOUT_MS = 2_000, 8_000
+#: The kernel probes a silent tcp connection and ends it if nothing comes back. Not libzmq: its
+#: heartbeats abort a process whose queue is full when a peer goes (its issue 4364).
+_PROBE_EVERY_S, _PROBES, _UNACKNOWLEDGED_MS = 2, 3, 8_000
 
 
 def new_incarnation() -> str:
@@ -159,9 +161,10 @@ def _set_common(socket: zmq.Socket[Any], endpoint: Endpoint) -> None:
     socket.reconnect_ivl = _RECONNECT_FIRST_MS
     socket.reconnect_ivl_max = _RECONNECT_MAX_MS
     if endpoint.transport == "tcp":
-        socket.heartbeat_ivl = _HEARTBEAT_EVERY_MS
-        socket.heartbeat_timeout = _HEARTBEAT_TIMEOUT_MS
-        socket.heartbeat_ttl = _HEARTBEAT_TIMEOUT_MS
+        socket.tcp_keepalive = 1
+        socket.tcp_keepalive_idle = socket.tcp_keepalive_intvl = _PROBE_EVERY_S
+        socket.tcp_keepalive_cnt = _PROBES
+        socket.tcp_maxrt = _UNACKNOWLEDGED_MS  # no probe is sent while data waits for its answer
         socket.ipv6 = ":" in endpoint.host
 
 

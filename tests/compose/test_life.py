@@ -90,12 +90,10 @@ def test_a_cluster_outlives_kills_scaling_and_a_restart_and_goes_on_after_a_stop
     # actors stand still until the compressor does: 150 updates may be over before it is paused
     actors = cluster.containers("actor")
     pause(*actors)
+    # without a policy, which only the compressor gives it, the predictor would let them stand still
     wait_for(
-        lambda: (
-            cluster.last("generation") > generation
-            and "compressor" in (cluster.last("wait_share") or ())
-        ),
-        "trainer and compressor are heard",
+        lambda: cluster.last("generation") > generation and cluster.last("predictor_policy_swaps"),
+        "the predictor has a policy of the resumed trainer",
         context=cluster.report,
     )
     [compressor] = cluster.containers("compressor")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import ExitStack
 
@@ -15,6 +17,27 @@ from aclearn.wire.connections import ConnectionGuard, most_connections
 from tests.support.waiting import DEADLINE_S, wait_for
 
 _MOST = 5
+#: Fills the queue of a server that does not read, and leaves; with heartbeats libzmq has aborted
+#: the server's process two seconds later. Prints how many messages the server has at last.
+_LEAVES_A_FULL_QUEUE = """
+import time, zmq
+from aclearn.wire import bind_router, connect_dealer
+
+with zmq.Context() as servers, zmq.Context() as clients:
+    router, endpoint = bind_router(servers, "tcp")
+    with router, connect_dealer(clients, endpoint, routing_id=b"client") as client:
+        assert client.poll(10_000, zmq.POLLOUT)
+        for _ in range(40):
+            client.send(bytes(10_000))
+            assert client.poll(10_000, zmq.POLLOUT)
+        client.close(linger=10_000)
+        time.sleep(5)
+        received = 0
+        while router.poll(1000):
+            router.recv_multipart()
+            received += 1
+        print(received)
+"""
 
 
 def _silent(stack: ExitStack, endpoint: str) -> socket.socket:
@@ -105,3 +128,13 @@ def test_a_connection_of_which_the_thread_has_not_read_yet_is_ended_too(context,
         guard.end_but(set())
         held.set()
         wait_for(lambda: lost.poll(100), "it is ended", within_s=10.0)
+
+
+def test_a_server_that_does_not_read_outlives_a_peer_that_leaves_and_has_all_of_its_messages():
+    done = subprocess.run(
+        [sys.executable, "-c", _LEAVES_A_FULL_QUEUE],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "40"), done.stderr
