@@ -38,6 +38,25 @@ with zmq.Context() as servers, zmq.Context() as clients:
             received += 1
         print(received)
 """
+#: Cuts the line of two peers in a network of their own, and waits until both have lost the other.
+_CUTS_THE_LINE = """
+import subprocess, sys, zmq
+from aclearn.wire import bind_router, connect_dealer
+
+with zmq.Context() as servers, zmq.Context() as clients:
+    router, endpoint = bind_router(servers, "tcp")
+    with router, connect_dealer(clients, endpoint, routing_id=b"client") as client:
+        assert client.poll(10_000, zmq.POLLOUT)
+        client.send(b"request")
+        router.recv_multipart()
+        ends = [end.get_monitor_socket(zmq.EVENT_DISCONNECTED) for end in (router, client)]
+        subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
+        if sys.argv[1] == "answers":
+            router.send_multipart([b"client", b"answer"])
+        print(*(bool(end.poll(40_000)) for end in ends))
+        router.disable_monitor()
+        client.disable_monitor()
+"""
 
 
 def _silent(stack: ExitStack, endpoint: str) -> socket.socket:
@@ -138,3 +157,19 @@ def test_a_server_that_does_not_read_outlives_a_peer_that_leaves_and_has_all_of_
         timeout=DEADLINE_S,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "40"), done.stderr
+
+
+@pytest.mark.parametrize("server", ["is silent", "answers"])
+def test_both_ends_of_a_dead_tcp_connection_lose_it(server):
+    own_network = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+    try:
+        subprocess.run([*own_network, "true"], check=True, timeout=DEADLINE_S)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs a network of its own")
+    done = subprocess.run(
+        [*own_network, sys.executable, "-c", _CUTS_THE_LINE, server],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "True True"), done.stderr
