@@ -1,4 +1,4 @@
-"""`aclearn` before its imports: an early Ctrl-C, and modules that hide the commands."""
+"""`aclearn` before its imports: early signals to end, and modules that hide the commands."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ def main() -> NoReturn:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a script's background
         # Nothing needs cleaning up yet, and an import might swallow an exception.
         signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
+    if os.getpid() == 1:  # of a container: without a handler the kernel ignores its SIGTERM
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     from aclearn.errors import HiddenPackage
     from aclearn.hidden_packages import check_packages
 

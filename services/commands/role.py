@@ -83,10 +83,11 @@ def container_role(
 ) -> None:
     """Run one role in its container, as the owner of the current folder."""
     spec = begin_role(name_of_role)
-    with install_stop_signals() as stop:
-        from services.container.container import run_contained
-        from services.start.run_role import end_process, run_role
+    # these take a while, in which a SIGTERM ends the process at once: an engine waits 10 s at most
+    from services.container.container import run_contained
+    from services.start.run_role import end_process, run_role
 
+    with install_stop_signals() as stop:
         end_process(run_contained(spec, config, monitor, overrides or [], stop, run_role))
 
 

@@ -7,7 +7,7 @@ import subprocess
 
 import yaml
 
-from tests.support.compose import ROLES, Cluster
+from tests.support.compose import ROLES, Cluster, override
 from tests.support.waiting import DEADLINE_S
 
 #: Three of six services: starting all takes half as long again.
@@ -24,12 +24,6 @@ def refused(cluster: Cluster, *arguments: str, **environment: str) -> str:
         for container in cluster.containers(role):
             assert cluster.state(container)["RestartCount"] == 0, output
     return output
-
-
-def override(cluster: Cluster, **services: dict[str, object]) -> None:
-    """Add settings to the clone, which docker-compose reads automatically."""
-    path = cluster.folder / "docker-compose.override.yml"
-    path.write_text(yaml.safe_dump({"services": services}))
 
 
 def test_a_configuration_that_cannot_be_used_ends_every_container(clone) -> None:

@@ -10,6 +10,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from services.roles import ROLES
 from tests.support.waiting import DEADLINE_S, patience, wait_for
 
@@ -170,3 +172,9 @@ class Cluster:
 
     def close(self) -> None:
         self.compose("down", "--volumes", "--remove-orphans", "--timeout", "1")
+
+
+def override(cluster: Cluster, **services: dict[str, object]) -> None:
+    """Add settings to the clone, which docker-compose reads automatically."""
+    path = cluster.folder / "docker-compose.override.yml"
+    path.write_text(yaml.safe_dump({"services": services}))
