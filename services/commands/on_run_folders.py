@@ -144,7 +144,16 @@ def record(
     """Play episodes with a run's policy and write them as a dataset of Minari."""
     from services.evaluator.record import record as write
 
-    made = write(run, out, episodes=episodes, greedy=greedy, at=at, seed=seed, most_steps=max_steps)
+    made = write(
+        run,
+        out,
+        episodes=episodes,
+        greedy=greedy,
+        at=at,
+        policy=policy,
+        seed=seed,
+        most_steps=max_steps,
+    )
     mean = sum(made.returns) / len(made.returns)
     typer.echo(
         f"wrote {made.path}: {len(made.returns)} episodes, {made.steps} steps, mean return "

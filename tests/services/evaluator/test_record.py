@@ -9,10 +9,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from aclearn.config import config_of_keys
 from aclearn.envs.factory import read_spec
 from aclearn.errors import AclearnError
+from services.cli import app
 from services.evaluator.evaluate import evaluate
 from services.evaluator.record import record
 from services.evaluator.saved_policy import SavedPolicy, SavedRun
@@ -96,7 +98,9 @@ def test_of_several_policies_one_is_recorded_while_all_play(tmp_path: Path, monk
     saved = SavedRun(config, checkpoint, policies)
     monkeypatch.setattr("services.evaluator.record.load_run", lambda *_, **__: saved)
     for name, length in (("first", 8), ("second", 4)):
-        record(tmp_path, f"{name}-v0", episodes=3, policy=name)
+        command = ["record", str(tmp_path), "--out", f"{name}-v0", "--episodes", "3"]
+        told = CliRunner().invoke(app, [*command, "--policy", name])
+        assert told.exit_code == 0, told.output
         assert [len(each.rewards) for each in _load(f"{name}-v0")[1]] == [length] * 3
     with pytest.raises(AclearnError, match=r"several policies; name one of first, second"):
         record(tmp_path, "any-v0", episodes=1)
