@@ -75,6 +75,11 @@ class DDPGConfig(ActionCriticConfig, NoiseConfig, TargetNetworkConfig):
         of_trainer = {"trainer.minibatches": 1, "trainer.epochs": 1}
         return {**cls.usual, **of_trainer, "trainer.max_lag_versions": 1_000_000}
 
+    @classmethod
+    @override
+    def source_of(cls, data: Mapping[str, Any]) -> str:
+        return "replay" if data.get("memory") == "replay" else "fifo"
+
     @property
     def source(self) -> Literal["fifo", "replay"]:  # type: ignore[override]
         """The memory."""

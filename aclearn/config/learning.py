@@ -211,9 +211,11 @@ class TrainerConfig(Group):
                 "as the cores bear"
             )
         if config.tuner.enabled and set(config.tuner.counts) != {"predictors"}:
+            local = config.actors.inference == "local"
+            way = "tuner.enabled to false" if local else "it to [predictors]"
             yield (
                 f"tuner.counts: {ranks} ranks have one worker each, and need actors of their own; "
-                f"set it to [predictors], or {key} to 1"
+                f"set {way}, or {key} to 1"
             )
         if not resident and config.actors.processes < ranks:
             yield (

@@ -73,6 +73,11 @@ class LossConfig(Group):
         """`usual` of a section with these keys."""
         return cls.usual
 
+    @classmethod
+    def source_of(cls, data: Mapping[str, Any]) -> str:
+        """`source` of a section with these keys."""
+        return cls.source
+
     def learned_together(self, config: Any) -> int:
         """Consecutive steps of an environment that an update's returns can reach over."""
         return int(config.actors.unroll_length)

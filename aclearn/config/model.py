@@ -45,6 +45,8 @@ Judge = Literal["training", "evaluator"]
 
 def _target_of(target: Any) -> Any:
     by_policy = isinstance(target, Mapping)
+    if by_policy and not target:
+        raise ValueError("expected a number, numbers by policy, or null, got {}; null: no target")
     for number in target.values() if by_policy else () if target is None else (target,):
         if type(number) not in (int, float) or not math.isfinite(number):
             raise ValueError(f"expected a number, numbers by policy, or null, got {got(number)}")

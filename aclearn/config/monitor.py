@@ -249,6 +249,11 @@ class TunerConfig(Group):
                 "tuner.counts: there is nothing to change; set it to [predictors, trainers], or "
                 "tuner.enabled to false"
             )
+        elif set(self.counts) == {"predictors"} and config.actors.inference == "local":
+            yield (
+                "tuner.counts: actors choose their actions, so that there are no predictors to "
+                "change; set actors.inference to predictor, or tuner.enabled to false"
+            )
         heartbeat_s = config.monitor.heartbeat_every_s
         if 2 * heartbeat_s > self.longest_gap_s:
             yield (

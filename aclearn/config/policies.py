@@ -123,7 +123,7 @@ def data_of_policy(config: Config, name: str) -> dict[str, Any]:
             given.pop(section, None)
     for section in ("policy", "loss", "optimiser"):
         given[section] = _merged(given.get(section) or {}, getattr(own, section))
-    if LossConfig.model_for(given["loss"]).source != "replay":
+    if LossConfig.model_for(given["loss"]).source_of(given["loss"]) != "replay":
         given.pop("replay", None)  # that of the run's other policies
     if own.correctors is not None:
         given["correctors"] = own.correctors

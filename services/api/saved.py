@@ -65,7 +65,7 @@ def load(
 
 @plain_errors
 def ensemble(
-    members: str | Path | Sequence[Run | str | Path],
+    members: Population | Run | str | Path | Sequence[Run | str | Path],
     to: str | Path,
     *,
     best: int | None = None,
@@ -75,7 +75,7 @@ def ensemble(
     """Make one policy of several, as `aclearn ensemble` does; its folder is used as that of a run.
 
     Args:
-        members: the folder of a population, or several runs.
+        members: a population or its folder, or several runs.
         to: the run folder to make.
         best: members of a population to take; None: 3.
         by: "mean" of their distributions, "vote", or "means" of numbers.
@@ -86,8 +86,11 @@ def ensemble(
     """
     from services.evaluator.ensemble import write_ensemble
 
-    given = [members] if isinstance(members, (str, Path)) else list(members)
-    write_ensemble([_folder(each) for each in given], Path(to), by=by, best=best, at=at)
+    best = None if best is None else at_least("best", best, 2)
+    one = isinstance(members, (str, Path, Run, Population))
+    given: list[Any] = [members] if one else list(members)  # type: ignore[arg-type]
+    paths = [each.path if isinstance(each, Population) else _folder(each) for each in given]
+    write_ensemble(paths, Path(to), by=by, best=best, at=at)
     return Path(to)
 
 

@@ -59,6 +59,8 @@ def backtest(
 
     if (from_ is None) != (to is None):
         raise ArgumentError("--from and --to: name both or none")
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise ArgumentError(f"--out: {out}: expected a name that ends in .html")
     picture = out.with_suffix(".png")
     for path in (out, picture):
         check_file(path, "--out", force=force)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from aclearn.errors import RunFolderError
+from aclearn.errors import ArgumentError, RunFolderError
 from aclearn.runs import check_file, is_population, write_file
 from aclearn.views import Axis, Curve, find_curves, plot_curves, plot_tuner
 from aclearn.views.learning_curves import BOTH
@@ -56,6 +56,8 @@ def plot(
     """
     if tuner and len(runs) != 1:
         raise RunFolderError(f"--tuner draws one run, got {len(runs)}; name one run folder")
+    if tuner and (each or axis):
+        raise ArgumentError("--tuner draws trials over time; leave out --each and --axis")
     replaces = force or out is None  # a run that goes on is drawn again
     if out is None:
         name = runs[0].resolve().name if len(runs) == 1 else "returns"

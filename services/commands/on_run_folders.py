@@ -77,7 +77,9 @@ def evaluate(
         if policy in (None, name):
             _say_score(result, name if len(results) > 1 else None, max_steps)
     if video is not None:
-        pictures, seconds = write_video(saved, video, greedy=greedy, seed=seed)
+        pictures, seconds = write_video(
+            saved, video, greedy=greedy, seed=seed, most_steps=max_steps
+        )
         typer.echo(f"wrote {video}: {pictures} pictures, {seconds:.0f} s")
 
 

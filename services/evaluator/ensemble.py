@@ -36,6 +36,11 @@ def members_of(
         AclearnError: one of them cannot be used, or there are not enough.
     """
     if len(paths) == 1 and is_population(paths[0]):
+        if str(at) != NEWEST:
+            raise ArgumentError(
+                "ensemble: --at is of runs; a population's members are those of the last "
+                "judgement, so leave it out"
+            )
         [population] = paths
         judged = read_lineage(population).judged
         ranked = [] if judged is None else judged.ranked

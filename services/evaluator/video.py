@@ -43,10 +43,13 @@ def check_video(to: Path, *, force: bool = False) -> None:
     check_file(to, _OPTION, force=force)
 
 
-def write_video(run: SavedRun, to: Path, *, greedy: bool = False, seed: int) -> tuple[int, float]:
+def write_video(
+    run: SavedRun, to: Path, *, greedy: bool = False, seed: int, most_steps: int = MOST_PICTURES
+) -> tuple[int, float]:
     """Record one episode of at most `MOST_PICTURES` steps; returns its pictures and seconds.
 
     Args:
+        most_steps: agent steps after which the episode is cut.
         to: a file that `check_video` has accepted; an existing one is replaced.
 
     Raises:
@@ -59,7 +62,7 @@ def write_video(run: SavedRun, to: Path, *, greedy: bool = False, seed: int) -> 
     def counted() -> Pictures:
         nonlocal count
         first: Any = None
-        for picture in islice(pictures, MOST_PICTURES):
+        for picture in islice(pictures, min(most_steps, MOST_PICTURES)):
             first = picture if first is None else first
             _check(picture, first, run.config.env.id)
             count += 1

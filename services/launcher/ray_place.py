@@ -110,9 +110,11 @@ class OnRay:
         self._config_yaml = b""
         self._counts: deque[tuple[float, int]] = deque(maxlen=64)
         self._waits = LongWaits()
-        with socket.socket() as probe:
-            probe.bind((cluster.address, 0))
-            port = probe.getsockname()[1]
+        port = config.monitor.port
+        if port is None:
+            with socket.socket() as probe:
+                probe.bind((cluster.address, 0))
+                port = probe.getsockname()[1]
         self.bound = self.monitor = str(tcp_endpoint(cluster.address, port))
         network = config.network.model_copy(
             update={"bind_host": cluster.address, "keys_dir": keys_dir}

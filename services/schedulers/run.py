@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aclearn.config import Config
+from aclearn.errors import ConfigError
 from services.container.command import MOST_RESTARTS, PORTS, RUNS, WORK
 from services.container.container import MONITOR_HOST
 from services.roles import ACTOR, MONITOR, ROLES, TRAINER
@@ -30,6 +31,8 @@ def run_objects(
         ConfigError: pods cannot run it as one run.
     """
     check_run(config)
+    if most_actors is not None and (reason := ACTOR.unused(config)) is not None:
+        raise ConfigError(f"--most-actors: {reason}; leave it out")
     objects = common_objects(config, storage)
     objects["service"] = _service(config)
     learner = pod([MONITOR, TRAINER], config, image, LEARNER)

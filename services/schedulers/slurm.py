@@ -64,6 +64,8 @@ def slurm_script(
         )
     if not _TIME.fullmatch(time):
         raise ConfigError(f"--time: expected a time of Slurm such as 2:00:00, got {time!r:.50}")
+    if nodes > 1 and (reason := ACTOR.unused(config)) is not None:
+        raise ConfigError(f"--nodes: {reason}; leave it out")
     if 0 < ACTOR.processes(config) < nodes:
         raise ConfigError(
             f"--nodes: {nodes} nodes need as many actors; set actors.processes to that or more"

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from aclearn.config import Config
+from aclearn.config import Config, EvaluatorConfig, PopulationConfig
 from aclearn.errors import ConfigError, RoleFailure, RunFolderError
 from aclearn.launch import StopFlag
 from aclearn.runs import SWEEP_BEST, SWEEP_FILE, write_atomically
@@ -234,4 +234,7 @@ def run_folder(sweep: Path, trial: int, seed: int) -> Path:
 
 
 def _to_train_from(config: Config) -> Config:
-    return config.with_run(name=None)
+    # its members stand for a judged run; without them a run has keys of an evaluator only with one
+    evaluator = config.evaluator if config.evaluator.enabled else EvaluatorConfig()
+    groups = {"population": PopulationConfig(), "evaluator": evaluator}
+    return config.model_copy(update=groups).with_run(name=None)

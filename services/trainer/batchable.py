@@ -54,6 +54,18 @@ def _reasons(configs: Sequence[Config]) -> Iterator[str]:
         yield "resident.chain, resident.policy: its policies act themselves; remove these keys"
     if first.trainer.compile or first.trainer.amp == "bf16":
         yield "trainer.compile, trainer.amp: it computes in fp32, not compiled; set both to off"
+    unread = {
+        "metrics.sinks": first.metrics.sinks,
+        "metrics.prometheus_port": first.metrics.prometheus_port,
+        "monitor.plugins": first.monitor.plugins,
+        "monitor.indicators": first.monitor.indicators,
+        "monitor.strategies": first.monitor.strategies,
+        "run.audit": first.run.audit,
+        "evaluator.every_s": first.evaluator.every_s,
+        "evaluator.every_steps": first.evaluator.every_steps,
+    }
+    for key in (key for key, given in unread.items() if given):
+        yield f"{key}: its members have no monitor and no evaluator to read it; remove it"
     for other in configs[1:]:
         for key, mine, theirs in _differing(first, other):
             yield (

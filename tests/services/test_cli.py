@@ -76,6 +76,8 @@ def test_the_picture_of_a_tuner_has_a_name_of_its_own(here: Path) -> None:
     (here / "pong-1-tuner.png").mkdir()
     with pytest.raises(AclearnError, match=r"--out: pong-1-tuner\.png is a folder"):
         aclearn("plot", "--tuner", "runs/pong-1")
+    with pytest.raises(AclearnError, match="leave out --each and --axis"):
+        aclearn("plot", "--tuner", "--each", "runs/pong-1")
 
 
 def test_a_shipped_configuration_is_written_once_and_printed_as_often_as_one_likes(

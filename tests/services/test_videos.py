@@ -71,6 +71,8 @@ def test_a_video_has_each_step_of_an_episode_at_the_environments_speed(tmp_path:
         again.exception
     )
     aclearn.open_run(run).record(video, greedy=True)
+    done = CliRunner().invoke(app, [*words, "--force", "--max-steps", "2"])
+    assert f"wrote {video}: 2 pictures" in done.output, done.output
 
 
 def test_an_episode_without_an_end_is_recorded_to_a_bound(tmp_path: Path, monkeypatch) -> None:

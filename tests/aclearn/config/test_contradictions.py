@@ -112,9 +112,12 @@ trainer.average_every: 4
 trainer.processes: 2, trainer.workers: 4
   trainer.workers => trainer.workers: 1
 trainer.processes: 2, tuner.enabled: true
+  tuner.counts => tuner.enabled: false | trainer.processes: 1
+trainer.processes: 2, tuner.enabled: true, tuner.counts: [predictors, actors],
+    actors.inference: predictor
   tuner.counts => tuner.counts: [predictors] | trainer.processes: 1
-trainer.processes: 2, tuner.enabled: true, tuner.counts: [predictors, actors]
-  tuner.counts => tuner.counts: [predictors] | trainer.processes: 1
+tuner.enabled: true, tuner.counts: [predictors]
+  tuner.counts => actors.inference: predictor | tuner.enabled: false
 trainer.processes: 3, actors.processes: 2
   trainer.processes => actors.processes: 3
 trainer.processes: 2, monitor.port: 5555, network.ports.unrolls: 7000
@@ -171,7 +174,7 @@ run.deterministic: true, tuner.enabled: true
 run.deterministic: true, monitor.strategies: [threshold]
   monitor.strategies => run.deterministic: false | remove
 tuner.enabled: true, tuner.counts: []
-  tuner.counts => tuner.counts: [predictors]
+  tuner.counts => tuner.counts: [trainers]
 tuner.enabled: true, tuner.every_s: 10, monitor.heartbeat_every_s: 4
   monitor.heartbeat_every_s => monitor.heartbeat_every_s: 2.5 | tuner.every_s: 16
 tuner.enabled: true, tuner.max_trainers: 2, trainer.workers: 3

@@ -61,6 +61,14 @@ def test_another_loss_begins_with_its_own_defaults_and_the_actors_stay_those_of_
     assert with_epochs.of_policy("judge").trainer.epochs == 2
 
 
+def test_ddpg_with_a_memory_has_the_memory_of_the_run() -> None:
+    loss = {"kind": "ddpg", "memory": "replay"}
+    env = {"id": "m:tag", "squash_actions": True}
+    given = {"env": env, "loss": loss, "replay": {"size": 5000, "ratio": 16}}
+    config = Config(**given, policies={"a": {"agents": "*"}})
+    assert config.of_policy("a").replay == config.replay == Config(**given).replay
+
+
 @pytest.mark.parametrize("of_policy", ALGORITHMS.names)
 @pytest.mark.parametrize("of_run", ALGORITHMS.names)
 def test_each_policy_has_the_same_after_the_file_of_a_run(of_run, of_policy) -> None:
@@ -174,6 +182,7 @@ def test_a_setting_without_effect_of_one_policy_is_doubted_with_its_name() -> No
         ),
         ({"run": {"target_return": {"b": 3}}}, r"^run\.target_return: there is one policy"),
         ({"run": {"target_return": {"b": "x"}}}, r"^run\.target_return: expected a number"),
+        ({"run": {"target_return": {}}}, r"^run\.target_return: expected .*got \{\}; null: no"),
         ({"run": {"target_return": True}}, r"^run\.target_return: expected a number"),
     ],
 )

@@ -214,6 +214,9 @@ def test_a_folder_with_nothing_to_play_is_refused(tmp_path: Path) -> None:
 
 def test_the_command_writes_both_files_and_prints_the_table(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
+    for bad in (".", "report.png"):
+        with pytest.raises(ArgumentError, match=r"--out: .* expected a name that ends in \.html"):
+            aclearn("backtest", run, "--out", bad)
     said = aclearn("backtest", run, "--out", out, "--cost", "0.001")
     assert "equal" in said and "promise no profit" in said
     assert out.read_text().startswith("<!doctype html>")

@@ -143,11 +143,15 @@ def test_the_best_members_of_a_population_are_taken_as_they_were_judged(tmp_path
         else:
             now = now.with_member(member.judged(float(number), 0.1, 100, checkpoint, 0))
     write_lineage(population, lineage.with_now(now))
-    folder = aclearn.ensemble(population, tmp_path / "all", best=2)
+    folder = aclearn.ensemble(aclearn.Population(population), tmp_path / "all", best=2)
     members = load_policy(folder).checkpoint.state["members"]
     assert [Path(each).parts[-2] for each in members] == ["member-2", "member-1"]
     with pytest.raises(AclearnError, match="has 3 living members that were judged"):
         aclearn.ensemble(population, tmp_path / "more", best=4)
+    with pytest.raises(AclearnError, match="at is of runs"):
+        aclearn.ensemble(population, tmp_path / "more", at="best")
+    with pytest.raises(AclearnError, match=r"best: expected .*2"):
+        aclearn.ensemble(population, tmp_path / "more", best=0)
 
 
 def test_members_that_cannot_join_are_refused_by_name(tmp_path: Path) -> None:
@@ -158,7 +162,7 @@ def test_members_that_cannot_join_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(AclearnError, match="expected one of mean, vote, means"):
         aclearn.ensemble(runs, tmp_path / "all", by="votes")
     with pytest.raises(AclearnError, match="at least 2 run folders"):
-        aclearn.ensemble(runs[:1], tmp_path / "all")
+        aclearn.ensemble(aclearn.open_run(runs[0]), tmp_path / "all")
     with pytest.raises(AclearnError, match="--best is of a population"):
         aclearn.ensemble(runs, tmp_path / "all", best=2)
     masked = _runs(tmp_path / "masked", {"id": f"{_ENVS}:Gates", "action_mask": "info"})

@@ -196,6 +196,8 @@ def test_an_autoscaler_owns_the_number_of_actors(made) -> None:
     assert scaler["scaleTargetRef"]["name"] == objects["actor"]["metadata"]["name"]
     assert (scaler["minReplicas"], scaler["maxReplicas"]) == (2, 8)
     assert "replicas" not in objects["actor"]["spec"]
+    with pytest.raises(AclearnError, match="--most-actors: no actor is needed"):
+        made(config="resident/cartpole", most_actors=8)
 
 
 def test_unused_roles_have_no_pod_and_a_gpu_is_asked_for(made) -> None:

@@ -112,6 +112,11 @@ def test_the_job_asks_for_what_its_roles_take(capsys) -> None:
         ("run.deterministic=true", {}, "run.deterministic: .* set it to false"),
         ("population.members=4", {}, "population.members: the script is that of one run"),
         ("actors.processes=2", {"nodes": 3}, "--nodes: 3 nodes need as many actors"),
+        (
+            "run.seed=2",
+            {"nodes": 3, "config": "resident/cartpole"},
+            "--nodes: no actor is needed: the trainer steps the env",
+        ),
         ("run.seed=2", {"time": "soon"}, "--time: expected a time of Slurm"),
         ("run.seed=2", {"keys": Path("none")}, "cannot read keys from none/allowed.json"),
     ],

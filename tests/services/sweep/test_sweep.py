@@ -101,6 +101,7 @@ def test_the_best_of_all_trials_is_kept_as_a_configuration_to_train_from(tmp_pat
     config = load_config(tmp_path / "s" / "best.yaml")
     assert config.optimiser.learning_rate == best.values[RATE]
     assert config.run.name is None and config.run.max_env_steps != 1000
+    assert not config.population.enabled  # it is one run, for `aclearn train` and manifests
     assert engine.most == 2 and len(engine.trained) == 12
     assert sum("judgement 1 of 2" in note for note in notes) == 6
     assert results["trials"][3]["runs"] == ["trial-3-seed-1"]

@@ -154,6 +154,8 @@ def test_a_member_at_its_bound_stops_and_any_trainer_continues_it(tmp_path: Path
         ({"resident": {"envs": 4, "device": "cpu", "devices": 2}}, "resident.devices"),
         ({"trainer": {"amp": "off", "compile": True}}, "trainer.compile"),
         ({"run": {"flight_recorder": 4}}, "run.flight_recorder"),
+        ({"metrics": {"prometheus_port": 9100}}, "metrics.prometheus_port: its members have no"),
+        ({"run": {"audit": True}}, "run.audit"),
     ],
 )
 def test_what_cannot_be_batched_is_refused_by_name(change: dict[str, Any], named: str) -> None:
