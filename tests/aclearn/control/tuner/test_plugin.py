@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from aclearn.errors import RunFolderError
+from aclearn.errors import ConfigError, RunFolderError
 from aclearn.runs import TUNER_FILE
 from aclearn.views import plot_tuner
 from tests.support.tuned_runs import World, actors_of, member, tuned_config, two_is_best
@@ -349,7 +349,8 @@ def test_a_run_too_short_for_a_window_remembers_nothing_and_its_plot_says_why(tm
 
 def test_there_is_no_tuner_where_there_is_nothing_to_tune(tmp_path) -> None:
     assert World(tuned_config(tmp_path / "a", enabled="false"), None).tuning is None
-    assert World(tuned_config(tmp_path / "b", counts="[predictors]"), None).tuning is None
+    with pytest.raises(ConfigError, match="no predictors to change"):
+        tuned_config(tmp_path / "b", counts="[predictors]")
     assert not (tmp_path / "a" / "r" / TUNER_FILE).exists()
 
 
