@@ -83,7 +83,7 @@ def container_role(
 ) -> None:
     """Run one role in its container, as the owner of the current folder."""
     spec = begin_role(name_of_role)
-    # these take a while, in which a SIGTERM ends the process at once: an engine waits 10 s at most
+    # these take a while, in which a SIGTERM ends the process at once: nothing is there to save yet
     from services.container.container import run_contained
     from services.start.run_role import end_process, run_role
 
