@@ -9,56 +9,31 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-import socket
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-import zmq
-
 from aclearn.config import Config, load_config
-from aclearn.control import StopRun
 from aclearn.errors import AclearnError, ConfigError, EndpointError, RankLost, RunFolderError
-from aclearn.launch import RESTARTS_VARIABLE, StopFlag
+from aclearn.launch import EXIT_GIVE_UP, RESTARTS_VARIABLE, StopFlag
 from aclearn.runs import RunFolder
-from aclearn.wire import (
-    LIST_FILE,
-    Client,
-    ClientKeys,
-    DirectiveMessage,
-    OwnKey,
-    StatusRequest,
-    ZmqTransport,
-    connect_dealer,
-    create_keys,
-    new_incarnation,
-    parse_endpoint,
-)
+from aclearn.wire import LIST_FILE, create_keys, parse_endpoint
 from services.container.command import KEYS, PORTS
+from services.container.giving_up import end_run
 from services.container.health import read_reports, reports_folder
+from services.container.monitor_watch import ENDED_BY_WATCH, MONITOR_HOST, watch_monitor
 from services.ending.words import why_over
-from services.role.context import own_key
 from services.role.health import FAILED, HealthReport
 from services.roles import KEY_ROLES, MONITOR, RoleSpec
-from services.wiring import ENDPOINTS, SUPERVISOR
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Name of the monitor's service in the same docker-compose.yml.
-MONITOR_HOST = "monitor"
-#: Seconds that the monitor's container may be away, as during a restart, before a role that it
-#: never answered ends.
-_MONITOR_AWAY_S = 15.0
-_LOOK_EVERY_S = 1.0
+#: Times that Docker starts a failed container again: `restart` in docker-compose.yml.
+_MOST_RESTARTS = 10
 _PR_SET_DUMPABLE = 4  # <linux/prctl.h>
-#: Seconds for the last message to the monitor.
-_LAST_WORD_WITHIN_S = 5.0
-_MONITOR_GONE = "the monitor has ended before its first answer"
-_RUN_OVER = "the run is over, and the monitor has ended before this role"
 #: Environment variable with this container's address for other machines.
 ANNOUNCE_VARIABLE = "ACLEARN_ANNOUNCE_HOST"
 #: Settings of every container; docker-compose.machines.yml publishes these ports.
@@ -112,7 +87,14 @@ def run_contained(
     """
     become_owner(Path.cwd())
     config: Config | None = None
-    role, here = spec.name, False
+    role, here, restarts, began = spec.name, False, 0, time.time()
+
+    def fails(error: Exception) -> None:
+        """End the run of this file, which cannot go on without this role."""
+        if config is not None and here and spec is not MONITOR and not spec.optional:
+            words = next(iter(str(error).splitlines()), "") or type(error).__name__
+            end_run(spec, config, monitor, f"role failed: {role}: {words}", stop)
+
     try:
         here = spec is MONITOR or parse_endpoint(monitor).host == MONITOR_HOST
         config = load_config(path, [*network_overrides(os.environ), *overrides]).named_by_seed()
@@ -124,27 +106,33 @@ def run_contained(
             check_folder(config)
         name, note = None, ""
         if (died := _died(role)) is not None:
-            os.environ[RESTARTS_VARIABLE] = str(died.restarts + 1)
+            restarts = died.restarts + 1
+            os.environ[RESTARTS_VARIABLE] = str(restarts)
             note = words_of(died)
             _LOGGER.warning("event=started_again detail=%r", note)
             if time.monotonic() - died.at < config.monitor.silent_after_s:
                 name = died.name  # later the monitor may give its number to another process
         if here and spec is not MONITOR:
-            watch = (reports_folder(), stop, partial(_is_over, config))
-            threading.Thread(target=_watch_monitor, args=watch, daemon=True).start()
+            at_bound = partial(finished, config)
+            watch_monitor(_folder(config), reports_folder(), stop, at_bound, began)
         status = run_role(spec, name, config, monitor, stop, contained=True, note=note)
-        if stop.reason not in (_MONITOR_GONE, _RUN_OVER):
-            return stop.exit_status if stop and spec is MONITOR else status
-        print(f"aclearn: {stop.reason}; see the log of the monitor", file=sys.stderr)
-        return 0
+        if stop.reason in ENDED_BY_WATCH:
+            print(f"aclearn: {stop.reason}; see the log of the monitor", file=sys.stderr)
+            return 0
+        if status == EXIT_GIVE_UP:
+            return 0  # the run has refused this process, and its log says why
+        return stop.exit_status if stop and spec is MONITOR else status
     except RankLost as error:
         print(f"aclearn: {error}", file=sys.stderr)
         return 1  # started again, as the others are
     except AclearnError as error:
         print(f"aclearn: {error}", file=sys.stderr)
-        if config is not None and here and spec is not MONITOR and not spec.optional:
-            _end_run(spec, config, monitor, f"role failed: {role}: {str(error).splitlines()[0]}")
+        fails(error)
         return 0
+    except Exception as error:
+        if restarts >= _MOST_RESTARTS:  # this was the last start
+            fails(error)
+        raise
 
 
 def network_overrides(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -233,70 +221,3 @@ def memory_limit_bytes() -> int | None:
             continue
         return limit if limit < 2**60 else None
     return None
-
-
-def _end_run(spec: RoleSpec, config: Config, monitor: str, reason: str) -> None:
-    """Ask the monitor to end the run, as `aclearn train` does after too many restarts.
-
-    That takes the supervisor's key, or the trainer's: with the key of another role it says so.
-    """
-    incarnation = new_incarnation()
-    with zmq.Context() as context:
-        try:
-            key = _key_that_ends(spec, config)
-            if key is not None and not _ends(key):
-                _LOGGER.error(
-                    "event=run_not_ended roles=%s detail='the run goes on: this key cannot end it; "
-                    "end it where the key of the supervisor or trainer is, or restart this role'",
-                    ",".join(key.roles),
-                )
-                return
-            keys = None if key is None else ClientKeys(key.pair, key.monitor_key)
-            socket_ = connect_dealer(context, monitor, routing_id=incarnation.encode(), keys=keys)
-        except EndpointError:
-            return  # the role failed with the same error and reported it
-        client = Client(ZmqTransport(socket_), str(config.run.name), incarnation)
-        for message in (StatusRequest(), StopRun(reason).message()):  # of a supervisor
-            client.send(message, timeout_s=_LAST_WORD_WITHIN_S)
-        client.close(linger_s=1.0)
-
-
-def _key_that_ends(spec: RoleSpec, config: Config) -> OwnKey | None:
-    try:
-        return own_key(config, SUPERVISOR)
-    except EndpointError:  # this machine has the key of the role alone
-        return own_key(config, spec.name)
-
-
-def _ends(key: OwnKey) -> bool:
-    return any(role in ENDPOINTS["monitor"].accepts[DirectiveMessage] for role in key.roles)
-
-
-def _is_over(config: Config) -> bool:
-    """Whether the run has reached a bound or its target, by its folder."""
-    try:
-        return finished(config) is not None
-    except AclearnError:  # the monitor or trainer reports it
-        return False
-
-
-def _watch_monitor(directory: Path, stop: StopFlag, run_is_over: Callable[[], bool]) -> None:
-    """Set `stop` once the monitor's container is away, if nothing is left to wait for.
-
-    That is so if the monitor never answered, or has ended the run: a role that was starting may
-    have missed that. A container that does not run has no address under its name.
-    """
-    away_since: float | None = None
-    while not stop:
-        time.sleep(_LOOK_EVERY_S)
-        now = time.monotonic()
-        try:
-            socket.getaddrinfo(MONITOR_HOST, None)
-            away_since = None
-        except OSError:
-            away_since = now if away_since is None else away_since
-            if now - away_since > _MONITOR_AWAY_S:
-                if not any(report.heard_from_monitor for report in read_reports(directory)):
-                    stop.set(_MONITOR_GONE)
-                elif run_is_over():
-                    stop.set(_RUN_OVER)

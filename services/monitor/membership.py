@@ -59,6 +59,8 @@ class Membership:
         """Give a process without a name its number."""
         if (fault := number_fault(request.role, self._fixed)) is not None:
             return [MembershipReply("leave", fault)]
+        if self._ending.phase is not Phase.RUNNING:
+            return [MembershipReply("stop", self._ending.reason or "")]
         if sender.now < self._numbers_from:
             return []  # the process asks again
         if waits := self._key_full(request.role, None, sender):

@@ -39,6 +39,7 @@ class HealthReport:
         silent_after_s: silence after which it counts as hung, in seconds.
         waits_for: the missing requirement, as text; empty while it works.
         rss_bytes: resident memory of the process.
+        heard_monitor: whether the monitor has ever answered this process.
     """
 
     name: str
@@ -48,11 +49,7 @@ class HealthReport:
     waits_for: str
     restarts: int
     rss_bytes: int
-
-    @property
-    def heard_from_monitor(self) -> bool:
-        """Whether the monitor answered recently."""
-        return self.waits_for not in (WAITS_FOR_START, WAITS_FOR_MONITOR)
+    heard_monitor: bool
 
 
 class HealthFile:
@@ -79,21 +76,24 @@ class HealthFile:
         self._path = directory / f"{name.partition('-')[0]}-{os.getpid()}.json"
         self._process = psutil.Process()
         self._said_at = float("-inf")
+        self._heard_monitor = False
 
     def say(self, waits_for: Callable[[], str]) -> None:
         """Write the reason to wait, empty while it works; at most once a second."""
         now = self._clock()
         if now - self._said_at < _WRITE_EVERY_S:
             return
-        self._said_at = now
+        self._said_at, waits = now, waits_for()
+        self._heard_monitor |= waits not in (WAITS_FOR_START, WAITS_FOR_MONITOR, FAILED)
         report = HealthReport(
             self.name,
             os.getpid(),
             now,
             self._silent_after_s,
-            waits_for(),
+            waits,
             self._restarts,
             self._process.memory_info().rss,
+            self._heard_monitor,
         )
         aside = self._path.with_suffix(".new")
         try:

@@ -10,7 +10,7 @@ from itertools import repeat
 from typing import TypeVar
 
 from aclearn.control.directives import Obeyed, StopRole, obey
-from aclearn.launch import StopFlag
+from aclearn.launch import EXIT_GIVE_UP, StopFlag
 from aclearn.telemetry import WaitMeter
 from aclearn.types import EpisodeCohort, bounded_cohorts
 from aclearn.wire import (
@@ -59,16 +59,37 @@ MOST_EPISODES = 1000
 _NumbersT = TypeVar("_NumbersT", Heartbeat, PolicyNumbers)
 
 
-def exit_status(stop: StopFlag, *, run_is_over: bool) -> int:
+def exit_status(stop: StopFlag, *, run_is_over: bool = False, refused: bool = False) -> int:
     """The status of a role that ended in order.
 
     0 only if the monitor ended the run: any other status means that the run continues.
+    `EXIT_GIVE_UP` if it refused this process: it would refuse the next one.
     """
-    return 0 if run_is_over else stop.exit_status
+    if run_is_over:
+        return 0
+    return EXIT_GIVE_UP if refused else stop.exit_status
 
 
 class NumberTaken(Exception):
     """Another process has this one's number: ask for another."""
+
+
+class Sender:
+    """Sends over a connection; one over which nothing can be sent is made anew."""
+
+    def __init__(self, client: Client, clock: Callable[[], float]) -> None:
+        self._client, self._clock = client, clock
+        self._sent_at = clock()
+
+    def send(self, message: Message, timeout_s: float = 0.0) -> bool:
+        """Whether the message was sent, waiting up to `timeout_s`."""
+        sent, now = self._client.send(message, timeout_s=timeout_s), self._clock()
+        if sent:
+            self._sent_at = now
+        elif now - self._sent_at > _RENEW_AFTER_S:
+            self._sent_at = now
+            self._client.transport.renew()
+        return sent
 
 
 class UnansweredWarning:
@@ -186,7 +207,7 @@ class MonitorClient:
         #: By kind of directive, the monitor that gave the newest one, and the answer.
         self._answered: dict[str, tuple[str, DirectiveAck]] = {}
         self._answered_at = float("-inf")
-        self._sent_at = clock()
+        self._send = Sender(client, clock).send
         self._requests = Requests[str](ASKING)
         self._next_heartbeat = self._heartbeat_at = clock()
         self._told_s = heartbeat_every_s
@@ -203,6 +224,7 @@ class MonitorClient:
         self.stop_reason: str | None = None
         #: Whether the monitor ended the run, not this process alone.
         self.run_is_over = False
+        self._refused = False
 
     def tick(self) -> None:
         """Handle the monitor's messages and send due ones.
@@ -252,7 +274,9 @@ class MonitorClient:
     @property
     def exit_status(self) -> int:
         """The status of a role that ended in order; see `exit_status`."""
-        return exit_status(self._stop_flag, run_is_over=self.run_is_over)
+        return exit_status(
+            self._stop_flag, run_is_over=self.run_is_over, refused=self._refused
+        )
 
     def hasten(self) -> None:
         """Send the next heartbeat at the next `tick`: the monitor waits for what it says."""
@@ -315,16 +339,6 @@ class MonitorClient:
             episodes.tried(sent=sent)
         return sent
 
-    def _send(self, message: Message, timeout_s: float = 0.0) -> bool:
-        """Whether it was sent. A connection over which nothing can be sent is made anew."""
-        sent, now = self._client.send(message, timeout_s=timeout_s), self._clock()
-        if sent:
-            self._sent_at = now
-        elif now - self._sent_at > _RENEW_AFTER_S:
-            self._sent_at = now
-            self._client.transport.renew()
-        return sent
-
     def _with_unsent(self, policy: str, made: _NumbersT, policies: int) -> _NumbersT:
         """The numbers, with the episodes that no heartbeat has carried before them."""
         episodes = self._episodes.setdefault(policy, _UnansweredEpisodes(MOST_EPISODES // policies))
@@ -350,6 +364,7 @@ class MonitorClient:
             if message.action in ("stop", "leave"):
                 self.run_is_over |= message.action == "stop"
                 if message.action == "leave" and self.revision < 0:
+                    self._refused = True
                     _LOGGER.error("event=refused_by_the_run reason=%r", message.reason)
                 self._stop(message.reason)
             elif message.action == "wait":

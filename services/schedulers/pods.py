@@ -17,7 +17,8 @@ from services.container.command import (
     WORK,
     role_arguments,
 )
-from services.container.container import ANNOUNCE_VARIABLE, MONITOR_HOST
+from services.container.container import ANNOUNCE_VARIABLE
+from services.container.monitor_watch import MONITOR_HOST
 from services.role.health import RUNTIME_DIR_VARIABLE
 from services.roles import MONITOR, TRAINER, RoleSpec
 from services.schedulers.checks import gpus

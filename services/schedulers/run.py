@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from aclearn.config import Config
 from aclearn.errors import ConfigError
 from services.container.command import MOST_RESTARTS, PORTS, RUNS, WORK
-from services.container.container import MONITOR_HOST
+from services.container.monitor_watch import MONITOR_HOST
 from services.roles import ACTOR, MONITOR, ROLES, TRAINER
 from services.schedulers.checks import check_run
 from services.schedulers.network import LEARNER, network_policies

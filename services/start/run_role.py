@@ -26,9 +26,15 @@ from aclearn.launch import (
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.wire import ErrorReply, MembershipReply, Number, NumberRequest
 from services.role.context import RoleContext, RunEnv, Start
-from services.role.health import open_health
+from services.role.health import WAITS_FOR_MONITOR, open_health
 from services.role.loop import run_to_end
-from services.role.monitor_client import ASKING, NumberTaken, UnansweredWarning, exit_status
+from services.role.monitor_client import (
+    ASKING,
+    NumberTaken,
+    Sender,
+    UnansweredWarning,
+    exit_status,
+)
 from services.role.requests import Requests, say_refusal
 from services.roles import MONITOR, MOST_NUMBER, RoleSpec
 from services.start.folder import role_folder
@@ -105,12 +111,12 @@ def run_role(
 def _run(context: RoleContext, spec: RoleSpec) -> int:
     context.run.env_spec = check_role(context)
     if context.stop and spec.needs_environment:  # the monitor's answer has the reason
-        return exit_status(context.stop, run_is_over=False)
+        return exit_status(context.stop)
     if context.start.number_given:
-        number = ask_number(context)
-        if number is None:
-            return exit_status(context.stop, run_is_over=False)
-        context.index = number
+        try:
+            context.index = ask_number(context)
+        except NoNumber as none:
+            return none.exit_status
     # a process that writes nothing may be on a machine without the folder
     if spec.needs_folder and context.index == 0:
         context.run.folder = role_folder(context.config, spec.name)
@@ -150,41 +156,52 @@ def number_in(spec: RoleSpec, name: str, config: Config) -> int:
     return int(number)
 
 
-def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monotonic) -> int | None:
+class NoNumber(Exception):
+    """This process gets no number: it was asked to stop, refused, or the run ends."""
+
+    def __init__(self, exit_status: int) -> None:
+        super().__init__(f"exit status {exit_status}")
+        self.exit_status = exit_status
+
+
+def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monotonic) -> int:
     """The number that the monitor hands out to this process.
 
     Waits for the monitor without a limit; the log mentions it after five seconds.
 
-    Returns:
-        The number; None if the process was asked to stop meanwhile.
+    Raises:
+        NoNumber: the process is to end, with that exit status.
     """
     client = context.connect(context.run.monitor)
+    send, watch_key = Sender(client, clock).send, context.watch_key(client)
     unanswered, refusals = UnansweredWarning(), set[str]()
     requests = Requests[str](ASKING)
     requests.add(context.role, NumberRequest(context.role), clock())
     try:
         while not context.stop:
             now = clock()
+            watch_key()
             for key, request in requests.due(now):
-                requests.tried(key, now, sent=client.send(request))
+                requests.tried(key, now, sent=send(request))
             unanswered.look(now)
             if context.start.health is not None:
-                context.start.health.say(lambda: "the monitor")
+                context.start.health.say(lambda: WAITS_FOR_MONITOR)
             envelope = client.receive(_LOOK_EVERY_S)
             message = None if envelope is None else envelope.message
             if isinstance(message, Number):
                 _LOGGER.info("event=number_given name=%s-%d", context.role, message.number)
                 return message.number
             if isinstance(message, MembershipReply):
-                if message.action == "leave":
+                if message.action in ("leave", "stop"):
                     _LOGGER.info("event=told_to_stop reason=%r", message.reason)
-                    return None
+                    over = message.action == "stop"
+                    raise NoNumber(exit_status(context.stop, run_is_over=over, refused=not over))
                 unanswered.answered()
                 if message.reason not in refusals:
                     refusals.add(message.reason)
                     _LOGGER.warning("event=no_number_is_free reason=%r", message.reason)
             if isinstance(message, ErrorReply):
                 say_refusal(refusals, MONITOR.name, message)
-        return None
+        raise NoNumber(exit_status(context.stop))
     finally:
         client.close()

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
-import zmq
 from typer.testing import CliRunner
 
 from aclearn.config import Config, load_config
 from aclearn.errors import ConfigError, EnvironmentFailure
-from aclearn.launch import StopFlag
-from aclearn.wire import DirectiveMessage, bind_router, decode, load_key
+from aclearn.launch import EXIT_GIVE_UP, RESTARTS_VARIABLE, StopFlag
 from services.cli import app
 from services.container import container
 from services.role.health import FAILED, HealthReport
 from services.roles import ROLES
 from services.start.folder import role_folder
-from services.wiring import ENDPOINTS
-from tests.support.keys import make_keys
-from tests.support.monitor import Monitor
-from tests.support.waiting import DEADLINE_S
 
 _CONFIG = "env: {id: CartPole-v1}\npolicy: {architecture: mlp}\n"
 
@@ -65,63 +58,6 @@ def test_a_role_without_use_is_named_with_the_key_and_lock_step_is_refused(load)
         container.nothing_to_do(ROLES["actor"], load("run.deterministic=true"))
 
 
-def test_a_container_that_gives_up_ends_the_run_as_its_supervisor(load, tools) -> None:
-    monitor = Monitor(tools)
-    with zmq.Context() as context:
-        router, address = bind_router(context, "tcp")
-        try:
-            container._end_run(
-                ROLES["actor"], load("network.keys_dir=null"), address, "no restart is left"
-            )
-            for _ in range(2):
-                assert router.poll(int(1000 * DEADLINE_S))
-                _, *frames = router.recv_multipart()
-                envelope = decode(frames)
-                monitor.take(envelope.incarnation, envelope.message)
-        finally:
-            router.close(linger=0)
-    assert monitor.state.reason == "no restart is left"
-
-
-def test_only_a_container_with_the_key_of_supervisor_or_trainer_can_end_the_run(
-    load, tools, tmp_path
-) -> None:
-    keys = make_keys(tmp_path / "keys")
-    ended = {}
-    for role in ("trainer", "actor"):
-        pod = tmp_path / role
-        pod.mkdir()
-        shutil.copy2(keys / f"{role}.key", pod)
-        for folder in (keys, pod):
-            key = container._key_that_ends(ROLES[role], load(f"network.keys_dir={folder}"))
-            may = ENDPOINTS["monitor"].accepts[DirectiveMessage]
-            ended[role, folder.name] = load_key(key._file.path).name in may
-    assert ended == {
-        ("trainer", "keys"): True,
-        ("actor", "keys"): True,  # it has the supervisor's, as in docker-compose.yml
-        ("trainer", "trainer"): True,
-        ("actor", "actor"): False,
-    }
-
-
-def test_a_container_whose_key_cannot_end_the_run_says_who_can_and_sends_nothing(
-    load, tmp_path, caplog
-) -> None:
-    keys, pod = make_keys(tmp_path / "keys"), tmp_path / "pod"
-    pod.mkdir()
-    shutil.copy2(keys / "actor.key", pod)
-    with zmq.Context() as context:
-        router, address = bind_router(context, "tcp")  # without keys it hears anybody
-        try:
-            config = load(f"network.keys_dir={pod}")
-            container._end_run(ROLES["actor"], config, address, "no restart is left")
-            assert not router.poll(0)
-        finally:
-            router.close(linger=0)
-    assert "event=run_not_ended roles=actor" in caplog.text
-    assert "where the key of the supervisor or trainer is" in caplog.text
-
-
 def test_the_folder_of_another_run_makes_way_until_that_run_has_learned_something(load) -> None:
     here, there = load(), load("env.id=Acrobot-v1")
     assert container.finished(here) is None
@@ -135,7 +71,7 @@ def test_the_folder_of_another_run_makes_way_until_that_run_has_learned_somethin
 
 
 def test_the_end_of_the_process_before_is_logged_with_its_memory(monkeypatch) -> None:
-    died = HealthReport("actor-1", 7, 100.0, 60.0, "", 0, 396 * 2**20)
+    died = HealthReport("actor-1", 7, 100.0, 60.0, "", 0, 396 * 2**20, True)
     monkeypatch.setattr(container, "memory_limit_bytes", lambda: 400 * 2**20)
     assert container.words_of(died) == (
         "its previous process was killed, at most a second after it used 396 of 400 MiB, "
@@ -143,7 +79,7 @@ def test_the_end_of_the_process_before_is_logged_with_its_memory(monkeypatch) ->
     )
     monkeypatch.setattr(container, "memory_limit_bytes", lambda: None)
     assert container.words_of(died) == "its previous process was killed"
-    failed = HealthReport("actor-1", 7, 100.0, 60.0, FAILED, 0, 396 * 2**20)
+    failed = HealthReport("actor-1", 7, 100.0, 60.0, FAILED, 0, 396 * 2**20, True)
     assert container.words_of(failed).startswith("its previous process failed; ")
 
 
@@ -161,7 +97,7 @@ def test_what_a_restart_cannot_mend_is_one_line_and_a_status_that_starts_nothing
     monkeypatch.chdir(tmp_path)
     # it would change this process for good
     monkeypatch.setattr(container, "become_owner", lambda work: None)
-    monkeypatch.setattr(container, "_end_run", lambda *_: None)
+    monkeypatch.setattr(container, "end_run", lambda *_: None)
     load()
     stop, run_role = StopFlag(), lambda *_, **__: pytest.fail("no role can be run")
     status = container.run_contained(
@@ -171,53 +107,57 @@ def test_what_a_restart_cannot_mend_is_one_line_and_a_status_that_starts_nothing
     assert (status, words in line) == (0, True), line
 
 
-@pytest.mark.parametrize(
-    ("heard", "is_over", "reason"),
-    [
-        (False, False, "the monitor has ended before its first answer"),
-        (True, True, "the run is over, and the monitor has ended before this role"),
-        (True, False, None),
-    ],
-)
-def test_a_role_ends_without_its_monitor_only_if_nothing_is_left_to_wait_for(
-    monkeypatch, tmp_path, heard, is_over, reason
-) -> None:
-    looks = iter(range(1000))
-
-    def no_address(*_: object) -> None:
-        if next(looks) >= 100:
-            stop.set("the test")
-        raise OSError
-
-    monkeypatch.setattr(container.socket, "getaddrinfo", no_address)
-    monkeypatch.setattr(container, "_LOOK_EVERY_S", 0.001)
-    monkeypatch.setattr(container, "_MONITOR_AWAY_S", 0.02)
+@pytest.fixture
+def contained(load, tmp_path, monkeypatch) -> SimpleNamespace:
+    """Runs a role in its container; `ended` has the reasons by which it ended the run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(container, "become_owner", lambda work: None)
+    monkeypatch.setattr(container, "watch_monitor", lambda *_: None)
+    monkeypatch.delenv(RESTARTS_VARIABLE, raising=False)
+    ended: list[str] = []
     monkeypatch.setattr(
-        container, "read_reports", lambda _: [SimpleNamespace(heard_from_monitor=heard)]
+        container, "end_run", lambda spec, config, monitor, why, stop: ended.append(why)
     )
-    stop = StopFlag()
-    container._watch_monitor(tmp_path, stop, lambda: is_over)
-    assert stop.reason == (reason or "the test")
+    load()
+
+    def run(role: str, run_role: Callable[..., int]) -> int:
+        stop, override = StopFlag(), ["evaluator.every_s=60"]
+        arguments = (ROLES[role], "cartpole.yaml", "tcp://monitor:5555", override, stop, run_role)
+        return container.run_contained(*arguments)
+
+    return SimpleNamespace(run=run, ended=ended)
 
 
 @pytest.mark.parametrize(("role", "ends"), [("actor", 1), ("evaluator", 0)])
-def test_an_optional_role_that_cannot_work_does_not_end_the_run(
-    role: str, ends: int, load, tmp_path, monkeypatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(container, "become_owner", lambda work: None)
-    monkeypatch.setattr(container, "_watch_monitor", lambda *_: None)
-    ended: list[str] = []
-    monkeypatch.setattr(container, "_end_run", lambda spec, config, monitor, why: ended.append(why))
-    load()
-
+def test_an_optional_role_that_cannot_work_does_not_end_the_run(contained, role, ends) -> None:
     def run_role(*_, **__):
         raise EnvironmentFailure("environment a failed 6 times")
 
-    stop, override = StopFlag(), ["evaluator.every_s=60"]
-    arguments = (ROLES[role], "cartpole.yaml", "tcp://monitor:5555", override, stop, run_role)
-    assert container.run_contained(*arguments) == 0
-    assert len(ended) == ends
+    assert contained.run(role, run_role) == 0
+    assert len(contained.ended) == ends
+
+
+def test_a_role_that_fails_at_its_last_start_ends_the_run(contained, monkeypatch) -> None:
+    path = Path(__file__).parents[3] / "docker-compose.yml"
+    restart = yaml.safe_load(path.read_text())["services"]["trainer"]["restart"]
+    most = int(restart.removeprefix("on-failure:"))
+
+    def run_role(*_, **__):
+        raise ZeroDivisionError("in the user's network")
+
+    for restarts in range(most):  # of the process before
+        died = HealthReport("trainer-0", 7, 100.0, 60.0, FAILED, restarts, 2**20, True)
+        monkeypatch.setattr(container, "_died", lambda role, died=died: died)
+        assert not contained.ended
+        with pytest.raises(ZeroDivisionError):  # Docker starts it again, but for the last
+            contained.run("trainer", run_role)
+    assert contained.ended == ["role failed: trainer: in the user's network"]
+
+
+def test_a_role_that_the_run_refuses_is_not_started_again(contained) -> None:
+    assert contained.run("actor", lambda *_, **__: EXIT_GIVE_UP) == 0
+    assert contained.run("actor", lambda *_, **__: 3) == 3
+    assert not contained.ended
 
 
 def test_every_role_has_its_container() -> None:

@@ -8,9 +8,10 @@ import pytest
 
 from aclearn.config import config_from_yaml
 from aclearn.errors import ConfigError
+from aclearn.launch import EXIT_GIVE_UP
 from aclearn.wire import Hello, MembershipReply, Number, NumberRequest
 from services.roles import ACTOR, ROLES, TRAINER
-from services.start.run_role import ask_number, number_in
+from services.start.run_role import NoNumber, ask_number, number_in
 
 _CONFIG = config_from_yaml("env: {id: CartPole-v1}")
 
@@ -66,15 +67,20 @@ def test_a_process_asks_until_the_monitor_that_comes_late_gives_it_a_number(
         assert asked.result(tools.deadline_s) == 7
 
 
-@pytest.mark.parametrize("end", ["signal", "monitor"])
-def test_a_process_that_waits_for_its_number_can_be_stopped(roles, tools, end) -> None:
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [("SIGTERM", 143), ("leave", EXIT_GIVE_UP), ("stop", 0)],
+)
+def test_a_process_that_waits_for_its_number_can_be_stopped(roles, tools, end, status) -> None:
     context = roles("actor-0")
     monitor = roles("monitor-0").serve_at(roles.monitor, (NumberRequest,))
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(ask_number, context)
         routing_id, _ = tools.next_message(monitor)
-        if end == "signal":
-            context.stop.set("SIGTERM")
+        if end == "SIGTERM":
+            context.stop.set(end)
         else:
-            assert monitor.send(routing_id, MembershipReply("leave", "its role is unknown"))
-        assert asked.result(tools.deadline_s) is None
+            assert monitor.send(routing_id, MembershipReply(end, "its role is unknown"))
+        with pytest.raises(NoNumber) as ended:
+            asked.result(tools.deadline_s)
+    assert ended.value.exit_status == status
