@@ -2,77 +2,105 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import pkgutil
 import signal
 import sys
-from typing import Annotated, NoReturn
+from collections.abc import Iterator, MutableMapping
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from aclearn.errors import AclearnError, LearningLost, RankLost, RoleFailure
 from aclearn.launch import EXIT_GIVE_UP, Interrupted, raise_on_ctrl_c
 from aclearn.launch.main_guard import mark_own_process
-from services.commands.backtest import backtest
-from services.commands.check_env import check_env
-from services.commands.compare import compare, plot
-from services.commands.dashboard import dashboard, report
-from services.commands.evolve import evolve
-from services.commands.files import configs
-from services.commands.keys import keys
-from services.commands.manifests import manifests, slurm
-from services.commands.new import new
-from services.commands.on_run_folders import (
-    compress,
-    ensemble,
-    evaluate,
-    export,
-    publish,
-    record,
-    top,
-)
 from services.commands.output import forget_zero_size, make_output_lossy
-from services.commands.replay import replay
-from services.commands.role import container, health, role
-from services.commands.runs import runs
-from services.commands.sweep import sweep
-from services.commands.train import profile, train
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-for command in (
-    train,
-    evolve,
-    sweep,
-    role,
-    health,
-    evaluate,
-    record,
-    replay,
-    export,
-    publish,
-    compress,
-    ensemble,
-    top,
-    profile,
-    dashboard,
-    report,
-    plot,
-    compare,
-    backtest,
-    runs,
-    configs,
-    new,
-    check_env,
-    manifests,
-    slurm,
-):
+#: Command or group of commands → its module and name there.
+_COMMANDS: Final = {
+    "train": "services.commands.train:train",
+    "evolve": "services.commands.evolve:evolve",
+    "sweep": "services.commands.sweep:sweep",
+    "role": "services.commands.role:role",
+    "health": "services.commands.health:health",
+    "evaluate": "services.commands.on_run_folders:evaluate",
+    "record": "services.commands.on_run_folders:record",
+    "replay": "services.commands.replay:replay",
+    "export": "services.commands.on_run_folders:export",
+    "publish": "services.commands.on_run_folders:publish",
+    "compress": "services.commands.on_run_folders:compress",
+    "ensemble": "services.commands.on_run_folders:ensemble",
+    "top": "services.commands.on_run_folders:top",
+    "profile": "services.commands.train:profile",
+    "dashboard": "services.commands.dashboard:dashboard",
+    "report": "services.commands.dashboard:report",
+    "plot": "services.commands.compare:plot",
+    "compare": "services.commands.compare:compare",
+    "backtest": "services.commands.backtest:backtest",
+    "runs": "services.commands.runs:runs",
+    "configs": "services.commands.files:configs",
+    "new": "services.commands.new:new",
+    "check-env": "services.commands.check_env:check_env",
+    "manifests": "services.commands.manifests:manifests",
+    "slurm": "services.commands.manifests:slurm",
+    "keys": "services.commands.keys:keys",
+    "container": "services.commands.role:container",
+}
+
+
+class _Commands(MutableMapping[str, Any]):
+    """The commands by name; each is imported when it is looked up.
+
+    Every role is a process of its own, and every container asks for its health twice a minute: with
+    the imports of all commands each would take another half a second of CPU.
+    """
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = _load(name, _COMMANDS[name])
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+
+def _load(name: str, place: str) -> Any:
+    found = pkgutil.resolve_name(place)
+    if isinstance(found, typer.Typer):
+        group = typer.main.get_group(found)
+        group.name = name
+        return group
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     # a misspelt option of `train` is answered with the key that may be meant
-    app.command(context_settings={"ignore_unknown_options": command is train})(command)
-app.add_typer(keys, name="keys")
-app.add_typer(container, name="container")
+    alone.command(name, context_settings={"ignore_unknown_options": name == "train"})(found)
+    return typer.main.get_command(alone)
+
+
+class _Group(TyperGroup):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = _Commands()
+
+
+app = typer.Typer(cls=_Group, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _print_version(asked: bool) -> None:
     if asked:
+        import importlib.metadata  # slow
+
         typer.echo(f"aclearn {importlib.metadata.version('aclearn')}")
         raise typer.Exit
 

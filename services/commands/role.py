@@ -1,10 +1,9 @@
-"""`aclearn role`, its counterparts in a container, and `aclearn health`."""
+"""`aclearn role`, and its counterparts in a container."""
 
 from __future__ import annotations
 
 import logging
 import os
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +12,6 @@ import typer
 from aclearn.config import load_config
 from aclearn.errors import ConfigError
 from aclearn.launch import die_with_parent, install_stop_signals
-from services.commands.dashboard import dashboard
 from services.commands.options import ConfigArgument, OverridesArgument
 from services.roles import ROLES, RoleSpec
 
@@ -112,21 +110,8 @@ def container_dashboard(
     ] = False,
 ) -> None:
     """Serve the dashboard in its container, as the owner of the current folder."""
+    from services.commands.dashboard import dashboard
     from services.container.container import become_owner
 
     become_owner(Path.cwd())  # it reads the run folders and the cluster's keys
     dashboard(dir, host=host, port=port, allow_actions=allow_actions)
-
-
-def health(
-    alive: Annotated[
-        bool,
-        typer.Option("--alive", help="ask only whether it runs: 0 also for a role that waits"),
-    ] = False,
-) -> None:
-    """Check the role of this container: exit status 0 if it works, else 1."""
-    from services.container.health import health_of, reports_folder
-
-    good, why = health_of(reports_folder(), time.monotonic(), alive=alive)
-    typer.echo(why)
-    raise typer.Exit(0 if good else 1)

@@ -14,11 +14,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import psutil
 
-from aclearn.config import Config
-from services.roles import RoleSpec
+if TYPE_CHECKING:  # a health check needs neither
+    from aclearn.config import Config
+    from services.roles import RoleSpec
 
 #: Environment variable with the folder of these files.
 RUNTIME_DIR_VARIABLE = "ACLEARN_RUNTIME_DIR"

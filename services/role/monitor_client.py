@@ -274,9 +274,7 @@ class MonitorClient:
     @property
     def exit_status(self) -> int:
         """The status of a role that ended in order; see `exit_status`."""
-        return exit_status(
-            self._stop_flag, run_is_over=self.run_is_over, refused=self._refused
-        )
+        return exit_status(self._stop_flag, run_is_over=self.run_is_over, refused=self._refused)
 
     def hasten(self) -> None:
         """Send the next heartbeat at the next `tick`: the monitor waits for what it says."""

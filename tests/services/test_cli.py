@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from services.role.monitor_client import NumberTaken
 from services.roles import ACTOR
 from services.start.run_role import run_role
 from tests.support.cli import aclearn
+from tests.support.waiting import run_python
 
 
 @pytest.mark.parametrize("name", ["42", "null", "1e5", "true", "007"])
@@ -130,6 +132,22 @@ def test_the_shell_completes_commands_roles_and_shipped_configurations() -> None
     assert completed("role", "tr") == ["trainer"]
     assert completed("train", "cartpole_r") == ["cartpole_retrace"]
     assert completed("train", "my.ya") == []  # the shell's own completion of files
+
+
+def test_a_health_check_imports_no_other_command_and_no_configuration() -> None:
+    program = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from services.cli import app\n"
+        "done = CliRunner().invoke(app, ['health'])\n"
+        "ours = {name.split('.')[1] for name in sys.modules if name.startswith('aclearn.')}\n"
+        "commands = {name for name in sys.modules if name.startswith('services.commands.')}\n"
+        "print(type(done.exception).__name__, sorted(commands), 'config' in ours, 'wire' in ours)\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if "ACLEARN" not in name}
+    found = run_python("-c", program, env=environment)
+    commands = ["services.commands.health", "services.commands.output"]
+    assert (found.stdout, found.stderr) == (f"ConfigError {commands} False False\n", "")
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 
 import pytest
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from aclearn.wire import bind_router, connect_dealer
 from aclearn.wire.connections import ConnectionGuard, most_connections
@@ -128,13 +127,13 @@ def test_the_bound_leaves_room_for_files(monkeypatch, limit, most):
 
 
 def test_a_connection_of_which_the_thread_has_not_read_yet_is_ended_too(context, monkeypatch):
-    held = threading.Event()
+    held, take = threading.Event(), ConnectionGuard._take
 
-    def late(frames):
+    def late(guard, frames):
         assert held.wait(DEADLINE_S)
-        return parse_monitor_message(frames)
+        return take(guard, frames)
 
-    monkeypatch.setattr("aclearn.wire.connections.parse_monitor_message", late)
+    monkeypatch.setattr(ConnectionGuard, "_take", late)
     router, endpoint = bind_router(context, "tcp")
     guard = ConnectionGuard(router)
     client = connect_dealer(context, endpoint, routing_id=b"client")

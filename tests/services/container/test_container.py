@@ -15,7 +15,7 @@ from aclearn.errors import ConfigError, EnvironmentFailure
 from aclearn.launch import EXIT_GIVE_UP, RESTARTS_VARIABLE, StopFlag
 from services.cli import app
 from services.container import container
-from services.role.health import FAILED, HealthReport
+from services.role.health import FAILED, RUNTIME_DIR_VARIABLE, HealthReport
 from services.roles import ROLES
 from services.start.folder import role_folder
 
@@ -113,7 +113,8 @@ def contained(load, tmp_path, monkeypatch) -> SimpleNamespace:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(container, "become_owner", lambda work: None)
     monkeypatch.setattr(container, "watch_monitor", lambda *_: None)
-    monkeypatch.delenv(RESTARTS_VARIABLE, raising=False)
+    monkeypatch.setenv(RUNTIME_DIR_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(RESTARTS_VARIABLE, "0")
     ended: list[str] = []
     monkeypatch.setattr(
         container, "end_run", lambda spec, config, monitor, why, stop: ended.append(why)
@@ -173,7 +174,9 @@ def test_the_container_of_the_dashboard_reads_the_runs_as_their_owner(monkeypatc
     service = yaml.safe_load(path.read_text())["services"]["dashboard"]
     called = []
     monkeypatch.setattr(container, "become_owner", lambda work: called.append(work))
-    monkeypatch.setattr("services.commands.role.dashboard", lambda *a, **k: called.append((a, k)))
+    monkeypatch.setattr(
+        "services.commands.dashboard.dashboard", lambda *a, **k: called.append((a, k))
+    )
     done = CliRunner().invoke(
         app, service["command"].replace("${DASHBOARD_ARGS:-}", "--allow-actions").split()
     )

@@ -52,9 +52,7 @@ def test_a_role_ends_without_its_monitor_only_if_nothing_is_left_to_wait_for(
 
 def test_a_role_that_has_heard_its_monitor_has_heard_it_while_that_is_away(tmp_path, tools) -> None:
     clock = tools.Clock()
-    file = HealthFile(
-        tmp_path, "actor-3", needs=(), silent_after_s=60.0, restarts=0, clock=clock
-    )
+    file = HealthFile(tmp_path, "actor-3", needs=(), silent_after_s=60.0, restarts=0, clock=clock)
     heard = []
     for waits_for in (WAITS_FOR_MONITOR, "a trainer", WAITS_FOR_MONITOR):
         clock.now += 1.0
