@@ -21,7 +21,7 @@ from aclearn.errors import AclearnError, ConfigError, EndpointError, RankLost, R
 from aclearn.launch import EXIT_GIVE_UP, RESTARTS_VARIABLE, StopFlag
 from aclearn.runs import RunFolder
 from aclearn.wire import LIST_FILE, create_keys, parse_endpoint
-from services.container.command import KEYS, PORTS
+from services.container.command import KEYS, MOST_RESTARTS, PORTS
 from services.container.giving_up import end_run
 from services.container.health import read_reports, reports_folder
 from services.container.monitor_watch import ENDED_BY_WATCH, MONITOR_HOST, watch_monitor
@@ -31,8 +31,6 @@ from services.roles import KEY_ROLES, MONITOR, RoleSpec
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Times that Docker starts a failed container again: `restart` in docker-compose.yml.
-_MOST_RESTARTS = 10
 _PR_SET_DUMPABLE = 4  # <linux/prctl.h>
 #: Environment variable with this container's address for other machines.
 ANNOUNCE_VARIABLE = "ACLEARN_ANNOUNCE_HOST"
@@ -98,6 +96,9 @@ def run_contained(
     try:
         here = spec is MONITOR or parse_endpoint(monitor).host == MONITOR_HOST
         config = load_config(path, [*network_overrides(os.environ), *overrides]).named_by_seed()
+        if here and spec is not MONITOR:
+            at_bound = partial(finished, config)
+            watch_monitor(_folder(config), reports_folder(), stop, at_bound, began)
         words = nothing_to_do(spec, config) or (finished(config) if here else None)
         if words is not None:
             print(words)
@@ -112,9 +113,6 @@ def run_contained(
             _LOGGER.warning("event=started_again detail=%r", note)
             if time.monotonic() - died.at < config.monitor.silent_after_s:
                 name = died.name  # later the monitor may give its number to another process
-        if here and spec is not MONITOR:
-            at_bound = partial(finished, config)
-            watch_monitor(_folder(config), reports_folder(), stop, at_bound, began)
         status = run_role(spec, name, config, monitor, stop, contained=True, note=note)
         if stop.reason in ENDED_BY_WATCH:
             print(f"aclearn: {stop.reason}; see the log of the monitor", file=sys.stderr)
@@ -124,13 +122,15 @@ def run_contained(
         return stop.exit_status if stop and spec is MONITOR else status
     except RankLost as error:
         print(f"aclearn: {error}", file=sys.stderr)
+        if restarts >= MOST_RESTARTS:
+            fails(error)
         return 1  # started again, as the others are
     except AclearnError as error:
         print(f"aclearn: {error}", file=sys.stderr)
         fails(error)
         return 0
     except Exception as error:
-        if restarts >= _MOST_RESTARTS:  # this was the last start
+        if restarts >= MOST_RESTARTS:  # this was the last start
             fails(error)
         raise
 

@@ -80,18 +80,17 @@ def end_run(
 def _asked_to_end(
     client: Client, reason: str, stop: StopFlag, clock: Callable[[], float]
 ) -> str | None:
-    """Why the run goes on; None once the monitor has agreed to end it."""
+    """Why the run goes on; None once the monitor has agreed to end it, or `stop` is set."""
     send, until, next_ask = Sender(client, clock).send, clock() + _ANSWERED_WITHIN_S, clock()
     while not stop and (now := clock()) < until:
-        if now >= next_ask:
+        # the first who asks for the status is the supervisor; a monitor may have started since
+        if now >= next_ask and send(StatusRequest()):
             next_ask = now + _ASK_EVERY_S
-            # the first who asks for the status is the supervisor; a monitor may have started since
-            for message in (StatusRequest(), StopRun(reason).message()):
-                send(message)
+            send(StopRun(reason).message())
         envelope = client.receive(_LOOK_EVERY_S)
         if envelope is not None and isinstance(answer := envelope.message, DirectiveAck):
             return answer.refusal or None
-    return "the monitor has not answered"
+    return None if stop else "the monitor has not answered"
 
 
 def _key_that_ends(spec: RoleSpec, config: Config) -> OwnKey | None:

@@ -38,7 +38,8 @@ class Users:
         refused: number of directives and actions that were refused.
         supervisor: the first process that asks for the status, until it is silent; directives
             reach it.
-        watched: whether it asks again and again; a container that gives up asks once.
+        watched: whether it has asked again and again; a container that gives up has asked once
+            before the run ends.
     """
 
     def __init__(
@@ -96,6 +97,8 @@ class Users:
         """The supervisor alone ends the run; other directives are refused."""
 
         def end(stop: StopRun) -> None:
+            if self._ending.phase is not Phase.RUNNING:
+                return  # it ends already: several containers may give up
             if self.supervisor is None or sender.incarnation != self.supervisor.incarnation:
                 raise ValueError("only the supervisor, first to ask for the status, ends the run")
             self._stop(stop.reason, sender.now)
@@ -132,7 +135,9 @@ class Users:
             return [Status(status_text({**self._status(), **self._told_users(), **told}))]
         before = self.supervisor
         if before is None or before.incarnation == sender.incarnation:  # a second one waits
-            self.watched, self._heard_at = before is not None, self._clock.seconds
+            self._heard_at = self._clock.seconds
+            if self._ending.phase is Phase.RUNNING:  # who gives up asks again until it is answered
+                self.watched = before is not None
             now = Member("supervisor", 0, sender.incarnation, sender.routing_id, {})
             if now != before:
                 self.supervisor = now

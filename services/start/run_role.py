@@ -185,7 +185,7 @@ def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monoto
                 requests.tried(key, now, sent=send(request))
             unanswered.look(now)
             if context.start.health is not None:
-                context.start.health.say(lambda: WAITS_FOR_MONITOR)
+                context.start.health.say(lambda: "a number" if refusals else WAITS_FOR_MONITOR)
             envelope = client.receive(_LOOK_EVERY_S)
             message = None if envelope is None else envelope.message
             if isinstance(message, Number):

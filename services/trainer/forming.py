@@ -33,8 +33,8 @@ _STORE_WITHIN_S, _CONNECT_WITHIN_S = 5.0, 5.0
 _MEMBERS = "members"
 
 
-def join_group(context: RoleContext, device: torch.device) -> Group | None:
-    """This rank's group, once every rank of the run is there; None if the role was stopped.
+def join_group(context: RoleContext, device: torch.device) -> Group | int:
+    """This rank's group, once every rank of the run is there; its exit status if it was stopped.
 
     Rank 0 opens a store, whose address the monitor tells the others. Each puts there what must be
     equal in all of them, and rank 0 compares. It then proposes the members; each of them confirms
@@ -53,7 +53,7 @@ def join_group(context: RoleContext, device: torch.device) -> Group | None:
     _check_devices(context, device)
     forming = _First(context, host) if context.index == 0 else _Other(context)
     try:
-        return forming.meet(
+        group = forming.meet(
             lambda store: TorchGroup(
                 store,
                 rank=context.index,
@@ -63,6 +63,7 @@ def join_group(context: RoleContext, device: torch.device) -> Group | None:
                 within_s=_CONNECT_WITHIN_S,
             )
         )
+        return forming.monitor.exit_status if group is None else group
     finally:
         forming.close()
 

@@ -9,7 +9,6 @@ from typing import Any
 from typing_extensions import override
 
 from aclearn.errors import RankLost
-from aclearn.launch import StopFlag
 from aclearn.learning import RecentObservations, StopCheck
 from aclearn.learning.ranks import Group, gather_bytes
 from aclearn.runs import claim_generation
@@ -19,7 +18,6 @@ from services.role.automatic import amp_is_open, settle_folder, settled
 from services.role.context import RoleContext
 from services.role.loop import Role
 from services.role.metrics import RoleMetrics
-from services.role.monitor_client import exit_status
 from services.role.torch_checks import amp_here
 from services.trainer.build import device_of, make_queue, make_trainers, record_batches
 from services.trainer.checkpoints import TrainerCheckpoints
@@ -53,16 +51,16 @@ def make_trainer_role(context: RoleContext) -> Role:
     _settle(context)
     device = device_of(context.config, context.index)
     group = join_group(context, device)
-    if group is None:
-        return NeverBegun(context.stop)
+    if isinstance(group, int):
+        return NeverBegun(group)
     return TrainerRole(context, group)
 
 
 class NeverBegun(Role):
     """A role that was stopped before it could begin."""
 
-    def __init__(self, stop: StopFlag) -> None:
-        self._stop = stop
+    def __init__(self, exit_status: int) -> None:
+        self._exit_status = exit_status
 
     @override
     def step(self, timeout_s: float) -> bool:
@@ -74,8 +72,8 @@ class NeverBegun(Role):
 
     @property
     def exit_status(self) -> int:
-        """0 if the monitor ended the run, else the signal's."""
-        return exit_status(self._stop, run_is_over=not self._stop)
+        """0 if the monitor ended the run; see `services.role.monitor_client.exit_status`."""
+        return self._exit_status
 
 
 class TrainerRole:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+from aclearn.launch import EXIT_GIVE_UP
 from aclearn.runs import load_newest
 from tests.support.system import CARTPOLE, Run, System, free_port
 from tests.support.waiting import wait_for
@@ -105,7 +106,7 @@ def test_a_role_of_another_environment_is_refused_by_key_unless_forced(system: S
     trainer = system.role("trainer", config, address)
     other = ("env.clip_rewards=true", "env.kwargs={sutton_barto_reward: true}")
     actor = system.role("actor", config, address, *other)
-    assert actor.wait(within_s=30.0) == 1
+    assert actor.wait(within_s=30.0) == EXIT_GIVE_UP
     told = "it differs from the run in env.kwargs, env.clip_rewards; start it with the run's own"
     assert f'event=refused_by_the_run reason="{told}' in actor.output, actor.output
     assert run.last()["env_steps"] == 0 and run.last()["episodes"] == 0

@@ -82,6 +82,10 @@ def test_a_number_is_handed_out_once_the_living_have_said_theirs(tools) -> None:
     [message] = monitor.take("n", NumberRequest("supervisor"))
     assert message.message.action == "leave"
     assert "its role is unknown; expected one of monitor, trainer" in message.message.reason
+    monitor.state.stop("x", monitor.now)
+    assert monitor.take("m", NumberRequest("actor")) == [
+        OutgoingMessage(b"m", MembershipReply("stop", "x"))
+    ]
 
 
 def test_whoever_heartbeats_without_a_hello_is_asked_for_one_and_not_counted(monitor) -> None:
