@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
+from aclearn.files import FULL_DISK
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 #: The reader, e.g. `head`, or the terminal has gone: no message.
 _READER_GONE: Final = (errno.EPIPE, errno.EIO)
-#: The disk is full: a role's log continues once there is room.
-_MAY_PASS: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _LossyFile(io.FileIO):
@@ -32,7 +32,7 @@ class _LossyFile(io.FileIO):
         try:
             written = super().write(data)
         except OSError as error:
-            if error.errno not in _MAY_PASS:
+            if error.errno not in FULL_DISK:  # a log continues once there is room
                 self._discard_the_rest()
             self._tell(error)
             written = None

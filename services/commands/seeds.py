@@ -103,7 +103,6 @@ def train_seeds(
         RunFolderError: the folder exists already, or, to resume, does not.
         RoleFailure: some runs failed; the others have ended in order.
     """
-    chosen = check_seeds(seeds, config.run.seed)
     words = [
         f"{key}={inline_yaml(value)}"
         for key, value in override_keys(overrides).items()
@@ -112,15 +111,24 @@ def train_seeds(
     if resume:
         folder = _existing_folder(config)
         known = load_config(folder / SEEDS_FILE, words)
+        begun = "run.seed" not in override_keys(overrides)
+        chosen = check_seeds(seeds, known.run.seed if begun else config.run.seed)
         tell_not_taken(source, known, config.with_run(seed=known.run.seed))
         config = known
         at_once = runs_at_once(config, at_once)
     else:
+        chosen = check_seeds(seeds, config.run.seed)
         at_once = runs_at_once(config, at_once)
         folder = _new_folder(config, chosen, overwrite=overwrite)
     # the experiment of a file is its name
     common = config.with_run(dir=str(folder), name=None, experiment=config.experiment)
     write_atomically(folder / SEEDS_FILE, common.to_yaml().encode())
+    if overwrite:
+        # all now: what a stop leaves would be resumed with those that wait as they were
+        for name, seed in ((_name(seed), seed) for seed in chosen):
+            if (folder / name).exists():
+                text = common.with_run(name=name, seed=seed).to_yaml()
+                RunFolder.create(folder, name, text, overwrite=True).close()
     runs = [_run(folder, seed, words, resume=resume, overwrite=overwrite) for seed in chosen]
     left = [] if not resume else [run for run in runs if _is_over(run, words)]
     ends = [word for word in words if word.partition("=")[0] in _ENDS]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from aclearn.files import open_to_write
+from aclearn.files import FULL_DISK, open_to_write
 from aclearn.launch import RoleCommand, describe_exit
 from services.on_ray.cluster import RayCluster, unplaced_words
 from services.on_ray.host import Look, Order
@@ -21,7 +21,7 @@ _KILL_WITHIN_S: Final = 3.0
 #: Seconds without a node after which a process is named.
 _WAITS_S: Final = 30.0
 #: Seconds for the files of a folder.
-_FOLDER_WITHIN_S: Final = 120.0
+FOLDER_WITHIN_S: Final = 120.0
 #: Status of a process whose node or actor is gone.
 _LOST: Final = -int(signal.SIGKILL)
 
@@ -79,7 +79,11 @@ class ProcessOnRay:
         while self._status is None and self._cluster.ready(self._look):
             look: Look = self._cluster.answer(self._look)
             if look.output:
-                self._log(look.output)
+                try:
+                    self._log(look.output)
+                except OSError as error:
+                    if error.errno not in FULL_DISK:  # the log continues once there is room
+                        raise
             if look.status is None:
                 self._look = self._actor.look.remote(_LOOK_S)
             else:
@@ -125,10 +129,10 @@ class ProcessOnRay:
         assert self._status is not None
         return self._status
 
-    def folder(self) -> bytes | None:
-        """The files of the order's folder once it has exited; None if they are lost."""
+    def folder(self, within_s: float = FOLDER_WITHIN_S) -> bytes | None:
+        """The files of the order's folder once it has exited; None if they are lost, or late."""
         try:
-            content: bytes = self._cluster.answer(self._actor.folder.remote(), _FOLDER_WITHIN_S)
+            content: bytes = self._cluster.answer(self._actor.folder.remote(), within_s)
             return content
         except self._cluster.lost:
             return None

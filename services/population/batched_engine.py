@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from aclearn.config import Config
-from aclearn.errors import CheckpointError
+from aclearn.errors import CheckpointError, RunFolderError
+from aclearn.files import disk_is_full
 from aclearn.launch import StopFlag
 from aclearn.metrics import MetricsAggregator
 from aclearn.population import search_space
 from aclearn.runs import RunFolder, is_locked, lock_all
 from services.monitor.files import MonitorFiles
-from services.population.engine import Outcome, Task
+from services.population.engine import DiskFull, Outcome, Task
 from services.population.inheriting import steps_in, with_values
 from services.population.member import judged, wait_until_free
 from services.role.metrics import RoleMetrics
@@ -95,11 +96,31 @@ def _trained(tasks: Sequence[Task], stop: StopFlag) -> dict[int, Exception]:
         trainers.save()
         for each in lines:
             each.finish(stop.reason or "max_env_steps")
+        for task, member in zip(tasks, trainers.members, strict=True):
+            if member.fault is None:
+                _check_saved(task, member)
         return {
             task.member: member.fault
             for task, member in zip(tasks, trainers.members, strict=True)
             if member.fault is not None
         }
+
+
+def _check_saved(task: Task, member: MemberTrainer) -> None:
+    """Raise if the member's newest learning is in no checkpoint: an older policy would be judged.
+
+    Raises:
+        RunFolderError: it could not be written.
+    """
+    fields = member.checkpoints.heartbeat_fields()
+    if fields["counters"]["unsaved_updates"]:
+        error = CheckpointError(fields["note"])
+        if disk_is_full(error):
+            raise DiskFull(task.folder) from error
+        raise RunFolderError(
+            f"{task.folder}: the checkpoint of the round could not be written: {error}; mend that, "
+            "then continue with --resume"
+        )
 
 
 class _Lines:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from aclearn.config import Config
+from aclearn.errors import RunFolderError
 from aclearn.launch import StopFlag
 
 #: Engines by the name of `--on`.
@@ -16,6 +17,20 @@ ENGINES: Mapping[str, str] = {
     "ray": "services.population.ray_engine:RayEngine",
     "batched": "services.population.batched_engine:BatchedEngine",
 }
+
+
+#: Exit status of a member's process whose disk is full; EX_IOERR of sysexits.h.
+EXIT_DISK_FULL: Final = 74
+
+
+class DiskFull(RunFolderError):
+    """The disk of a member's folder is full, which says nothing about the member."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"{folder}: the disk on which it is written is full; free space there, then continue "
+            "with --resume"
+        )
 
 
 @dataclass(frozen=True)
@@ -72,6 +87,9 @@ class Engine(Protocol):
         Those of members that were judged are in their folders by then; see `write_outcome`.
         A member that dies is an outcome, not an error. There are fewer outcomes than tasks only if
         `stop` is set; the members have saved a checkpoint then.
+
+        Raises:
+            DiskFull: nothing can be written; the other members have ended with a checkpoint.
         """
 
     def close(self) -> None:

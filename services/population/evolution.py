@@ -42,7 +42,7 @@ from services.population.inheriting import (
     with_values,
     write_member,
 )
-from services.population.member import read_outcome
+from services.population.member import ROUND_FILE, read_outcome, wait_until_free
 
 #: Gets the metrics of a round; returning False ends the population.
 OnRound = Callable[[dict[str, Any]], object]
@@ -120,6 +120,7 @@ class Evolution:
         with ExitStack() as stack:
             metrics = stack.enter_context(MetricsWriter(self._folder.metrics_path))
             board = stack.enter_context(TensorBoardWriter(self._folder.path, ("population",)))
+            self._revive()
             while True:
                 if not self._now.begun:
                     self._begin_round()
@@ -153,11 +154,27 @@ class Evolution:
         for member in judged:
             keep_only(judged_folder(self._folder.path, member.number), member.checkpoint)
 
+    def _revive(self) -> None:
+        """Let the failed members of a round that nobody has survived train it once more.
+
+        A fault that all have in common is one that the user may have mended since.
+        """
+        now = self._now
+        failed = [each for each in now.members if each.status == "failed"]
+        if not failed or now.waiting or now.ranked:
+            return
+        for member in failed:
+            (self._folder.member(member.number) / ROUND_FILE).unlink(missing_ok=True)
+            now = now.with_member(member.model_copy(update={"status": "waiting", "detail": ""}))
+        self._save(now)
+
     def _begin_round(self) -> None:
         """Give every member that is to be trained its weights and its configuration."""
         now, steps = self._now, self._config.population.round_steps
         for member in now.waiting:
             folder = self._folder.member(member.number)
+            if folder.exists():
+                wait_until_free(folder, self._stop)  # a killed process of it may still save
             if member.weights_from != member.number:
                 set_aside_damaged(folder, now.number)
             until = steps_in(folder) + steps
@@ -184,6 +201,7 @@ class Evolution:
                 self._take(known)
                 continue
             config = member_config(self._config, folder, member.number, member.values, member.until)
+            write_member(folder, config)  # a resumed population may have other keys
             tasks.append(Task(member.number, self._now.number, folder, config))
         for outcome in self._engine.run(tasks, self._stop) if tasks else ():
             self._take(outcome)
@@ -205,6 +223,15 @@ class Evolution:
 
     def _end_round(self, metrics: MetricsWriter, board: TensorBoardWriter) -> None:
         """Keep the best agent, and tell of the round; refuse a population without a living one."""
+        if not self._now.ranked:
+            dead = [each for each in self._now.members if each.is_dead]
+            causes = "\n".join(f"  member {each.number}: {each.detail}" for each in dead[:5])
+            raise RoleFailure(
+                f"all {len(dead)} members of {self._folder.path} are dead after round "
+                f"{self._now.number}; look into their logs. Mend the cause and continue with "
+                "--resume, which trains the failed ones again, or begin another population with "
+                f"smaller ranges (population.mutate):\n{causes}"
+            )
         if (best := self._folder.lineage.new_best()) is not None:
             member = self._folder.member(best.member)
             keep_best(self._folder.best, member, best.checkpoint, best.fitness)
@@ -218,14 +245,6 @@ class Evolution:
             self._console.round(line, self._folder.lineage)
             if self._on_round is not None and self._on_round(line) is False:
                 self._stop.set("on_round")
-        if not self._now.ranked:
-            dead = [each for each in self._now.members if each.is_dead]
-            causes = "\n".join(f"  member {each.number}: {each.detail}" for each in dead[:5])
-            raise RoleFailure(
-                f"all {len(dead)} members of {self._folder.path} are dead after round "
-                f"{self._now.number}; look into their logs, or begin another population with "
-                f"smaller ranges (population.mutate):\n{causes}"
-            )
 
     def _why_over(self) -> str | None:
         """Why the population is over; None while it goes on."""

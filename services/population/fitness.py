@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aclearn.errors import AclearnError
+from aclearn.launch import StopFlag
 from compress.errors import RefusedTensors
 from services.evaluator.play import deviation_of, play, players_of, standard_error_of
 from services.evaluator.saved_policy import load_run
@@ -34,8 +35,12 @@ class Fitness(NamedTuple):
     checkpoint: str
 
 
-def fitness_of(folder: Path) -> Fitness:
-    """The fitness of the newest policy in a member's folder.
+class _Stopped(Exception):
+    """The judgement is not wanted any more."""
+
+
+def fitness_of(folder: Path, stop: StopFlag) -> Fitness:
+    """The fitness of the newest policy in a member's folder; raises once `stop` is set.
 
     It plays `evaluator.env` as an evaluator does. All members and rounds of a population play the
     same episodes, whose seed is that of `population.seed`.
@@ -46,6 +51,11 @@ def fitness_of(folder: Path) -> Fitness:
     """
     run = load_run(folder)
     saved, config = run.policy(None), run.config
+
+    def look(_: object) -> None:
+        if stop:
+            raise _Stopped(stop.reason)
+
     test = config.evaluator
     try:
         played = play(
@@ -53,6 +63,7 @@ def fitness_of(folder: Path) -> Fitness:
             players_of(run, greedy=test.greedy),
             episodes=test.episodes,
             seed=Seeds(config.population.seed, generation=0).evaluation,
+            progress=look,
         )[saved.name]
     except RefusedTensors as error:
         raise NotFinite(f"{saved.checkpoint.path}: {error}") from error

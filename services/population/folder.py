@@ -23,6 +23,7 @@ _OF_THE_POPULATION: Final = (
     "env",
     "policy",
     "run.seed",
+    "optimiser.kind",
     "evaluator.env",
     "evaluator.greedy",
     "evaluator.episodes",

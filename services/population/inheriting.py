@@ -70,10 +70,19 @@ def member_config(config: Config, folder: Path, number: int, values: Values, unt
 
 
 def write_member(folder: Path, config: Config) -> None:
-    """Make a member's run folder, or give the existing one another configuration."""
-    folder.mkdir(exist_ok=True)
-    (folder / "checkpoints").mkdir(exist_ok=True)
-    write_atomically(folder / "config.yaml", config.to_yaml().encode())
+    """Make a member's run folder, or give the existing one another configuration.
+
+    Raises:
+        RunFolderError: the disk fails.
+    """
+    try:
+        folder.mkdir(exist_ok=True)
+        (folder / "checkpoints").mkdir(exist_ok=True)
+        write_atomically(folder / "config.yaml", config.to_yaml().encode())
+    except OSError as error:
+        raise RunFolderError(
+            f"{folder} cannot be written ({error.strerror}); mend that, then continue with --resume"
+        ) from error
 
 
 def steps_in(folder: Path) -> int:

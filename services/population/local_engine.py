@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Final
 
 from aclearn.config import Config
+from aclearn.files import disk_is_full
 from aclearn.launch import EXIT_GIVE_UP, RoleCommand, StopFlag, describe_exit
 from aclearn.launch.log_tail import log_tail
 from aclearn.launch.role_process import RoleProcess, end_processes
 from services.launcher.seed_runs import runs_at_once
 from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
-from services.population.engine import Outcome, Task
+from services.population.engine import EXIT_DISK_FULL, DiskFull, Outcome, Task
 from services.population.member import dead, read_outcome
 
 _LOOK_EVERY_S: Final = 0.1
+#: Seconds until a process that could not be started is tried again.
+_START_AGAIN_S: Final = 1.0
 #: Seconds for a member beyond its `supervisor.stop_timeout_s`.
 _END_S: Final = 1.5
 #: -P: the current folder does not hide modules, as for roles.
@@ -60,7 +63,14 @@ class LocalEngine:
                     begun = waiting.pop(0)
                     try:
                         begun.start()
-                    except OSError as error:  # no process or no space is left
+                    except OSError as error:
+                        if disk_is_full(error):
+                            raise DiskFull(begun.task.folder) from error
+                        if begun.restarts < self._most_restarts:  # no process is left, perhaps
+                            begun.restarts += 1
+                            waiting.append(begun)
+                            time.sleep(_START_AGAIN_S)
+                            break
                         task, detail = begun.task, f"cannot be started: {error}"
                         yield dead(task.folder, task.member, "failed", detail, begun.restarts)
                         continue
@@ -83,6 +93,8 @@ class LocalEngine:
         outcome = read_outcome(task.folder, task.round)
         if outcome is not None:
             return replace(outcome, restarts=running.restarts)
+        if code == EXIT_DISK_FULL:
+            raise DiskFull(task.folder)
         if code != EXIT_GIVE_UP and running.restarts < self._most_restarts:
             running.restarts += 1
             return None

@@ -17,12 +17,13 @@ from typing import Any, Final
 
 from aclearn.config import load_config
 from aclearn.errors import AclearnError, words_of
+from aclearn.files import disk_is_full
 from aclearn.launch import StopFlag, die_with_parent, install_stop_signals
 from aclearn.launch.main_guard import mark_own_process
 from aclearn.population import DEAD
 from aclearn.runs import is_locked, write_atomically
 from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
-from services.population.engine import Outcome
+from services.population.engine import EXIT_DISK_FULL, DiskFull, Outcome
 from services.population.fitness import NotFinite, fitness_of
 from services.population.inheriting import steps_in
 
@@ -46,6 +47,9 @@ def train_round(folder: Path, member: int, round_: int, stop: StopFlag) -> Outco
     Returns:
         The outcome, also of a member that has diverged or cannot be trained; None if `stop` was set
         before; the run has a checkpoint then.
+
+    Raises:
+        DiskFull: its checkpoint or its outcome cannot be written.
     """
     # imported here: it takes a while
     from services.launcher.local_run import train
@@ -70,20 +74,28 @@ def judged(
 
     Args:
         go_on: continues its run to the end of the round; an error of it is that of the member.
+
+    Raises:
+        DiskFull: its checkpoint or its outcome cannot be written.
     """
     try:
         go_on()
         if stop:
             return None
-        outcome = Outcome(member, "trained", *fitness_of(folder))
+        outcome = Outcome(member, "trained", *fitness_of(folder, stop))
     except Exception as error:  # in lock-step the user's code runs here
         if stop:
             return None
+        if disk_is_full(error):
+            raise DiskFull(folder) from error
         _LOGGER.exception("event=member_died")
         diverged = _diverged(error)
         status = "failed" if diverged is None else "diverged"
         outcome = dead(folder, member, status, diverged or words_of(error))
-    write_outcome(folder, round_, outcome)
+    try:
+        write_outcome(folder, round_, outcome)
+    except OSError as error:
+        raise DiskFull(folder) if disk_is_full(error) else error from error
     return outcome
 
 
@@ -140,7 +152,11 @@ def main() -> None:
     mark_own_process()
     with install_stop_signals() as stop:
         die_with_parent()
-        outcome = train_round(folder, member, round_, stop)
+        try:
+            outcome = train_round(folder, member, round_, stop)
+        except DiskFull as error:
+            print(f"aclearn: {error}", file=sys.stderr)
+            sys.exit(EXIT_DISK_FULL)
     if outcome is None:
         sys.exit(stop.exit_status)
 

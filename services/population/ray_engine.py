@@ -15,6 +15,7 @@ from typing import Final
 
 from aclearn.config import Config, SupervisorConfig
 from aclearn.errors import ConfigError
+from aclearn.files import disk_is_full
 from aclearn.launch import EXIT_GIVE_UP, RoleCommand, StopFlag
 from aclearn.launch.log_tail import log_tail
 from aclearn.launch.restart_policy import RestartPolicy
@@ -22,9 +23,9 @@ from services.launcher.ray_place import check_keys
 from services.launcher.seed_runs import cores_of
 from services.on_ray.cluster import RayCluster, open_cluster, unplaced_words
 from services.on_ray.host import FILES, Order, pack, unpack
-from services.on_ray.process import LongWaits, ProcessOnRay
+from services.on_ray.process import FOLDER_WITHIN_S, LongWaits, ProcessOnRay
 from services.on_ray.room import Need, room_for
-from services.population.engine import Outcome, Task
+from services.population.engine import EXIT_DISK_FULL, DiskFull, Outcome, Task
 from services.population.member import ROUND_FILE, dead, read_outcome
 
 _LOGGER = logging.getLogger(__name__)
@@ -95,7 +96,9 @@ class RayEngine:
                     waiting.remove(begun)
                     try:
                         begun.start(self._cluster, self._need)
-                    except OSError as error:  # its folder cannot be read, or the disk is full
+                    except OSError as error:  # its folder cannot be read
+                        if disk_is_full(error):
+                            raise DiskFull(begun.task.folder) from error
                         task, detail = begun.task, f"cannot be started: {error}"
                         yield dead(task.folder, task.member, "failed", detail, begun.restarts)
                         continue
@@ -142,6 +145,8 @@ class RayEngine:
         outcome = read_outcome(task.folder, task.round) if arrived else None
         if outcome is not None:
             return replace(outcome, restarts=running.restarts)
+        if code == EXIT_DISK_FULL:
+            raise DiskFull(task.folder)
         if code != EXIT_GIVE_UP and running.may_restart():
             return None
         detail = f"{running.process.ending(code)}: {running.last_words}"
@@ -150,15 +155,15 @@ class RayEngine:
     def _end(self, stop: StopFlag) -> None:
         """End the members that run by this process's signal, and fetch what they have saved."""
         number = signal.Signals.__members__.get(stop.reason or "", signal.SIGTERM)
-        for running in self._running.values():
-            running.process.terminate(number)
         deadline = time.monotonic() + self._end_within_s
         left = list(self._running.values())
         try:
+            for running in left:
+                running.process.terminate(number)
             while left and time.monotonic() < deadline and not stop.forced:
                 for running in [each for each in left if each.process.exited()]:
                     left.remove(running)
-                    running.fetch()
+                    running.fetch(within_s=max(1.0, deadline - time.monotonic()))
                 time.sleep(_LOOK_EVERY_S)
         finally:  # a full disk, say: detached actors would go on
             for running in self._running.values():
@@ -228,9 +233,9 @@ class _Running:
             cluster, command, order, need, detached_as=f"{self.prefix}{self.restarts}"
         )
 
-    def fetch(self) -> bool:
+    def fetch(self, within_s: float = FOLDER_WITHIN_S) -> bool:
         """Bring the folder back; False if it is lost with its node. The outcome comes last."""
-        content, folder = self.process.folder(), self.task.folder
+        content, folder = self.process.folder(within_s), self.task.folder
         if content is None:
             return False
         unpack(content, folder, last=ROUND_FILE, mirrored="checkpoints")

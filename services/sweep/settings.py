@@ -28,6 +28,12 @@ Ends = Annotated[tuple[float, float], Strict(False)]
 #: Keys that a sweep sets itself, and the group that it does not use.
 _OURS: Final = ("run", "population", "ray", "supervisor", "network", "metrics")
 
+#: Keys of a run that a sweep decides.
+_ENDS: Final = (
+    "run.name",
+    *(f"run.{key}" for key in ("max_env_steps", "max_updates", "max_wall_s", "target_return")),
+)
+
 
 class Search(Group):
     """The values of one key: exactly one of these."""
@@ -179,19 +185,22 @@ def load_sweep(path: Path) -> SweepSettings:
     if beside.suffix in (".yaml", ".yml") and beside.exists():
         settings = settings.model_copy(update={"config": str(beside.absolute())})
     if mistakes := list(_mistakes(settings)):
-        raise ConfigError("\n".join(f"{path}: search.{mistake}" for mistake in mistakes))
+        raise ConfigError("\n".join(f"{path}: {mistake}" for mistake in mistakes))
     return settings
 
 
 def _mistakes(settings: SweepSettings) -> Iterator[str]:
     settings.config_of({})
+    for key in settings.set:
+        if key in _ENDS:
+            yield f"set.{key}: steps ends each run, and its folder has the run's name; remove this"
     for key in settings.search:
         if key.partition(".")[0] in _OURS:
-            yield f"{key}: it does not change what is learned; search other keys"
+            yield f"search.{key}: it does not change what is learned; search other keys"
             continue
         for value in settings.examples(key):
             try:
                 settings.config_of({key: value})
             except ConfigError as error:
-                yield f"{key}: {json.dumps(value)} is refused: {error}"
+                yield f"search.{key}: {json.dumps(value)} is refused: {error}"
                 break

@@ -13,6 +13,7 @@ import yaml
 import aclearn as library
 from aclearn.config import load_config
 from aclearn.errors import AclearnError, ArgumentError, RoleFailure
+from aclearn.runs import RunFolder
 from services.commands.seeds import check_seeds, read_seeds
 from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
 from tests.support.cli import aclearn
@@ -114,6 +115,40 @@ def test_the_folder_of_one_run_and_one_that_exists_are_no_places_for_seeds(confi
     with pytest.raises(AclearnError, match=r"taken has runs that .*: seed-3, seed-10; give their"):
         aclearn("train", config, "--seeds", "2", "--overwrite", "run.name=taken")
     assert not (taken / "seed-2").exists()
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Names of the runs that each command would train."""
+    commands: list[list[str]] = []
+
+    class Started:
+        def __init__(self, runs, **_) -> None:
+            commands.append([run.name for run in runs])
+
+        def run(self) -> None:
+            pass
+
+    monkeypatch.setattr("services.commands.seeds.SeedRuns", Started)
+    return commands
+
+
+def test_runs_to_be_replaced_are_replaced_before_the_first_begins(config, started) -> None:
+    aclearn("train", config, "--seeds", "2", "run.name=x")
+    with RunFolder.create("runs/x", "seed-2", config.read_text()) as old:
+        old.summary_path.write_text("{}")
+    aclearn("train", config, "--seeds", "2", "run.name=x", "--overwrite", "run.max_updates=9")
+    # a stop here leaves nothing of the old run that --resume would take for a result
+    assert not old.summary_path.exists()
+    found = load_config(old.config_path)
+    assert (found.run.name, found.run.seed, found.run.max_updates) == ("seed-2", 2, 9)
+
+
+def test_resumed_seeds_count_from_the_first_of_the_folder(config, started) -> None:
+    aclearn("train", config, "--seeds", "2", "run.name=x", "run.seed=10")
+    aclearn("train", config, "--seeds", "3", "run.name=x", "--resume")
+    aclearn("train", config, "--seeds", "1", "run.name=x", "--resume", "run.seed=20")
+    assert started == [["seed-10", "seed-11"], ["seed-10", "seed-11", "seed-12"], ["seed-20"]]
 
 
 def test_a_seed_that_fails_is_named_and_resumed_and_those_that_are_over_stay(

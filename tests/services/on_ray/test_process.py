@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -83,6 +84,18 @@ def test_its_output_is_appended_here_and_its_status_is_that_of_the_process(
     assert (process.reap(), process.ending(3), cluster.ended) == (3, "exit status 3", True)
     assert (tmp_path / "logs" / "actor-0.log").read_text() == "earlier\none\ntwo\n"
     assert cluster.said == ["place", "look 1.0", "look 1.0"]
+
+
+def test_a_log_that_has_no_room_loses_its_lines_alone(
+    cluster: Scripted, process: ProcessOnRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "open_to_write", full)
+    cluster.placed.append(("node", 41))
+    cluster.looks += [Look(b"one\n", None), Look(b"two\n", 3)]
+    assert process.exited() and process.reap() == 3
 
 
 def test_one_whose_node_dies_has_ended_and_says_how(

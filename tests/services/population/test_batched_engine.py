@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from math import nan
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from aclearn.config import Config
-from aclearn.errors import ConfigError
+from aclearn.errors import CheckpointError, ConfigError
 from aclearn.launch import StopFlag
 from aclearn.population import DEAD
 from aclearn.runs import is_metrics_line, load_newest, lock_role, read_metrics, save_checkpoint
@@ -21,7 +22,7 @@ pytest.importorskip("warp")
 from services.evaluator.saved_policy import load_policy
 from services.population import member
 from services.population.batched_engine import BatchedEngine
-from services.population.engine import Outcome, Task
+from services.population.engine import DiskFull, Outcome, Task
 from services.population.inheriting import member_config, write_member
 
 STEPS = 64
@@ -131,6 +132,25 @@ def test_a_stopped_round_saves_its_members_and_goes_on_later(tmp_path: Path) -> 
     assert load_newest(tasks[0].folder / "checkpoints") is not None
     outcomes = _round(engine, tasks)
     assert [each.status for each in outcomes] == ["trained"] * 3
+
+
+def test_a_round_that_no_checkpoint_has_is_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = _config(tmp_path)
+    engine, rates = BatchedEngine(config, tmp_path), [1e-3] * 3
+    _round(engine, _tasks(config, tmp_path, 1, rates))
+    tasks = _tasks(config, tmp_path, 2, rates)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise CheckpointError("it cannot be written") from OSError(errno.ENOSPC, "No space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("services.trainer.checkpoints.save_checkpoint", full)
+        with pytest.raises(DiskFull):
+            _round(engine, tasks)
+    assert all(member.read_outcome(each.folder, 2) is None for each in tasks)
+    assert all(each.env_steps >= 2 * STEPS for each in _round(engine, tasks))
 
 
 def test_a_key_that_members_of_a_batch_may_not_differ_in_is_refused(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from aclearn.runs import (
 from services.population.evolution import begin
 from services.population.folder import PopulationFolder, existing_folder, refuse_other_population
 from services.population.inheriting import with_values
-from services.population.member import dead
+from services.population.member import dead, write_outcome
 from tests.support.populations import RATE, StandInEngine, evolve, population_config, weight
 
 
@@ -236,6 +236,35 @@ def test_a_population_whose_members_are_all_dead_ends_and_says_why(tmp_path: Pat
         ) as ended:
             evolve(config, StandInEngine(lambda task, weight: DEAD))
         assert "member 3: not finite" in str(ended.value)
+
+
+def test_a_fault_that_all_members_have_and_that_is_mended_costs_the_round_alone(
+    tmp_path: Path,
+) -> None:
+    class Broken(StandInEngine):
+        def _train(self, task: Any) -> Any:
+            outcome = dead(task.folder, task.member, "failed", "no such device: cuda")
+            write_outcome(task.folder, task.round, outcome)
+            return outcome if task.round == 2 else super()._train(task)
+
+    config = population_config(tmp_path)
+    for _ in range(2):
+        with pytest.raises(RoleFailure, match=r"after round 2; .* Mend the cause and continue"):
+            evolve(config, Broken(by_rate))
+    folder, reason, _ = evolve(config, StandInEngine(by_rate))
+    undisturbed, _, _ = evolve(population_config(tmp_path / "other"), StandInEngine(by_rate))
+    assert reason == "rounds" and folder.lineage.rounds == undisturbed.lineage.rounds
+    lines = [line["round"] for line in read_metrics(folder.metrics_path)]
+    assert lines == [1, 2, 3]
+
+
+def test_other_keys_count_from_the_present_round_on(tmp_path: Path) -> None:
+    config = population_config(tmp_path)
+    evolve(config, StandInEngine(by_rate, stop_at=2))
+    changed = with_overrides(config, {"actors.processes": 7})
+    folder, _, _ = evolve(changed, StandInEngine(by_rate, stop_at=1))
+    texts = [(folder.member(n) / "config.yaml").read_text() for n in range(4)]
+    assert ["processes: 7" in text for text in texts] == [False, False, True, True]
 
 
 # --- ends

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -10,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from aclearn.config import config_of_keys
+from aclearn.errors import LearningLost
 from aclearn.launch import StopFlag
 from aclearn.population import DEAD
 from services.population import local_engine
-from services.population.engine import Outcome, Task
+from services.population.engine import DiskFull, Outcome, Task
 from services.population.local_engine import LocalEngine
+from services.population.member import judged
 
 #: A member: its behaviour is in its folder, and so are its starts and how many ran beside it.
 _PROGRAM = """
@@ -44,6 +48,8 @@ if what == "gives up":
     sys.exit(64)
 if what == "crashes":
     sys.exit("it is broken")
+if what == "finds the disk full":
+    sys.exit(74)
 outcome = dict(member=member, status="trained", fitness=float(member), standard_error=0.5,
                env_steps=7, checkpoint="c", detail="", restarts=0)
 (folder / "round.json").write_text(json.dumps({"round": round_, "outcome": outcome}))
@@ -96,8 +102,33 @@ def test_a_killed_member_is_started_again_and_one_that_always_dies_is_given_up(t
 
 def test_a_member_that_cannot_be_started_is_dead(tasks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_engine, "_PROGRAM", ("/no/such/program",))
+    monkeypatch.setattr(local_engine, "_START_AGAIN_S", 0.0)
     outcome = _run(tasks("trains"), 1)[0]
     assert outcome.status == "failed" and "cannot be started" in outcome.detail
+    assert outcome.restarts == 2  # a process may be free a moment later
+
+
+def test_a_full_disk_ends_the_command_and_condemns_nobody(tasks) -> None:
+    found = tasks("waits", "finds the disk full")
+    with pytest.raises(DiskFull, match=r"member-1: the disk .* is full; free space .* --resume"):
+        _run(found, 2)
+    assert not any((each.folder / "round.json").exists() for each in found)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        LearningLost("the last checkpoint could not be written: [Errno 122] Disk quota exceeded"),
+    ],
+)
+def test_a_member_whose_disk_is_full_has_no_outcome(tmp_path: Path, error: Exception) -> None:
+    def go_on() -> None:
+        raise error
+
+    with pytest.raises(DiskFull):
+        judged(tmp_path, 0, 1, StopFlag(), go_on)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_outcome_of_another_round_does_not_count(tasks) -> None:

@@ -67,6 +67,7 @@ def test_a_sweep_has_ranges_logs_and_choices_of_any_key(tmp_path: Path) -> None:
         ({"search": {"loss.discount": {"choices": [0.9]}}}, "two or more values"),
         ({"search": {"loss.discount": {}}}, "expected one of range, log and choices"),
         ({"search": {"loss.discount": {"range": [0.5, 1.5]}}}, "loss.discount: 1.5 is refused"),
+        ({"set": {"run.max_env_steps": 5}}, r"set\.run\.max_env_steps: steps ends each run"),
         ({"search": {"run.seed": {"range": [1, 5]}}}, "run.seed: it does not change what"),
         ({"search": {}}, "search"),
         ({"trails": 3}, "trails"),
