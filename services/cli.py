@@ -60,7 +60,11 @@ class _Commands(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
-            self._loaded[name] = _load(name, _COMMANDS[name])
+            place = _COMMANDS[name]  # a KeyError says that there is no such command
+            try:
+                self._loaded[name] = _load(name, place)
+            except KeyError as error:
+                raise RuntimeError(f"{place} cannot be imported") from error
         return self._loaded[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
@@ -127,6 +131,11 @@ def main() -> NoReturn:
         sys.exit(128 + signal.SIGINT)
     except (LearningLost, RankLost, RoleFailure) as error:
         _fail(error, 1)
+    except OSError as error:
+        if error.filename is None or sys.argv[1:2] in (["role"], ["container"]):
+            raise  # a fault of ours, or of a service, whose log shows where
+        print(f"aclearn: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
     except AclearnError as error:
         # only the user can mend it: a supervisor must not try again
         _fail(error, EXIT_GIVE_UP)

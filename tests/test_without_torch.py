@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aclearn.config import load_config
+from services.cli import _COMMANDS
 from services.roles import ROLES
 from tests.support.waiting import run_python
 
@@ -23,6 +24,7 @@ _MODULES = [
     "aclearn.wire",
     "compress",
     "services.cli",
+    *(place.partition(":")[0] for place in _COMMANDS.values()),
     "services.launcher.local_run",
 ]
 #: Those of the roles whose policy runs in ONNX Runtime, by the table of roles.

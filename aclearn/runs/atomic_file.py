@@ -79,6 +79,12 @@ def check_file(path: Path, option: str, *, force: bool = False) -> None:
     """
     if path.is_dir():
         raise ConfigError(f"{option}: {path} is a folder; expected the name of a file")
+    if os.path.lexists(path) and not path.is_file():
+        raise ConfigError(f"{option}: {path} is a device or a broken link; expected a file's name")
+    if (aside := temporary_of(path)).exists():
+        raise ConfigError(
+            f"{option}: {aside} exists, in which {path.name} is written first; remove or rename it"
+        )
     if path.is_file() and not force:
         raise ConfigError(f"{option}: {path} exists already; --force replaces it")
     folder = next(parent for parent in path.absolute().parents if parent.exists())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,20 +34,21 @@ def runs_in(path: Path) -> list[Path]:
 
 def is_population(path: Path) -> bool:
     """Whether it is the folder of an `aclearn evolve`."""
-    return (path / POPULATION_FILE).is_file()
+    return os.path.isfile(path / POPULATION_FILE)
 
 
 def is_publication(path: Path) -> bool:
     """Whether it is the folder of an `aclearn publish`."""
-    return (path / PUBLICATION_FILE).is_file()
+    return os.path.isfile(path / PUBLICATION_FILE)
 
 
 def _is_run(path: Path) -> bool:
-    return any((path / name).is_file() for name in _FILES) and not is_population(path)
+    # Path.is_file raises PermissionError in a folder that others may not read
+    return any(os.path.isfile(path / name) for name in _FILES) and not is_population(path)
 
 
 def _folders(path: Path) -> Iterable[Path]:
-    if not path.is_dir():
+    if not path.is_dir() or not os.access(path, os.R_OK | os.X_OK):
         return []
     # a name with a dot in front is a folder that is still being written
     found = (each for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))

@@ -108,6 +108,11 @@ def figure_of_curves(
     return figure
 
 
+def _plain(label: str) -> str:
+    """A label that a legend shows as it is: no mathematics, and none that it would leave out."""
+    return (f" {label}" if label.startswith("_") else label).replace("$", r"\$")
+
+
 def check_picture(out: Path) -> None:
     """Raise `AclearnError` unless `out` ends in a picture format that we can draw."""
     if out.suffix.lower() not in PICTURE_FORMATS:
@@ -139,7 +144,7 @@ def _draw_group(panel: Any, group: Group, axis: Axis, unit_s: float, *, each: bo
     """Draw the returns of training, and in the same colour the evaluator's where there are any."""
     training = [curve.training for curve in group.curves]
     line, note = _draw_returns(panel, training, axis, unit_s, each=each, missing="a mean")
-    line.set_label(group.label + note)
+    line.set_label(_plain(group.label + note))
     if len(group.curves) == 1:
         [curve] = group.curves
         at = [_place_of(mark, curve, axis, unit_s) for mark in curve.marks]
@@ -150,7 +155,7 @@ def _draw_group(panel: Any, group: Group, axis: Axis, unit_s: float, *, each: bo
         line, note = _draw_returns(
             panel, evaluator, axis, unit_s, each=each, missing="an evaluation", style=style
         )
-        line.set_label(f"{group.label}, evaluator{note}")
+        line.set_label(_plain(f"{group.label}, evaluator{note}"))
 
 
 def _draw_returns(

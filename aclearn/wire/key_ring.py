@@ -130,7 +130,7 @@ def load_list(directory: Path) -> KeyList:
     except ValidationError as exc:
         raise EndpointError(
             f"{path} is no list of keys of aclearn, or damaged ({why_invalid(exc)}); restore it, "
-            "or make new keys with `aclearn keys new`"
+            "or make new keys in another folder"
         ) from None
 
 
@@ -151,6 +151,13 @@ def create_keys(directory: Path, roles: Sequence[str]) -> list[Path]:
         raise EndpointError(f"cannot write keys to {directory}: {exc.strerror}") from exc
     with _lock(directory):
         if (directory / LIST_FILE).exists() or any(directory.glob(f"*{SUFFIX}")):
+            try:
+                load_list(directory)
+            except EndpointError as error:
+                raise EndpointError(
+                    f"{directory} has keys, but {error}. To make new ones move all files of this "
+                    "folder away, or name another one with --dir"
+                ) from None
             raise EndpointError(
                 f"{directory} has keys already; make new ones with `aclearn keys rotate`"
             )

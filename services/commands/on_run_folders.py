@@ -60,6 +60,7 @@ def evaluate(
     from services.evaluator.saved_policy import load_run
     from services.evaluator.video import check_video, write_video
 
+    to = None if video is None else video.absolute()  # an environment may change the folder
     if video is not None:
         check_video(video, force=force)
     saved = load_run(run, at=at)  # once: a live run may write another checkpoint meanwhile
@@ -76,10 +77,8 @@ def evaluate(
     for name, result in results.items():
         if policy in (None, name):
             _say_score(result, name if len(results) > 1 else None, max_steps)
-    if video is not None:
-        pictures, seconds = write_video(
-            saved, video, greedy=greedy, seed=seed, most_steps=max_steps
-        )
+    if to is not None:
+        pictures, seconds = write_video(saved, to, greedy=greedy, seed=seed, most_steps=max_steps)
         typer.echo(f"wrote {video}: {pictures} pictures, {seconds:.0f} s")
 
 

@@ -21,7 +21,14 @@ from aclearn.config import (
 )
 from aclearn.errors import AclearnError, ConfigError, RoleFailure, RunFolderError, RunFolderTaken
 from aclearn.launch import StopFlag
-from aclearn.runs import RunFolder, make_next, numbered_runs, runs_in, write_atomically
+from aclearn.runs import (
+    RunFolder,
+    is_locked,
+    make_next,
+    numbered_runs,
+    runs_in,
+    write_atomically,
+)
 from aclearn.views import find_curves
 from aclearn.views.comparison import compare_group, print_table
 from aclearn.views.run_groups import group_runs
@@ -124,11 +131,7 @@ def train_seeds(
     common = config.with_run(dir=str(folder), name=None, experiment=config.experiment)
     write_atomically(folder / SEEDS_FILE, common.to_yaml().encode())
     if overwrite:
-        # all now: what a stop leaves would be resumed with those that wait as they were
-        for name, seed in ((_name(seed), seed) for seed in chosen):
-            if (folder / name).exists():
-                text = common.with_run(name=name, seed=seed).to_yaml()
-                RunFolder.create(folder, name, text, overwrite=True).close()
+        _replace(folder, common, chosen)
     runs = [_run(folder, seed, words, resume=resume, overwrite=overwrite) for seed in chosen]
     left = [] if not resume else [run for run in runs if _is_over(run, words)]
     ends = [word for word in words if word.partition("=")[0] in _ENDS]
@@ -194,6 +197,23 @@ def _new_folder(config: Config, seeds: Sequence[int], *, overwrite: bool) -> Pat
             f"the folder of the seeds cannot be made in {dir} ({error.strerror}); choose another "
             "run.dir"
         ) from error
+
+
+def _replace(folder: Path, common: Config, seeds: Sequence[int]) -> None:
+    """Make the existing runs of these seeds new ones, all or none.
+
+    A run that still waited at a stop would otherwise be resumed as it was before.
+    """
+    existing = {seed: _name(seed) for seed in seeds if (folder / _name(seed)).exists()}
+    for name in existing.values():
+        if is_locked(RunFolder.check_free(folder, name, overwrite=True)):
+            raise RunFolderTaken(
+                f"{folder / name} is being written by another process; stop that, or give another "
+                "run.name"
+            )
+    for seed, name in existing.items():
+        text = common.with_run(name=name, seed=seed).to_yaml()
+        RunFolder.create(folder, name, text, overwrite=True).close()
 
 
 def _experiment(config: Config) -> str:

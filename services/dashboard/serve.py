@@ -61,8 +61,9 @@ def serve(runs_dir: Path, *, host: str, port: int, allow_actions: bool = False) 
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-    except OSError as error:
-        raise ConfigError(f"--host {host}: no such address ({error.strerror})") from error
+    except (OSError, UnicodeError) as error:  # a name with an empty part is no domain's
+        words = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--host {host}: no such address ({words})") from error
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -133,6 +134,9 @@ def write_ensemble(
             label=made.updates,
             keep=1,
         )
+    except BaseException:
+        shutil.rmtree(folder.path, ignore_errors=True)  # it would be refused as an existing run
+        raise
     finally:
         folder.close()
     return made

@@ -117,13 +117,19 @@ def _mp4(pictures: Pictures, rate: float) -> bytes:
         path = Path(folder) / "video.mp4"
         # blocks of 2: the usual 16 would stretch pictures
         writer = write_frames(str(path), (width, height), fps=rate, macro_block_size=2)
-        writer.send(None)
         try:
+            writer.send(None)
             for picture in chain([first], pictures):
                 writer.send(np.ascontiguousarray(picture))
+            writer.close()
+            return path.read_bytes()
+        except OSError as error:  # its words are the whole command
+            raise EnvironmentFailure(
+                f"{_OPTION}: ffmpeg could not write the MP4 in {folder} "
+                f"({error.strerror or 'it ended early'}); a name that ends in .gif needs no ffmpeg"
+            ) from error
         finally:
             writer.close()
-        return path.read_bytes()
 
 
 _ENCODERS: Final[dict[str, Callable[[Pictures, float], bytes]]] = {".gif": _gif, ".mp4": _mp4}

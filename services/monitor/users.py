@@ -136,8 +136,9 @@ class Users:
         before = self.supervisor
         if before is None or before.incarnation == sender.incarnation:  # a second one waits
             self._heard_at = self._clock.seconds
-            if self._ending.phase is Phase.RUNNING:  # who gives up asks again until it is answered
-                self.watched = before is not None
+            # who gives up asks again until it is answered, while the run ends
+            runs = self._ending.phase is Phase.RUNNING
+            self.watched = before is not None and (runs or self.watched)
             now = Member("supervisor", 0, sender.incarnation, sender.routing_id, {})
             if now != before:
                 self.supervisor = now

@@ -21,7 +21,7 @@ _KILL_WITHIN_S: Final = 3.0
 #: Seconds without a node after which a process is named.
 _WAITS_S: Final = 30.0
 #: Seconds for the files of a folder.
-FOLDER_WITHIN_S: Final = 120.0
+_FOLDER_WITHIN_S: Final = 120.0
 #: Status of a process whose node or actor is gone.
 _LOST: Final = -int(signal.SIGKILL)
 
@@ -129,10 +129,10 @@ class ProcessOnRay:
         assert self._status is not None
         return self._status
 
-    def folder(self, within_s: float = FOLDER_WITHIN_S) -> bytes | None:
-        """The files of the order's folder once it has exited; None if they are lost, or late."""
+    def folder(self) -> bytes | None:
+        """The files of the order's folder once it has exited; None if they are lost."""
         try:
-            content: bytes = self._cluster.answer(self._actor.folder.remote(), within_s)
+            content: bytes = self._cluster.answer(self._actor.folder.remote(), _FOLDER_WITHIN_S)
             return content
         except self._cluster.lost:
             return None

@@ -15,6 +15,7 @@ import numpy as np
 
 from aclearn.config import Config
 from aclearn.errors import ConfigError, RoleFailure
+from aclearn.files import disk_is_full
 from aclearn.launch import StopFlag
 from aclearn.metrics.tensorboard import TensorBoardWriter
 from aclearn.population import (
@@ -27,9 +28,9 @@ from aclearn.population import (
     search_space,
 )
 from aclearn.population.file import judged_folder
-from aclearn.runs import MetricsWriter
+from aclearn.runs import MetricsWriter, is_locked
 from aclearn.views.population_console import PopulationConsole
-from services.population.engine import Engine, Outcome, Task
+from services.population.engine import DiskFull, Engine, Outcome, Task
 from services.population.folder import PopulationFolder
 from services.population.inheriting import (
     inherit,
@@ -117,13 +118,21 @@ class Evolution:
             RoleFailure: all members have died.
             AclearnError: a checkpoint or the disk cannot be used, or a selector is wrong.
         """
+        try:
+            return self._run()
+        except OSError as error:
+            if disk_is_full(error):
+                raise DiskFull(self._folder.path) from error
+            raise
+
+    def _run(self) -> str | None:
         with ExitStack() as stack:
             metrics = stack.enter_context(MetricsWriter(self._folder.metrics_path))
             board = stack.enter_context(TensorBoardWriter(self._folder.path, ("population",)))
             self._revive()
             while True:
-                if not self._now.begun:
-                    self._begin_round()
+                if not self._now.begun and not self._begin_round():
+                    return None
                 self._train()
                 self._save_trained()
                 if self._stop:
@@ -155,26 +164,35 @@ class Evolution:
             keep_only(judged_folder(self._folder.path, member.number), member.checkpoint)
 
     def _revive(self) -> None:
-        """Let the failed members of a round that nobody has survived train it once more.
+        """Let those who failed in a round that nobody has survived train it once more.
 
         A fault that all have in common is one that the user may have mended since.
         """
-        now = self._now
-        failed = [each for each in now.members if each.status == "failed"]
-        if not failed or now.waiting or now.ranked:
+        now, before = self._now, self._folder.lineage.rounds[:-1]
+        if now.waiting or now.ranked:
             return
-        for member in failed:
+        for member in now.members:
+            lived = not before or not before[-1].members[member.weights_from].is_dead
+            if member.status != "failed" or not lived:
+                continue
             (self._folder.member(member.number) / ROUND_FILE).unlink(missing_ok=True)
             now = now.with_member(member.model_copy(update={"status": "waiting", "detail": ""}))
         self._save(now)
 
-    def _begin_round(self) -> None:
-        """Give every member that is to be trained its weights and its configuration."""
+    def _begin_round(self) -> bool:
+        """Give every member that is to be trained its weights and its configuration.
+
+        Returns:
+            False if `stop` was set while a killed member's processes still wrote.
+        """
         now, steps = self._now, self._config.population.round_steps
         for member in now.waiting:
             folder = self._folder.member(member.number)
-            if folder.exists():
-                wait_until_free(folder, self._stop)  # a killed process of it may still save
+            for each in (folder, self._folder.member(member.weights_from)):
+                if each.exists():
+                    wait_until_free(each, self._stop)  # a killed process of it may still save
+                    if self._stop and is_locked(each):
+                        return False
             if member.weights_from != member.number:
                 set_aside_damaged(folder, now.number)
             until = steps_in(folder) + steps
@@ -191,6 +209,7 @@ class Evolution:
                 )
             now = now.with_member(member.model_copy(update={"until": until}))
         self._save(now.model_copy(update={"begun": True}))
+        return True
 
     def _train(self) -> None:
         """Train and judge the members that wait; their folders have the outcomes until a save."""

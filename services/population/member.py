@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -95,7 +96,9 @@ def judged(
     try:
         write_outcome(folder, round_, outcome)
     except OSError as error:
-        raise DiskFull(folder) if disk_is_full(error) else error from error
+        if disk_is_full(error):
+            raise DiskFull(folder) from error
+        raise
     return outcome
 
 
@@ -155,8 +158,9 @@ def main() -> None:
         try:
             outcome = train_round(folder, member, round_, stop)
         except DiskFull as error:
-            print(f"aclearn: {error}", file=sys.stderr)
-            sys.exit(EXIT_DISK_FULL)
+            with suppress(OSError):  # the log may be on the same disk
+                print(f"aclearn: {error}", file=sys.stderr, flush=True)
+            os._exit(EXIT_DISK_FULL)  # without the flushes of an exit, which would fail
     if outcome is None:
         sys.exit(stop.exit_status)
 

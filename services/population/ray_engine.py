@@ -23,7 +23,7 @@ from services.launcher.ray_place import check_keys
 from services.launcher.seed_runs import cores_of
 from services.on_ray.cluster import RayCluster, open_cluster, unplaced_words
 from services.on_ray.host import FILES, Order, pack, unpack
-from services.on_ray.process import FOLDER_WITHIN_S, LongWaits, ProcessOnRay
+from services.on_ray.process import LongWaits, ProcessOnRay
 from services.on_ray.room import Need, room_for
 from services.population.engine import EXIT_DISK_FULL, DiskFull, Outcome, Task
 from services.population.member import ROUND_FILE, dead, read_outcome
@@ -145,10 +145,10 @@ class RayEngine:
         outcome = read_outcome(task.folder, task.round) if arrived else None
         if outcome is not None:
             return replace(outcome, restarts=running.restarts)
+        if code != EXIT_GIVE_UP and running.may_restart():
+            return None  # on another node, if the disk of this one is full
         if code == EXIT_DISK_FULL:
             raise DiskFull(task.folder)
-        if code != EXIT_GIVE_UP and running.may_restart():
-            return None
         detail = f"{running.process.ending(code)}: {running.last_words}"
         return dead(task.folder, task.member, "failed", detail, running.restarts)
 
@@ -163,7 +163,7 @@ class RayEngine:
             while left and time.monotonic() < deadline and not stop.forced:
                 for running in [each for each in left if each.process.exited()]:
                     left.remove(running)
-                    running.fetch(within_s=max(1.0, deadline - time.monotonic()))
+                    running.fetch()
                 time.sleep(_LOOK_EVERY_S)
         finally:  # a full disk, say: detached actors would go on
             for running in self._running.values():
@@ -233,12 +233,21 @@ class _Running:
             cluster, command, order, need, detached_as=f"{self.prefix}{self.restarts}"
         )
 
-    def fetch(self, within_s: float = FOLDER_WITHIN_S) -> bool:
-        """Bring the folder back; False if it is lost with its node. The outcome comes last."""
-        content, folder = self.process.folder(within_s), self.task.folder
+    def fetch(self) -> bool:
+        """Bring the folder back; False if it is lost with its node. The outcome comes last.
+
+        Raises:
+            DiskFull: there is no room for it here.
+        """
+        content, folder = self.process.folder(), self.task.folder
         if content is None:
             return False
-        unpack(content, folder, last=ROUND_FILE, mirrored="checkpoints")
+        try:
+            unpack(content, folder, last=ROUND_FILE, mirrored="checkpoints")
+        except OSError as error:
+            if disk_is_full(error):
+                raise DiskFull(folder) from error
+            raise
         return True
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import yaml
 
@@ -44,14 +45,19 @@ def write_folder(folder: Path, objects: Mapping[str, Object]) -> None:
     old = check_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # the older ones stay until all of these are written
+        with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as aside:
+            for name, each in objects.items():
+                text = _MARK + yaml.safe_dump(each, sort_keys=False, width=1000)
+                mode = 0o600 if each["kind"] == "Secret" else 0o666
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+                with os.fdopen(os.open(Path(aside, f"{name}.yaml"), flags, mode), "w") as file:
+                    file.write(text)
+            for name in objects:
+                os.replace(Path(aside, f"{name}.yaml"), folder / f"{name}.yaml")
         for path in old:
-            path.unlink()
-        for name, each in objects.items():
-            text = _MARK + yaml.safe_dump(each, sort_keys=False, width=1000)
-            mode = 0o600 if each["kind"] == "Secret" else 0o666
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            with os.fdopen(os.open(folder / f"{name}.yaml", flags, mode), "w") as file:
-                file.write(text)
+            if path.stem not in objects:
+                path.unlink()
     except OSError as exc:
         raise ConfigError(f"{_OPTION}: {folder} cannot be written ({exc.strerror})") from exc
 

@@ -15,7 +15,7 @@ from aclearn.config import Config, EnvConfig, PolicyConfig, RunConfig, load_conf
 from aclearn.errors import AclearnError
 from aclearn.launch import StopFlag
 from aclearn.runs import RunFolder
-from services.cli import app
+from services.cli import app, main
 from services.commands.train import resumed_config
 from services.evaluator.evaluate import Evaluation
 from services.role.context import RoleContext
@@ -148,6 +148,24 @@ def test_a_health_check_imports_no_other_command_and_no_configuration() -> None:
     found = run_python("-c", program, env=environment)
     commands = ["services.commands.health", "services.commands.output"]
     assert (found.stdout, found.stderr) == (f"ConfigError {commands} False False\n", "")
+
+
+@pytest.mark.parametrize("command", ["export", "role"])
+def test_a_file_that_cannot_be_used_is_a_line_and_of_a_service_a_traceback(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    def refuse(**_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/root/policy.onnx")
+
+    monkeypatch.setattr("services.cli.app", refuse)
+    monkeypatch.setattr("sys.argv", ["aclearn", command])
+    for name in ("raise_on_ctrl_c", "mark_own_process", "make_output_lossy", "forget_zero_size"):
+        monkeypatch.setattr(f"services.cli.{name}", lambda: None)
+    with pytest.raises(SystemExit if command == "export" else PermissionError) as ended:
+        main()
+    if command == "export":
+        assert ended.value.code == 1
+        assert capsys.readouterr().err == "aclearn: /root/policy.onnx: Permission denied\n"
 
 
 def test_the_version_is_that_of_the_package() -> None:

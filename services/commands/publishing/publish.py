@@ -68,10 +68,10 @@ def publish(
             is written.
     """
     licence = _checked(licence)
+    path, out = path.absolute(), out.absolute()  # an environment may change the working directory
     source = best_folder(path) if is_population(path) else path
     run = load_run(source, at=at)
     names = list(run.policies) if policy is None else [run.policy(policy).name]
-    out = out.absolute()  # an environment may change the working directory
     missing: dict[str, str] = {}
     with new_folder(out, force=force, discard_edits=discard_edits) as folder:
         chain = _chain_of(run) if words is None else with_runtime(words)
@@ -172,8 +172,10 @@ def _write_scores(run: SavedRun, scores: Mapping[str, Evaluation], seed: int, fo
 def _wall_s(source: Path, run: SavedRun) -> float | None:
     """Seconds of training until the checkpoint, by the run's metrics; None without any."""
     path = source / "metrics.jsonl"
+    names = ("env_steps", "time_s")
     lines = read_metrics(path) if path.exists() else []
+    lines = [line for line in lines if all(name in line for name in names)]
     if not lines:
         return None
-    env_steps, time_s = ([line[name] for line in lines] for name in ("env_steps", "time_s"))
+    env_steps, time_s = ([line[name] for line in lines] for name in names)
     return float(np.interp(run.checkpoint.state["account"]["env_steps"], env_steps, time_s))

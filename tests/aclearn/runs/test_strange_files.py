@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aclearn.errors import CheckpointError, RunFolderError
+from aclearn.errors import CheckpointError, ConfigError, RunFolderError
 from aclearn.runs import (
     MetricsWriter,
     RunFolder,
+    check_file,
     claim_generation,
     list_checkpoints,
     load_newest,
@@ -28,6 +29,21 @@ from aclearn.runs import (
 def _save(dir: Path, label: int, keep: int = 2) -> Path:
     tensors = {"w": np.full(3, label, np.float32)}
     return save_checkpoint(dir, tensors=tensors, state={"n": label}, label=label, keep=keep)
+
+
+@pytest.mark.parametrize("kind", ["device", "link", "aside"])
+def test_what_is_no_file_of_ours_is_not_replaced(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "out"
+    if kind == "device":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to(tmp_path / "nowhere")
+    else:
+        (tmp_path / "out.tmp").write_text("the user's")
+    before = [each.lstat() for each in tmp_path.iterdir()]
+    with pytest.raises(ConfigError, match=r"a device or a broken link|out\.tmp exists, in which"):
+        check_file(path, "--out", force=True)
+    assert [each.lstat() for each in tmp_path.iterdir()] == before
 
 
 def _files(folder: Path) -> dict[str, bytes]:

@@ -115,6 +115,13 @@ def test_several_runs_stand_in_one_picture_with_their_names_and_one_target_line(
     assert learned.get_xlabel() == "learned steps (agent steps)"
 
 
+def test_a_name_is_shown_as_it_is_in_the_legend(tmp_path: Path) -> None:
+    write_run(tmp_path / "_pong-$1$", [1.0])
+    figure = figure_of_curves(find_curves([tmp_path / "_pong-$1$"]), each=True)
+    figure.canvas.draw()
+    assert _labels(figure) == [r" _pong-\$1\$"]  # as matplotlib wants the plain text
+
+
 @pytest.mark.parametrize(
     ("every_s", "label"), [(1.0, "seconds"), (60.0, "minutes"), (3600.0, "hours")]
 )

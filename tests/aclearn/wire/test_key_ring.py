@@ -9,7 +9,16 @@ import time
 import pytest
 
 from aclearn.errors import EndpointError
-from aclearn.wire import WatchedList, add_key, load_key, load_list, revoke_key, rotate_keys
+from aclearn.wire import (
+    LIST_FILE,
+    WatchedList,
+    add_key,
+    create_keys,
+    load_key,
+    load_list,
+    revoke_key,
+    rotate_keys,
+)
 from aclearn.wire.key_ring import MOST_KEYS
 from aclearn.wire.keys import RoleKey
 from services.roles import KEY_ROLES
@@ -171,3 +180,15 @@ def test_a_list_that_no_message_could_carry_is_refused(keys, monkeypatch):
     with pytest.raises(EndpointError, match=f"at most {len(KEY_ROLES)} are possible"):
         add_key(keys, "rack7", ["actor"])
     assert MOST_KEYS > 100 and isinstance(load_key(keys / "actor.key"), RoleKey)
+
+
+@pytest.mark.parametrize("fault", ["damaged", "missing"])
+def test_a_folder_of_keys_without_a_list_says_how_to_go_on(tmp_path, fault) -> None:
+    create_keys(tmp_path / "keys", ["actor"])
+    listed = tmp_path / "keys" / LIST_FILE
+    if fault == "damaged":
+        listed.write_text("{")
+    else:
+        listed.unlink()
+    with pytest.raises(EndpointError, match=r"move all files of this folder away, or .* --dir"):
+        create_keys(tmp_path / "keys", ["actor"])

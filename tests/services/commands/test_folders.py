@@ -33,6 +33,8 @@ def test_an_environment_that_changes_the_working_directory_moves_no_file(
     (here / "runs").rename(here / "moved")
     call("train", "moved/r/config.yaml", "--resume", "run.max_updates=8")
     call("export", "moved/r", "--to", "policy.onnx")
+    call("publish", "moved/r", "--out", "hub", "--episodes", "1")
+    assert "| training time |" in (here / "hub" / "README.md").read_text()
     kept = {path.name for path in here.iterdir()} - {"__pycache__"}
-    assert kept == {"c.yaml", "moved", "policy.onnx", "wandering.py"}
+    assert kept == {"c.yaml", "hub", "moved", "policy.onnx", "wandering.py"}
     assert list(elsewhere.iterdir()) == []

@@ -98,6 +98,8 @@ def test_what_a_restart_cannot_mend_is_one_line_and_a_status_that_starts_nothing
     # it would change this process for good
     monkeypatch.setattr(container, "become_owner", lambda work: None)
     monkeypatch.setattr(container, "end_run", lambda *_: None)
+    monkeypatch.setattr(container, "watch_monitor", lambda *_: None)
+    monkeypatch.setenv(RUNTIME_DIR_VARIABLE, str(tmp_path))
     load()
     stop, run_role = StopFlag(), lambda *_, **__: pytest.fail("no role can be run")
     status = container.run_contained(

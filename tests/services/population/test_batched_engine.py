@@ -143,7 +143,9 @@ def test_a_round_that_no_checkpoint_has_is_not_judged(
     tasks = _tasks(config, tmp_path, 2, rates)
 
     def full(*_: Any, **__: Any) -> None:
-        raise CheckpointError("it cannot be written") from OSError(errno.ENOSPC, "No space left")
+        raise CheckpointError("it cannot be written") from OSError(
+            errno.ENOSPC, os.strerror(errno.ENOSPC)
+        )
 
     with monkeypatch.context() as patch:
         patch.setattr("services.trainer.checkpoints.save_checkpoint", full)

@@ -50,8 +50,7 @@ def test_weights_that_are_not_finite_have_none(tmp_path: Path) -> None:
 
 
 def test_a_stop_ends_a_judgement_without_an_outcome(tmp_path: Path) -> None:
-    env = {"id": "tests.support.evaluation_envs:Short"}
-    folder, stop = _member(tmp_path, episodes=1_000_000, env=env), StopFlag()
+    folder, stop = _member(tmp_path, episodes=10_000), StopFlag()
     threading.Timer(0.3, lambda: stop.set("SIGTERM")).start()
     assert judged(folder, 0, 1, stop, lambda: None) is None
     assert not (folder / ROUND_FILE).exists()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +19,7 @@ from aclearn.launch import EXIT_GIVE_UP, StopFlag
 from services.on_ray.host import pack, unpack
 from services.on_ray.room import Need, Node
 from services.population import ray_engine as module
-from services.population.engine import Task
+from services.population.engine import DiskFull, Task
 from services.population.ray_engine import RayEngine
 
 NODES = [Node("a", "10.0.0.1", 2.0), Node("b", "10.0.0.2", 1.0)]
@@ -223,26 +225,26 @@ def test_a_member_that_cannot_be_started_dies_alone(
 
     def start(cluster: Any, command: Any, *given: Any, **more: Any) -> Process:
         if command.name == "member-1":
-            raise OSError("No space left on device")
+            raise OSError("Permission denied")
         return Process(cluster, command, *given, **more)
 
     monkeypatch.setattr(module, "ProcessOnRay", start)
     engine = RayEngine(_config(), tmp_path)
     found = {each.member: each for each in engine.run(_tasks(tmp_path, 3), StopFlag())}
     assert [found[n].status for n in range(3)] == ["trained", "failed", "trained"]
-    assert found[1].detail == "cannot be started: No space left on device"
+    assert found[1].detail == "cannot be started: Permission denied"
 
 
 def test_a_folder_that_cannot_be_brought_back_leaves_no_member_running(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*given: Any, **more: Any) -> None:
-        raise OSError("No space left on device")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     ends = {"member-0": 0, "member-1": None, "member-2": None}
     Process.script = lambda member, start: (ends[member], 1.0)
     monkeypatch.setattr(module, "unpack", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(DiskFull, match=r"member-\d: the disk .* is full"):
         list(RayEngine(_config(), tmp_path).run(_tasks(tmp_path, 3), StopFlag()))
     # the first one's process has ended, and its actor waits for a driver that resumes
     assert [each.member for each in Process.living] == ["member-0"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from aclearn.config import config_from_yaml, load_config
 from aclearn.errors import AclearnError
 from services.commands.manifests import manifests
 from services.container.command import MOST_RESTARTS
-from services.container.container import MONITOR_HOST
+from services.container.monitor_watch import MONITOR_HOST
 from services.roles import ROLES
 from services.wiring import ENDPOINTS, QUESTIONS
 from tests.support.keys import make_keys
@@ -266,3 +267,23 @@ def test_a_folder_of_others_and_bad_options_are_refused(made, tmp_path) -> None:
         made(storage="much")
     with pytest.raises(AclearnError, match="cannot read keys from"):
         made(keys=tmp_path / "none")
+
+
+def test_manifests_that_cannot_be_written_replace_none(made, tmp_path, monkeypatch) -> None:
+    made()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    dump, left = yaml.safe_dump, [2]
+
+    def full(*given, **more) -> str:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return dump(*given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("services.schedulers.folder.yaml.safe_dump", full)
+        with pytest.raises(AclearnError, match=r"cannot be written \(No space left on device\)"):
+            made("run.seed=7")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".out")] == []
+    made("run.seed=7")
