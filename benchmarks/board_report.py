@@ -159,7 +159,7 @@ def picture(rows: Sequence[Row], tasks: Iterable[str], libraries: Sequence[str],
 
     counted, found = [*filter(counts, rows)], scores(rows)
     shown = [task for task in tasks if any(s.reached for (t, _), s in found.items() if t == task)]
-    columns = min(4, max(1, len(shown)))
+    columns = min(3, max(1, len(shown)))
     lines = max(1, math.ceil(len(shown) / columns))
     figure = NotebookFigure(figsize=(3.5 * columns, 2.8 * lines), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False).flat
@@ -179,7 +179,8 @@ def picture(rows: Sequence[Row], tasks: Iterable[str], libraries: Sequence[str],
                 panel.barh(y, minutes, color=f"C{libraries.index(library)}")
                 panel.text(max(dots), y, f"  {minutes:.2g}", va="center", fontsize=8)
             else:
-                panel.text(max([0.0, *dots]), y, "  not reached", va="center", fontsize=8)
+                words = f"  not reached, but by {len(dots)}" if dots else "  not reached"
+                panel.text(0.0, y, words, va="center", fontsize=8)
             panel.plot(dots, [y] * len(dots), "k.", markersize=4)
         panel.set_yticks(range(len(those)), [*map(_name, those)])
         panel.set_ylim(len(those) - 0.4, -0.6)
