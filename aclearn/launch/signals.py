@@ -37,6 +37,7 @@ class StopFlag:
 
     Attributes:
         reason: name of the first signal, e.g. "SIGTERM", or the argument of `set`; None before.
+        signal: name of the first signal, also of one after `set`; None without one.
         forced: True from the second Ctrl-C on: do not wait for an orderly end.
         last_acts: called by the third Ctrl-C before it ends the process without any `finally`; must
             be short and must not raise.
@@ -44,6 +45,7 @@ class StopFlag:
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        self.signal: str | None = None
         self.forced = False
         self.last_acts: list[Callable[[], object]] = []
         self._interrupts = 0
@@ -72,7 +74,8 @@ class StopFlag:
             self.reason = reason
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.set(signal.Signals(number).name)
+        self.signal = self.signal or signal.Signals(number).name
+        self.set(self.signal)
         if number != signal.SIGINT:
             return  # service managers may repeat SIGTERM
         self._interrupts += 1

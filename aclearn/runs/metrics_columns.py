@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aclearn.runs.metrics_file import TEXTS
+
 
 def metrics_columns(lines: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:
     """One array for each name in any line, in the order of their first lines.
@@ -18,7 +20,7 @@ def metrics_columns(lines: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any
     """
     flat = [dict(_flattened(line)) for line in lines]
     names = dict.fromkeys(name for line in flat for name in line)
-    return {name: _column([line.get(name) for line in flat]) for name in names}
+    return {name: _column(name, [line.get(name) for line in flat]) for name in names}
 
 
 def _flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -29,7 +31,8 @@ def _flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
             yield f"{prefix}{name}", value
 
 
-def _column(values: Sequence[Any]) -> NDArray[Any]:
-    if any(isinstance(value, str) for value in values):
+def _column(name: str, values: Sequence[Any]) -> NDArray[Any]:
+    text = name.rpartition("/")[2] in TEXTS  # where no line has one, too
+    if text or any(isinstance(value, str) for value in values):
         return np.array(values, dtype=object)
     return np.array([np.nan if value is None else value for value in values], np.float64)

@@ -19,7 +19,7 @@ _TAIL_BYTES: Final = 65536
 #: Some hundred lines, enough for a trend.
 _FIRST_BYTES: Final = 1024 * 1024
 #: Values that are text or null.
-_TEXTS: Final = ("policy", "checkpoint_error", "metrics_error", "sink_error", "evaluator_test")
+TEXTS: Final = ("policy", "checkpoint_error", "metrics_error", "sink_error", "evaluator_test")
 #: Values that are mappings of numbers, and their depth.
 _LEVELS: Final = {
     **dict.fromkeys(("dropped_steps", "tuner_verdicts", "chain_steps"), 1),
@@ -28,7 +28,7 @@ _LEVELS: Final = {
 #: Policy → its part of a line, where a run has several.
 _LINES: Final = ("policies",)
 #: Names of values that are no numbers; all others are numbers or null.
-NO_NUMBERS: Final = frozenset({*_TEXTS, *_LEVELS, *_LINES})
+NO_NUMBERS: Final = frozenset({*TEXTS, *_LEVELS, *_LINES})
 #: Above every count of a run.
 _MOST_COUNT: Final = 2**63
 
@@ -175,7 +175,7 @@ def _fits(name: str, value: Any) -> bool:
     if name in _LINES:
         lines = value.values() if isinstance(value, dict) else (None,)
         return all(isinstance(each, dict) and is_metrics_line(each) for each in lines)
-    if name in _TEXTS:
+    if name in TEXTS:
         return value is None or isinstance(value, str)
     return value is None or _holds_numbers(value, 0)
 

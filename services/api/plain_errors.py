@@ -14,7 +14,7 @@ from aclearn.errors import AclearnError, ArgumentError, kind_of
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _OPTION = re.compile(
-    r"--(?:(resume|overwrite|force|greedy|discard-edits)|(to|out|licence|chain|passes|env|seeds|at(?!-)))\b"
+    r"--(?:(resume|overwrite|force|greedy|discard-edits)|(to|out|licence|chain|passes|env|seeds|on|best|at-once|at(?!-)))\b"
 )
 
 
@@ -36,7 +36,7 @@ def _in_python(text: object) -> object:
     """Options of the command line as the arguments of the same name."""
 
     def argument(option: re.Match[str]) -> str:
-        return f"{option[1].replace('-', '_')}=True" if option[1] else option[2]
+        return f"{option[1]}=True".replace("-", "_") if option[1] else option[2].replace("-", "_")
 
     return _OPTION.sub(argument, text) if isinstance(text, str) else text
 

@@ -79,6 +79,7 @@ class Population:
     @plain_errors
     def metrics(self) -> dict[str, Any]:
         """The metrics, one array for each name with one value for each round; see `Run.metrics`."""
+        read_lineage(self.path)  # says what is wrong with the folder
         path = self.path / "metrics.jsonl"
         return metrics_columns(read_metrics(path) if path.exists() else [])
 

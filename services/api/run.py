@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aclearn.config import Config, config_from_yaml
+from aclearn.errors import RunFolderError
 from aclearn.runs import RunFolder, metrics_columns, read_metrics
 from services.api.plain_errors import at_least, plain_errors
 
@@ -58,9 +59,9 @@ class Run:
         docs/metrics.md. Empty before the first line.
 
         Raises:
-            RunFolderError: the file cannot be read.
+            RunFolderError: the file cannot be read, or the folder is gone.
         """
-        path = self._folder.metrics_path
+        path = self._present() / "metrics.jsonl"
         return metrics_columns(read_metrics(path) if path.exists() else [])
 
     @property
@@ -71,9 +72,17 @@ class Run:
         None while the run goes on for the first time.
 
         Raises:
-            RunFolderError: it cannot be read.
+            RunFolderError: it cannot be read, or the folder is gone.
         """
+        self._present()
         return self._folder.read_summary()
+
+    def _present(self) -> Path:
+        if not self.path.is_dir():
+            raise RunFolderError(
+                f"{self.path} was moved or removed; open the run at its new place (open_run)"
+            )
+        return self.path
 
     @plain_errors
     def plot(self, out: str | Path | None = None) -> Figure:

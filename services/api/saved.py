@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aclearn.config import Config
+from aclearn.extensions import search_modules_in
+from aclearn.runs import is_publication
 from services.api.configurations import Overrides, configured
 from services.api.plain_errors import as_path, at_least, plain_errors
 from services.api.policy import Policy
@@ -221,6 +223,8 @@ def make_env(
     if isinstance(config, str | Path) and (Path(config) / "config.yaml").is_file():
         config = Run(config)
     loaded = configured(config.config if isinstance(config, Run) else config, overrides)
+    if not (isinstance(config, Run) and is_publication(config.path)):  # a stranger's
+        search_modules_in(loaded.run.pythonpath)
     return SingleEnv(
         loaded.env,
         seed=at_least("seed", seed, 0),

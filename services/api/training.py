@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aclearn.config import Config
-from aclearn.errors import ArgumentError
+from aclearn.errors import AclearnError, ArgumentError, kind_of
 from aclearn.launch import StopFlag, install_stop_signals
 from aclearn.launch.main_guard import refuse_in_own_process
 from services.api.configurations import Overrides, chosen, configured
@@ -66,6 +67,7 @@ def train(
     from services.commands.train import check_start, train_and_tell
 
     refuse_in_own_process("aclearn.train")
+    _check_callback("on_metrics", on_metrics)
     if (config is None) == (env is None):
         raise ArgumentError("train: expected either config or env, e.g. train(env='CartPole-v1')")
     loaded = configured(config, overrides) if env is None else chosen(env, overrides)
@@ -77,7 +79,8 @@ def train(
         path = train_and_tell(
             loaded, resume=resume, overwrite=overwrite, stop=stop, on_metrics=on_metrics
         )
-    assert path is not None  # only a signal prevents the start
+    if path is None:  # the program has a handler of its own for it
+        raise AclearnError("train: a signal came before the run began")
     return Run(path)
 
 
@@ -162,11 +165,15 @@ def evolve(
 
     Raises:
         AclearnError: the population cannot be started or continued, or all members have died.
+        Exception: what `on_round` raised.
         KeyboardInterrupt: Ctrl-C; the members have saved, and `resume=True` continues them.
     """
     from services.commands.evolve import evolve_and_tell
 
     refuse_in_own_process("aclearn.evolve")
+    if not isinstance(config, Config | str | Path):
+        raise ArgumentError(f"config: expected a configuration or a path, got {kind_of(config)}")
+    _check_callback("on_round", on_round)
     at_once = None if at_once is None else at_least("at_once", at_once, 1)
     with _stopped_by_signals() as stop:
         path = evolve_and_tell(
@@ -186,7 +193,15 @@ def _stopped_by_signals() -> Iterator[StopFlag]:
     """A flag that signals set; at the end the signal takes its usual effect."""
     # only the main thread may handle signals
     main = threading.current_thread() is threading.main_thread()
-    with install_stop_signals() if main else StopFlag() as stop:
-        yield stop
-    if stop.reason is not None and stop.reason in signal.Signals.__members__:
-        signal.raise_signal(signal.Signals[stop.reason])
+    flag = install_stop_signals() if main else StopFlag()
+    try:
+        with flag as stop:
+            yield stop
+    finally:  # also after an error: a loop over runs would go on
+        if flag.signal is not None:
+            signal.raise_signal(signal.Signals[flag.signal])
+
+
+def _check_callback(name: str, function: object) -> None:
+    if function is not None and (not callable(function) or inspect.iscoroutinefunction(function)):
+        raise ArgumentError(f"{name}: expected a plain function, got {kind_of(function)}")

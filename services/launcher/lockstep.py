@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 
+import torch
+
 from aclearn.config import Config
 from aclearn.launch import StopFlag
 from aclearn.runs import RunFolder
@@ -42,6 +44,7 @@ def run_lockstep(
     """
     run = InProcessRun(config, folder, spec, stop=stop)
     show_at, noted = 0.0, 0
+    threads, random = torch.get_num_threads(), torch.get_rng_state()
     try:
         run.start_all()
         while run.round():
@@ -60,3 +63,7 @@ def run_lockstep(
         raise
     finally:
         run.close()
+        # of the program that called us; a new torch keeps denormals
+        torch.set_num_threads(threads)
+        torch.set_rng_state(random)
+        torch.set_flush_denormal(False)

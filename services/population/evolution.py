@@ -262,7 +262,8 @@ class Evolution:
                 line["round"], {f"population_{name}": each for name, each in line.items()}
             )
             self._console.round(line, self._folder.lineage)
-            if self._on_round is not None and self._on_round(line) is False:
+            goes_on = True if self._on_round is None else self._on_round(line)
+            if isinstance(goes_on, bool | np.bool_) and not goes_on:
                 self._stop.set("on_round")
 
     def _why_over(self) -> str | None:

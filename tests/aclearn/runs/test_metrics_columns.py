@@ -25,3 +25,8 @@ def test_every_figure_of_any_line_is_a_column_with_a_value_for_each_line() -> No
         np.testing.assert_array_equal(columns[name], values)
     assert columns["checkpoint_error"].tolist() == [None, "full"]
     assert metrics_columns([]) == {}
+    healthy = metrics_columns([{"checkpoint_error": None, "policies": {"a": {"policy": None}}}])
+    assert {name: column.tolist() for name, column in healthy.items()} == {
+        "checkpoint_error": [None],
+        "policies/a/policy": [None],
+    }
