@@ -206,11 +206,18 @@ def _check(made: Any, name: str, num_envs: int) -> None:
         )
 
 
-def _info_of(infos: Mapping[str, Any], b: int) -> dict[str, Any]:
-    """Environment b's info in those of a vector environment, where `_key` says who has `key`."""
+def _info_of(infos: Mapping[str, Any], b: int, *, unsaid: bool = False) -> dict[str, Any]:
+    """Environment b's info in those of a vector environment, where `_key` says who has `key`.
+
+    Args:
+        unsaid: whether b has what no `_key` tells of, as within the mapping of a key that it has.
+    """
     found: dict[str, Any] = {}
     for key, values in infos.items():
+        if key[:1] == "_" and key[1:] in infos:
+            continue
         has = infos.get(f"_{key}")
-        if has is not None and has[b]:
-            found[key] = _info_of(values, b) if isinstance(values, Mapping) else values[b]
+        if unsaid if has is None else has[b]:
+            nested = isinstance(values, Mapping)
+            found[key] = _info_of(values, b, unsaid=True) if nested else values[b]
     return found

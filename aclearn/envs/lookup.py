@@ -41,7 +41,7 @@ def maker(env: EnvConfig) -> Callable[[], Any]:
 
     def make() -> Any:
         try:
-            return call(**env.kwargs)
+            return call(**copy.deepcopy(env.kwargs))  # it may keep and change a list
         except Exception as error:
             if missing := install_hint(error):
                 raise EnvironmentFailure(f"env.id {env.id!r}: {missing}") from error
@@ -67,6 +67,11 @@ def vector_maker(env: EnvConfig, num_envs: int) -> Callable[[], Any]:
     else:
         if module:
             import_module(module, key=key, error=EnvironmentFailure)
+        if name.startswith("ALE/"):
+            raise EnvironmentFailure(
+                f"{key}: this vector environment clips rewards, so that returns would not be the "
+                f"game's; expected env.id: {name}"
+            )
         spec = gymnasium.registry.get(name)
         if spec is None or spec.vector_entry_point is None:
             raise EnvironmentFailure(
@@ -77,7 +82,7 @@ def vector_maker(env: EnvConfig, num_envs: int) -> Callable[[], Any]:
 
     def make() -> Any:
         try:
-            made = factory(num_envs=num_envs, **env.kwargs)
+            made = factory(num_envs=num_envs, **copy.deepcopy(env.kwargs))
         except Exception as error:
             if missing := install_hint(error):
                 raise EnvironmentFailure(f"{key}: {missing}") from error

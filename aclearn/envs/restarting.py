@@ -18,6 +18,8 @@ from aclearn.errors import EnvironmentFailure, trace_of, words_of
 from aclearn.extensions import users_line
 
 _LOGGER = logging.getLogger(__name__)
+#: Some environments take 31 bits; a vector environment adds the number of each of its own.
+_SEEDS = 2**31 - 2**16
 #: Time for which a fault counts towards `max_faults`: a broken environment fails more often, and
 #: one fault a day must not end a run of a week.
 _FAULTS_COUNT_FOR_S = 3600.0
@@ -117,7 +119,7 @@ class RestartingEnvs:
     def _make_again(self, index: int, begin: Callable[[int, int], None]) -> None:
         self.envs[index] = self._make()
         seeds = np.random.SeedSequence([self.seed, index, sum(self.faults.values())])
-        begin(index, int(seeds.generate_state(1)[0]))
+        begin(index, int(seeds.generate_state(1)[0]) % _SEEDS)
 
     def _forget_old_faults(self) -> None:
         recent, oldest = self._recent_faults, time.monotonic() - _FAULTS_COUNT_FOR_S

@@ -96,7 +96,10 @@ def mask_row(given: Any, action: ActionSpec, *, where: str, terminal: bool) -> N
             return np.ones(action.mask_width, np.bool_)
         raise ContractError("action_mask", f"{where}: missing; only a terminal step needs none")
     parts = given if isinstance(given, tuple | list) else (given,)
-    row = np.concatenate([np.ravel(part) for part in parts]).astype(np.bool_)
+    said = np.concatenate([np.ravel(part) for part in parts])
+    if not np.isin(said, (0, 1)).all():  # 0 and −∞ to add to logits, for instance
+        raise ContractError("action_mask", f"{where}: expected 1 (allowed) and 0, got {said}")
+    row = said.astype(np.bool_)
     if row.shape != (action.mask_width,):
         raise ContractError("action_mask", f"{where}: expected {action.mask_width}, got {row.size}")
     if not action.allow_something(row):

@@ -69,8 +69,8 @@ def deviation_of(returns: Sequence[float]) -> float:
 
 
 def standard_error_of(returns: Sequence[float]) -> float:
-    """Standard error of the mean: its deviation between evaluations with other seeds."""
-    return deviation_of(returns) / math.sqrt(len(returns))
+    """Standard error of the mean: its deviation between evaluations with other seeds; 0 of one."""
+    return deviation_of(returns) / math.sqrt(max(1, len(returns)))
 
 
 class Player(NamedTuple):
@@ -153,6 +153,12 @@ class _PolicyEpisodes:
         finished[ended // agents] = True
         return finished, endless
 
+    @property
+    def runs(self) -> NDArray[np.bool_]:
+        """Which agents are within an episode."""
+        running: NDArray[np.bool_] = self._tracker.lengths > 0
+        return running
+
     def cut(self, endless: NDArray[np.bool_], quota: NDArray[np.int64]) -> None:
         """Count endless episodes as cut."""
         tracker, played = self._tracker, self.played
@@ -174,7 +180,10 @@ def episodes_of(
     """The episodes so far, after each step of all environments, until there are `episodes`.
 
     The environments begin with `seed`: the same seed and policies give the same episodes. Otherwise
-    as `play`.
+    as `play`. An environment in which agents come back for ever is cut after `most_steps` as well.
+
+    Raises:
+        EnvironmentFailure: a policy's agents have ended no episode in all of them.
     """
     of = {name: _PolicyEpisodes(env, info_metrics) for name, env in envs.items()}
     first = next(iter(envs.values()))
@@ -182,7 +191,9 @@ def episodes_of(
     quota = np.full(num_envs, episodes // num_envs)
     quota[: episodes % num_envs] += 1
     finished = np.zeros(num_envs, np.bool_)
+    taken = np.zeros(num_envs, np.int64)
     for steps in steps_of(players, envs, seed):
+        taken += 1
         begun = np.ones(num_envs, np.bool_)
         endless = {}
         for name, (_, step) in steps.items():
@@ -191,13 +202,23 @@ def episodes_of(
             begun &= step.reset.reshape(num_envs, -1).all(axis=1)
         quota[begun & finished] -= 1
         finished &= ~begun
+        taken[begun] = 0
+        for name, each in endless.items():
+            each |= np.repeat(taken > most_steps, of[name].agents) & of[name].runs
         for name, each in endless.items():
             of[name].cut(each, quota)
         for each in endless.values():
             quota[each.reshape(num_envs, -1).any(axis=1)] = 0
+        quota[taken > most_steps] = 0
         yield {name: each.played for name, each in of.items()}
         if not (quota > 0).any():
-            return
+            break
+    for name, each in of.items():
+        if not each.played.returns:
+            raise EnvironmentFailure(
+                f"policy {name}: none of its agents has ended an episode in {episodes} episodes of "
+                "the environment; raise the number of episodes"
+            )
 
 
 def visit(run: SavedRun, policy: str, *, count: int, seed: int) -> Visited:

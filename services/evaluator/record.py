@@ -156,13 +156,17 @@ def recorded_episodes(
     left = np.full(rows := envs[name].num_envs, episodes // rows)
     left[: episodes % rows] += 1
     running: dict[int, Episode] = {}
+    away = np.zeros(rows, np.int64)  # steps in a row in which there was no such agent
     try:
         for steps in steps_of(players, envs, seed):
             seen, step = steps[name]
             for row in np.flatnonzero(left > 0).tolist():
                 if step.reset[row]:  # its action was ignored; a failed episode is dropped
                     running.pop(row, None)
+                    away[row] += 1
+                    left[row] *= away[row] <= most_steps
                     continue
+                away[row] = 0
                 episode = running.setdefault(row, Episode([_row(seen.observations, row)]))
                 episode.add(recorder.newest[0][row], step, row)
                 left[row] -= episode.ended

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from aclearn.config import EnvConfig
 from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env
+from aclearn.envs.gymnasium_vector_env import _info_of
 from aclearn.errors import EnvironmentFailure
 from tests.support.space_envs import Match, Senses
 
@@ -205,6 +206,7 @@ def test_too_many_failures_end_the_group() -> None:
         (f"vector:{_HERE}:single", {}, "the factory returned a Match of tests.*gymnasium.vector"),
         (f"vector:{_HERE}:none", {}, "has no none"),
         ("vector:Pendulum-v1", {}, "gymnasium has no vector environment Pendulum-v1; without vec"),
+        ("vector:ale_py:ALE/Pong-v5", {}, "clips rewards, .*; expected env.id: ALE/Pong-v5"),
         ("vector:no_module:Name-v0", {}, "module 'no_module' cannot be imported"),
     ],
 )
@@ -238,3 +240,19 @@ def test_masks_are_refused_before_the_run() -> None:
     config = partial(Config.model_validate, {"env": {"id": "vector:a:B", "action_mask": "info"}})
     with pytest.raises((ConfigError, ValueError), match="masks of vector environments"):
         config()
+
+
+def test_the_figures_of_gymnasiums_wrapper_are_those_of_each_environment_that_has_ended() -> None:
+    made = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point")
+    env = gymnasium.wrappers.vector.RecordEpisodeStatistics(made)
+    env.reset(seed=1)
+    for _ in range(500):
+        *_, terminated, _, infos = env.step(np.array([1, 1]))
+        if terminated.any():
+            break
+    env.close()
+    found = [_info_of(infos, b) for b in range(2)]
+    for b, info in enumerate(found):
+        assert ("episode" in info) == terminated[b]
+    ended = found[int(terminated.argmax())]["episode"]
+    assert {"r", "l", "t"} <= ended.keys() and ended["r"] == ended["l"] > 0

@@ -20,6 +20,12 @@ class Room(gymnasium.Env):
         self.doors = doors
 
 
+class Digs(Room):
+    def __init__(self, walls):
+        self.walls = walls
+        walls[0].pop()
+
+
 class House:
     make = Room
     floors = 3
@@ -61,6 +67,12 @@ def test_a_factory_is_called_with_the_keyword_arguments_that_it_knows():
     assert maker(EnvConfig(id=f"{__name__}:House.make"))().doors == 1
     with pytest.raises(EnvironmentFailure, match=r"(?s)cannot be made.*'windows'"):
         read_spec(EnvConfig(id=f"{__name__}:Room", kwargs={"windows": 1}))
+
+
+def test_environments_share_no_argument():
+    made = maker(config := EnvConfig(id=f"{__name__}:Digs", kwargs={"walls": [[1, 2]]}))
+    assert [made().walls for _ in range(3)] == [[[1]]] * 3
+    assert config.kwargs == {"walls": [[1, 2]]}
 
 
 def test_a_module_in_front_of_an_id_is_imported_and_gymnasium_makes_the_rest():

@@ -23,7 +23,14 @@ class Masked(space_envs.Match):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{}, {"action_mask": [1, 1]}, {"action_mask": [1, 0, 1, 0, 0]}], ids=str
+    "wrong",
+    [
+        {},
+        {"action_mask": [1, 1]},
+        {"action_mask": [1, 0, 1, 0, 0]},
+        {"action_mask": [0.0, -np.inf, 0.0, 0.0, -np.inf]},  # to add to logits
+    ],
+    ids=str,
 )
 def test_a_mask_that_does_not_fit_is_a_fault(make_group, wrong) -> None:
     group = make_group(f"{__name__}:Masked", wrong=wrong, action_mask="info")

@@ -47,6 +47,7 @@ def test_an_environment_that_is_made_again_gets_a_new_seed_that_the_run_seed_fix
 
     assert seed_after_fault(7) == seed_after_fault(7)
     assert seed_after_fault(7) not in ([7], [None])
+    assert all(seed_after_fault(seed)[0] < 2**31 - 2**16 for seed in range(20))  # of 31 bits
     assert seed_after_fault(7) != seed_after_fault(8)
 
 

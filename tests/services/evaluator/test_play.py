@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
 import pytest
+from pettingzoo import ParallelEnv
 
 from aclearn.config import Config, EnvConfig, config_of_keys
 from aclearn.envs.factory import make_vector_env, read_spec
@@ -257,3 +259,50 @@ def test_several_policies_play_together_and_each_has_its_returns_and_lengths() -
     swapped = replace(run, policies={"first": saved["second"], "second": saved["first"]})
     with pytest.raises(EnvironmentFailure, match=r"the policy first was trained on"):
         play(swapped, players, episodes=1, seed=_SEED)
+
+
+class Respawns(ParallelEnv):
+    """Two agents of which each comes back a step after its death; one always lives."""
+
+    metadata: ClassVar[dict[str, str]] = {"name": "respawns"}
+    lives: ClassVar[dict[str, int]] = {"a": 10, "b": 15}
+
+    def __init__(self) -> None:
+        self.possible_agents = list(self.lives)
+
+    def observation_space(self, agent):
+        return gymnasium.spaces.Box(0, 1, (2,))
+
+    def action_space(self, agent):
+        return gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.t, self.agents = 0, list(self.lives)
+        self.born = dict.fromkeys(self.lives, 0)
+        return {agent: np.zeros(2, np.float32) for agent in self.agents}, {}
+
+    def step(self, actions):
+        acted = list(self.agents)
+        self.t += 1
+        dies = {a: self.t - self.born[a] == self.lives[a] for a in acted}
+        comes = [a for a in self.lives if a not in acted]
+        for agent in comes:
+            self.born[agent] = self.t
+        self.agents = [a for a in self.lives if a in comes or (a in acted and not dies[a])]
+        seen = [a for a in self.lives if a in acted or a in comes]
+        return (
+            {a: np.zeros(2, np.float32) for a in seen},
+            {a: float(a in acted) for a in seen},
+            {a: dies.get(a, False) for a in seen},
+            dict.fromkeys(seen, False),
+            {a: {} for a in seen},
+        )
+
+
+def test_a_world_in_which_agents_come_back_for_ever_is_cut() -> None:
+    config = config_of_keys({"env.id": f"{__name__}:Respawns"})
+    run = _alone(config, ActionSpec.discrete(2))
+    players = players_of(run, instead={"default": EitherWay()})
+    played = play(run, players, episodes=2, seed=1, most_steps=40)["default"]
+    assert {10, 15} <= set(played.lengths) and max(played.lengths) == 15
+    assert 0 < played.cut <= 4
