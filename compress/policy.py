@@ -59,6 +59,8 @@ class Context:
         original: the uncompressed policy of the current version; the teacher.
         breaks: number of times that a link has changed the meaning of its outputs (other units,
             say), which invalidates measurements of later links.
+        restarts: number of times that what enters the links no longer continues what entered them
+            before: a new student, or versions that this chain did not compress.
     """
 
     visited: Visited = field(default_factory=Visited)
@@ -68,6 +70,7 @@ class Context:
     attend: Callable[[], None] = lambda: None
     original: Policy | None = None
     breaks: int = 0
+    restarts: int = 0
     _memory: dict[str, dict[str, Any]] = field(default_factory=dict)
     _network: GraphNetwork | None = None
 

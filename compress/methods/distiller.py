@@ -259,6 +259,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
                     self.id,
                 )
             memory.setdefault("deaths", 0)
+            context.restarts += "student" in memory
             memory["student"] = self._make(graph, self._start(graph, policy, context, memory))
             memory |= {"graph": graph.digest(), "steps": 0, "tensors": None}
         limit_s = self.settings.time_limit_s
@@ -355,7 +356,15 @@ class Distiller(ConfiguredLink[DistillerSettings]):
             return policy.tensors
         from compress.methods.student import first_tensors
 
-        return first_tensors(graph.architecture, seed=context.seed + memory["deaths"])
+        first = first_tensors(graph.architecture, seed=context.seed + memory["deaths"])
+        # those that do not follow the observations: learning them takes hundreds of versions
+        assert context.original is not None
+        deviations = {
+            name: given
+            for name, given in context.original.tensors.items()
+            if name.endswith(".log_std") and name in first and given.shape == first[name].shape
+        }
+        return {**first, **deviations}
 
     def _make(self, graph: PolicyGraph, tensors: Tensors) -> Student:
         from compress.methods.student import Student

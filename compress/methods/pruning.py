@@ -22,7 +22,7 @@ from compress.methods.unit_importance import (
     magnitudes,
     most_important,
 )
-from compress.methods.widths import Widths
+from compress.methods.widths import Widths, kind_of_layer
 from compress.policy import Context, Policy
 from compress.settings import ConfiguredLink
 
@@ -37,6 +37,7 @@ class _Choice:
         changes: `reconstruction` for these units; None before there are observations.
         seen: number of observations drawn last; 0 before the first draw.
         looks: number of draws.
+        restarts: those of the context when the units were chosen.
     """
 
     graph: str
@@ -47,6 +48,7 @@ class _Choice:
     changes_age: int = 0
     seen: int = 0
     looks: int = 0
+    restarts: int = 0
 
 
 _Share = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -151,7 +153,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
         if not counts:
             raise self.refuse("the policy has neither convolutions nor hidden layers to prune")
         layers = [name for name in counts if not name.startswith("value_hidden")]
-        kinds = {name.split(".")[0] for name in layers}
+        kinds = {kind for name in layers for kind in (kind_of_layer(name), name.split(".")[0])}
         for name in self._widths.per_layer:
             if name in layers or name in kinds:
                 continue
@@ -198,6 +200,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
             known is None
             or known.age >= self.settings.reselect_every
             or known.generation != policy.at.generation
+            or known.restarts != context.restarts
             or (many_more and by_activation)
         )
         measured = (self.settings.compensate and available > 0) and (
@@ -224,7 +227,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
                 # actors keep the state at a swap: it must mean the same where it can
                 for name in kept.keys() & {cell.name for cell in cells(layers)}:
                     kept[name] = in_their_places(kept[name], known.kept[name])
-            known = _Choice(graph, policy.at.generation, kept)
+            known = _Choice(graph, policy.at.generation, kept, restarts=context.restarts)
         if measured:
             # imported here: reading and planning a chain needs no torch
             from compress.methods.reconstruction import reconstruction
@@ -240,7 +243,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
         ):
             context.breaks += 1
         if visited is not None:
-            known.seen = len(visited)
+            known.seen = found  # whole sequences may be fewer
         known.looks = looks
         known.age += 1
         known.changes_age += 1

@@ -157,7 +157,8 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
 
     def _ranges(self, policy: Policy, context: Context) -> dict[str, Range]:
         memory = context.memory(self.state_key)
-        numbers = policy.graph.digest(), policy.at.generation, context.breaks
+        followed = context.breaks, context.restarts
+        numbers = policy.graph.digest(), policy.at.generation, followed
         new = memory.get("numbers") != numbers
         version = 1 if new else memory["version"] + 1
         if new or version >= memory["next"]:

@@ -12,6 +12,11 @@ from compress.methods.unit_importance import Scores
 _LEAST_SHARE = 0.1
 
 
+def kind_of_layer(name: str) -> str:
+    """What layers of one kind are called: "convolutions" of `camera:convolutions.0`."""
+    return name.rpartition(":")[2].partition(".")[0]
+
+
 @dataclass(frozen=True)
 class Widths:
     """The rule for how many units layers lose.
@@ -32,8 +37,9 @@ class Widths:
         """Kept units of each layer when each loses its share of `counts`."""
         widths = {}
         for name, count in counts.items():
-            layer = name.removeprefix("value_")
-            of_kind = self.per_layer.get(layer.split(".")[0], self.sparsity)
+            layer = name.removeprefix("value_") if name.startswith("value_hidden") else name
+            of_kind = self.per_layer.get(kind_of_layer(layer), self.sparsity)
+            of_kind = self.per_layer.get(layer.partition(".")[0], of_kind)
             share = self.per_layer.get(layer, of_kind)
             widths[name] = kept_width(count, removed_count(count, share), self.round_to)
         return widths
@@ -46,7 +52,8 @@ class Widths:
         ranked = {
             name: values
             for name, values in scores.items()
-            if not {name, name.split(".")[0]} & set(self.per_layer) and not name.startswith("value")
+            if not {name, name.partition(".")[0], kind_of_layer(name)} & set(self.per_layer)
+            and not name.startswith("value_hidden")
         }
         for name, removed in globally_removed(ranked, self.sparsity).items():
             widths[name] = kept_width(len(ranked[name]), removed, self.round_to)

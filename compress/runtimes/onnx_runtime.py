@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from aclearn.policies import Architecture
 from aclearn.types import PolicyOutput, State
+from compress.errors import ChainError, RefusedTensors
 from compress.graphs.onnx_graph import build_onnx, onnx_tensors, state_inputs
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors, stored_as_float32
 from compress.graphs.units import fold_scale
@@ -171,5 +172,8 @@ class OnnxRuntime:
         check_tensors(self._given, tensors, with_value=True)
         folded = fold_scale(self._given, tensors)
         if self._skeleton is None:
-            return exported_session(self._graph, folded, threads=self._threads)
+            try:
+                return exported_session(self._graph, folded, threads=self._threads)
+            except ChainError as error:  # of this version: another may be exported
+                raise RefusedTensors(str(error)) from error
         return load_session(self._skeleton, self._graph, folded, threads=self._threads)

@@ -73,7 +73,9 @@ class Compressor:
             attend=attend,
         )
         self._published_at: deque[float] = deque(maxlen=_INTERVALS + 1)
-        self._failures = 0
+        self._failures = self._calls = 0
+        #: Rung → number of the newest call in which it was tried.
+        self._called_at: dict[str, int] = {}
         self._failures_told: set[tuple[str, ...]] = set()
         self._seconds = 0.0
         self._policy: Policy | None = None
@@ -122,7 +124,12 @@ class Compressor:
         before, self.known = self.known, at
         started = time.perf_counter()
         try:
+            self._calls += 1
             for rung in self.ladder.from_current():
+                last = self._called_at.get(rung.chain.id, self._calls - 1)
+                if last != self._calls - 1:
+                    rung.context.restarts += 1  # what it measured is of weights long ago
+                self._called_at[rung.chain.id] = self._calls
                 artifact = self._try(rung, policy)
                 if artifact is not None:
                     self._publish(artifact)
@@ -246,10 +253,15 @@ class Compressor:
         self._published_at.append(self._clock())
 
     def _uncompressed_of(self, policy: Policy) -> Artifact | None:
-        """The uncompressed policy as an artifact; None where its parameters are not finite."""
+        """The uncompressed policy as an artifact; None where its parameters are not finite.
+
+        So it is where a network of the user's own gives what cannot be exported: the run goes on.
+        """
         try:
             artifact = self.ladder.uncompressed(policy)
-        except RefusedTensors as error:
+        except Exception as error:
+            if not isinstance(error, RefusedTensors):
+                self._tell_where(error, self.ladder.uncompressed_chain, policy.at)
             self._report(error)
             return None
         if artifact is not None:

@@ -63,6 +63,11 @@ class Ladder:
         return self.rungs[self.current]
 
     @property
+    def uncompressed_chain(self) -> CompressorChain:
+        """The chain of the uncompressed policy."""
+        return self._uncompressed.chain
+
+    @property
     def is_uncompressed(self) -> bool:
         """Whether the current rung is the uncompressed policy."""
         return self.rung.chain.id == self._uncompressed.chain.id

@@ -120,7 +120,7 @@ def make_ladder(
         ChainError: one cannot work for this policy; names the key, the rung, the link and why.
     """
     compressor = config.compressor
-    chains = []
+    chains: list[CompressorChain] = []
     for rung, items in enumerate(compressor.rungs):
         try:
             bound = compressor.kl_bound(architecture.action_spec)
@@ -130,7 +130,14 @@ def make_ladder(
             where = f"ladder: rung {rung}: " if compressor.ladder else "chain: "
             key = "" if str(error).startswith("min_action_prob: ") else where
             raise ChainError(f"compressor.{key}{error}") from error
+        if chain.id in (ids := [each.id for each in chains]):
+            raise ChainError(
+                f"compressor.ladder: rungs {ids.index(chain.id)} and {rung} are both {chain.id} to "
+                "actors, who could not tell them apart; remove one of them"
+            )
         chains.append(chain)
+    if chains and [] not in compressor.rungs:  # it ends every ladder
+        uncompressed_chain().plan(architecture)
     _warn_of_min_action_prob(compressor, architecture.action_spec)
     return chains
 

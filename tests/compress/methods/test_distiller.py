@@ -244,7 +244,9 @@ def test_a_student_that_died_is_reported_and_another_one_begins(small) -> None:
     with pytest.raises(DeadStudent, match=r"silent in all states after 5 steps; a new one begins"):
         apply(distiller, policy, context)
     assert distiller.gauges(memory)["deaths"] == 1.0
+    assert context.restarts == 0
     again = apply(distiller, policy, context)
+    assert context.restarts == 1  # for the links after it
     assert memory["steps"] == 3
     # a different student: the same one might die again
     assert distance(again.tensors, first.tensors) > 0.05

@@ -194,6 +194,19 @@ def test_calibrations_are_frequent_at_first_and_again_in_a_new_generation(small)
     assert [i for i in range(1, len(scales)) if scales[i] != scales[i - 1]] == changes
 
 
+def test_what_no_longer_continues_is_calibrated_and_chosen_at_once(small) -> None:
+    context, policy = context_of(small.observations(small.images, 16)), small.policy(small.images)
+    prune, link = Pruning(0.5, reselect_every=1000), Quantizer(calibrate_every=1000)
+    counts, ages = [], []
+    for version in range(1, 14):
+        context.restarts += version == 11  # a new student, or versions that the chain missed
+        apply(link, apply(prune, policy, context), context)
+        counts.append(context.memory(link.state_key)["calibrations"])
+        ages.append(context.memory(prune.state_key)["choice"].age)
+    assert counts == [1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 6, 6]
+    assert ages == [*range(1, 11), 1, 2, 3]
+
+
 def test_other_units_after_pruning_are_calibrated_at_once(small) -> None:
     chain = CompressorChain(batch_sizes=(), fidelity_observations=0)
     chain.add(Pruning(0.5, reselect_every=10)).add(Quantizer(calibrate_every=1000)).add(ONNX())

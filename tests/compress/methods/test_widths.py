@@ -7,7 +7,14 @@ import pytest
 
 from aclearn.types import PolicyVersion
 from compress import Context, Policy, Pruning
-from compress.methods.widths import globally_removed, kept_width, removed_count, rounding_of
+from compress.methods.widths import (
+    Widths,
+    globally_removed,
+    kept_width,
+    kind_of_layer,
+    removed_count,
+    rounding_of,
+)
 from tests.support.architectures import altered, parts_of
 from tests.support.pruning_oracle import FLAT, assert_silences, least_important, widths_of
 from tests.support.random_policies import apply, compress, some_tensors
@@ -107,3 +114,17 @@ def test_a_layer_with_its_own_share_is_not_in_the_ranking() -> None:
     link = Pruning(0.5, scope="global", per_layer={"hidden.1": 0.3}, round_to=1)
     result = compress(link, FLAT, some_tensors(FLAT, 15))
     assert parts_of(result.graph.architecture).hidden == (6, 7)  # 2 of 9; 6 of 12, ranked alone
+
+
+def test_the_layers_of_each_part_of_an_observation_are_of_their_kind() -> None:
+    assert kind_of_layer("camera:convolutions.0") == kind_of_layer("convolutions.2")
+    widths = Widths(0.5, {"convolutions": 0.0}, ranked=False, round_to=1)
+    counts = {"camera:convolutions.0": 8, "value_map:convolutions.0": 8, "hidden.0": 8}
+    assert widths.by_share(counts) == {**counts, "hidden.0": 4}
+    own = Widths(0.5, {"value_map:convolutions": 0.25}, ranked=False, round_to=1)
+    assert own.by_share({**counts, "value_hidden.0": 8}) == {
+        "camera:convolutions.0": 4,
+        "value_map:convolutions.0": 6,
+        "hidden.0": 4,
+        "value_hidden.0": 4,
+    }

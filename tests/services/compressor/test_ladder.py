@@ -100,6 +100,8 @@ def test_a_rung_keeps_the_state_of_its_links_while_another_one_is_current(tools)
         kept.append(compressor.gauges().get("scaled_versions"))
     assert kept == [1, 2, 1, None, 2, 3]
     assert [link.calls for link in links] == [3, 2]  # only the current rung's is made
+    # but what they measured before other versions is old
+    assert [rung.context.restarts for rung in compressor.ladder.rungs] == [1, 1, 0]
     first, second, _ = compressor.ladder.rungs
     np.testing.assert_array_equal(
         *(rung.context.visited.observations["observation"] for rung in (first, second))

@@ -25,7 +25,7 @@ from aclearn.policies import describe_architecture
 from aclearn.telemetry import WaitMeter
 from aclearn.types import ActionSpec, PolicyVersion
 from aclearn.types.action_spec import ActionPart
-from compress import CompressorChain, Context, OnnxRuntime, Policy, PolicyGraph
+from compress import ChainError, CompressorChain, Context, OnnxRuntime, Policy, PolicyGraph
 from compress.methods.quantizer import Quantizer, has_vnni
 from compress.runtimes.cuda_runtime import CudaGraphRuntime
 from compress.runtimes.torch_runtime import TorchRuntime
@@ -184,6 +184,13 @@ def test_latency_is_measured_at_the_batch_sizes_of_actor_or_predictor(
     policy = Policy.of(tools.flat, tensors, PolicyVersion(0, 1))
     chain = make_ladder(config, tools.flat, agents=agents)[0]
     assert chain.compress(policy, Context()).latency_ms.keys() == sizes
+
+
+def test_rungs_that_actors_could_not_tell_apart_are_refused(tools) -> None:
+    ladder = [["int8", "onnx"], [{"quantize": "int8"}, "onnx"], []]
+    config = Config(env=EnvConfig(id="a"), compressor=CompressorConfig(ladder=ladder))
+    with pytest.raises(ChainError, match=r"rungs 0 and 1 are both .*int8.* remove one of them"):
+        make_ladder(config, tools.flat)
 
 
 def _with_min_action_prob(min_action_prob: float, max_kl: float | None) -> Config:
