@@ -47,7 +47,8 @@ class LearnerState:
         optimiser: of one vector for each group of weights, which are parts of it.
         moments: by the name of a weight and theirs, those of the optimiser, as parts of its own.
         totals: `[4]` float64: sum of squared advantages, older ones decayed, and their number in
-            the same way; agent steps in updates, each counted once; updates.
+            the same way, both 0 unless advantages are divided by their mean; agent steps in
+            updates, each counted once; updates.
         generators: random numbers of the minibatches' order and of the losses, on the device.
     """
 

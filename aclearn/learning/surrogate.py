@@ -20,7 +20,7 @@ from aclearn.learning.critic import Estimates, estimates_of, learned_values
 from aclearn.learning.moments import RESOLUTION, Moments, at_least
 from aclearn.learning.networks import Networks
 from aclearn.learning.ranks import ALONE, Group, joined_moments
-from aclearn.learning.update_report import PART, STEP_EXPONENT, Means, Sums
+from aclearn.learning.update_report import KEPT, PART, STEP_EXPONENT, Means, Sums
 from aclearn.policies.policy_module import zeroed_state
 from aclearn.types import PolicyOutput
 from correctors import Correction, CorrectionInput, CorrectorChain, importance_weights
@@ -125,7 +125,7 @@ class Objective:
         """`[]` bool, whether the rest of a batch is left out after an update; None: never."""
         if type(self.algorithm).ends_batch is Algorithm.ends_batch:
             return None
-        ends = self.algorithm.ends_batch(Means(sums, steps), self.config)
+        ends = self.algorithm.ends_batch(Means(sums, sums.kept(steps)), self.config)
         return None if ends is False else torch.as_tensor(ends, device=steps.device)
 
 
@@ -171,8 +171,11 @@ class Surrogate(Objective):
             own = {name: value for name, value in made.metrics.items() if name not in figures}
             if own:
                 values = torch.cat([torch.stack(list(own.values())), values])
+            if correction.kept is not None:
+                values = torch.cat([values, learned.valid.sum(dtype=values.dtype)[None]])
         names = [*own, *figures, *(f"{PART}{name}s" for name in squared)]
         names += [f"{PART}{name}_squares" for name in squared]
+        names += [] if correction.kept is None else [KEPT]
         return made.total, Sums(tuple(names), values, made.errors)
 
     @override

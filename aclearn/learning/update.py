@@ -384,13 +384,15 @@ class Learner:
             )
             if state.target is not None:
                 state.target.follow(applied)
-            squares = norm
+            squares = counted = torch.zeros_like(norm)
             if self.objective.scales_advantages:
                 squares = sums.values[sums.names.index(ADVANTAGE_SQUARES)]
+                counted = sums.kept(steps)
             ended = self._never if ends is None else applied & ends
             here = new_steps if new_here is None else new_here
-            own = in_a_row([norm, rate, ended, here, squares, steps, new_steps, applied])
-            state.count(own[4:], applied)
+            report = [norm, rate, ended, here, steps]
+            own = in_a_row([*report, squares, counted, new_steps, applied])
+            state.count(own[len(report) :], applied)
             return sums._replace(own=own), applied
 
     @property

@@ -15,6 +15,8 @@ from typing_extensions import override
 PART = "part/"
 #: Sum over the steps of the power of the effective sample share that scales the step.
 STEP_EXPONENT = f"{PART}step_exponent"
+#: The number of steps that a chain of correctors keeps, if it can drop any.
+KEPT = f"{PART}kept"
 _NONE = torch.zeros(0)
 
 
@@ -24,15 +26,20 @@ class Sums(NamedTuple):
     Attributes:
         values: `[len(names)]` float64.
         errors: `[T, B]` of an algorithm that gives them.
-        own: `[8]` float64, the numbers of an update: norm of the gradient, learning rate, whether
-            it ends the batch, new steps of this rank, and the summands of `LearnerState.totals`:
-            squared advantages, steps, new steps, and whether it was applied.
+        own: `[9]` float64, the numbers of an update: norm of the gradient, learning rate, whether
+            it ends the batch, new steps of this rank, steps, and the summands of
+            `LearnerState.totals`: squared advantages, their number, new steps, and whether it was
+            applied.
     """
 
     names: tuple[str, ...]
     values: Tensor
     errors: Tensor | None = None
     own: Tensor = _NONE
+
+    def kept(self, steps: Tensor) -> Tensor:
+        """`[]`, the number of `steps` that no corrector has dropped."""
+        return self.values[self.names.index(KEPT)] if KEPT in self.names else steps
 
     @classmethod
     def joined(cls, parts: Sequence[Sums]) -> Sums:
@@ -124,7 +131,7 @@ class UpdateReport:
         errors: Tensor | None = None,
     ) -> UpdateReport:
         """The report of one update from its `Sums`."""
-        norm, rate, ends, new_steps, _, steps, _, applied = own
+        norm, rate, ends, new_steps, steps, *_, applied = own
         means = {name: value / max(1.0, steps) for name, value in zip(names, values, strict=True)}
         metrics = {name: mean for name, mean in means.items() if not name.startswith(PART)}
         metrics |= _from_parts(means) | {"gradient_norm": norm, "learning_rate": rate}

@@ -51,6 +51,8 @@ from services.start.probe import probe_environment, probe_evaluator
 
 _LOGGER = logging.getLogger(__name__)
 
+#: Correctors that need probabilities, and what stands in for them where actions have densities.
+_OF_PROBABILITIES = {"tv_mask": "take ratio_mask", "epsilon_correction": "remove it"}
 _MIB = 1024 * 1024
 
 #: Environment variable in which `aclearn train` passes the environment's spec to its roles.
@@ -254,10 +256,11 @@ def check_policy(config: Config, spec: EnvSpec) -> Architecture:
     architecture = architecture_of(config, spec)
     check_sizes(config, spec, architecture.acting())
     for place, corrector in enumerate(config.correctors):
-        if corrector.name == "tv_mask" and spec.action.numbers:
+        instead = _OF_PROBABILITIES.get(corrector.name)
+        if instead is not None and spec.action.numbers:
             raise ConfigError(
-                f"correctors[{place}] tv_mask: it compares probabilities of actions, and those of "
-                f"{config.env.id} are numbers, which have densities; take ratio_mask"
+                f"correctors[{place}] {corrector.name}: it compares probabilities of actions, and "
+                f"those of {config.env.id} are numbers, which have densities; {instead}"
             )
     _check_replay(config, spec)
     _check_memory(config, spec, architecture)

@@ -218,31 +218,29 @@ class MemberLearners:
         new_steps: Tensor,
         ends: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """As `Learner.apply`, of each member: `own` `[M, 8]`, and `[M]` bool, what has changed."""
+        """As `Learner.apply`, of each member: `own` `[M, 9]`, and `[M]` bool, what has changed."""
         rows, config = self.rows, self._config
         norms = clip_rows(gradients, self._limit)
         applied = is_finite(norms) & (steps > 0)
         left = torch.zeros_like(self._rates) + config.share_left(rows.totals[:, 2])
         left = left.clamp(min=0.0)
-        scale = step_scale(Sums(self._names, values.T), steps)
+        sums = Sums(self._names, values.T)
+        scale = step_scale(sums, steps)
         rates = self._rates * (left if scale is None else left * scale)
         step_rows(rows, config, gradients, rates=rates.float(), applied=applied)
         for learner, changed in zip(self._learners, applied, strict=True):
             if learner.state.target is None:
                 break
             learner.state.target.follow(changed)
-        squares = norms
+        squares = counted = torch.zeros_like(norms)
         if self._objective.scales_advantages:
             squares = values[:, self._names.index(ADVANTAGE_SQUARES)]
+            counted = sums.kept(steps)
         ended = torch.zeros_like(applied) if ends is None else applied & ends
-        own = torch.stack(
-            [
-                each.double()
-                for each in (norms, rates, ended, new_steps, squares, steps, new_steps, applied)
-            ],
-            1,
-        )
-        after = torch.addcmul(own[:, 4:], self._decay, rows.totals)
+        report = [norms, rates, ended, new_steps, steps]
+        added = [squares, counted, new_steps, applied]
+        own = torch.stack([each.double() for each in (*report, *added)], 1)
+        after = torch.addcmul(own[:, len(report) :], self._decay, rows.totals)
         kept = applied.unsqueeze(1) & is_finite(after)
         rows.totals.copy_(torch.where(kept, after, rows.totals))
         return own, applied

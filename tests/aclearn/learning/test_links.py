@@ -54,6 +54,31 @@ def test_states_beyond_the_kl_bound_have_no_part_in_the_gradient(
     assert metrics["kl_dropped_share"] == pytest.approx(1.0 - share, abs=1e-6)
 
 
+def test_steps_that_are_dropped_have_no_part_in_the_scale_of_advantages(make) -> None:
+    batch = make.batch(make.flat, 7, 5, seed=3)
+    logits = torch.from_numpy(np.random.default_rng(1).normal(size=(7, 5, 4)).astype(np.float32))
+    batch = make.replace(batch, behaviour_parameters=logits)
+    log_pi = make.outputs(learner_with(make), batch)[0]
+    kl = (log_pi.exp() * (log_pi - logits.log_softmax(-1))).sum(-1)
+    bound = float(kl[batch.valid].median()) + 1e-5
+    without = make.replace(batch, valid=batch.valid & (kl <= bound))
+
+    def totals(batch, *correctors, normalise=True):
+        loss = make.loss.model_copy(update={"normalise_advantages": normalise})
+        configs = [CorrectorConfig.model_validate(each) for each in correctors]
+        objective = make_objective(loss, configs, behaviour_parameters=True)
+        learner = make.learner(make.flat, objective=objective)
+        make.update(learner, learner.prepare(batch, learner.own_worker))
+        return learner.state.totals[:2].tolist()
+
+    filtered = ["vtrace", {"kl_filter": {"bound": bound}}, "importance_sampling"]
+    squares, number = totals(batch, *filtered)
+    assert number == int(without.steps) < int(batch.steps)
+    expected, _ = totals(without, "vtrace", "importance_sampling")
+    assert squares == pytest.approx(expected, rel=1e-5)
+    assert totals(batch, "vtrace", normalise=False) == [0.0, 0.0]  # a resumed run may normalise
+
+
 def test_epsilon_weighs_each_action_by_its_probability_under_pi(make) -> None:
     batch = make.batch(make.flat, 7, 5, seed=3)
     learner = learner_with(make, "no_correction", {"epsilon_correction": {"epsilon": 0.5}})

@@ -306,6 +306,9 @@ def test_a_replay_memory_must_hold_a_batch_of_all_agents() -> None:
 def test_a_mask_of_probabilities_needs_actions_that_have_some() -> None:
     torque = ActionSpec.of((ActionPart((), (1,), "float32", low=(-2.0,), high=(2.0,)),))
     spec = replace(plain_spec((3,), "float32", 2), action=torque)
+    keys = {"env.id": "Pendulum-v1", "correctors": ["no_correction", "epsilon_correction"]}
+    with pytest.raises(ConfigError, match=r"^correctors\[1\] epsilon_correction: .*; remove it$"):
+        check_policy(config_of_keys(keys), spec)
     keys = {"env.id": "Pendulum-v1", "correctors": ["vtrace", "tv_mask"]}
     with pytest.raises(ConfigError, match=r"^correctors\[1\] tv_mask: .*; take ratio_mask$"):
         check_policy(config_of_keys(keys), spec)
