@@ -305,4 +305,5 @@ class MetricsAggregator:
         total = self._totals.env_steps
         # A first heartbeat includes earlier steps: it sets the mark and is no rate.
         self._env_steps_rate.add(0 if first else total - self._env_steps_high, now)
-        self._env_steps_high = max(self._env_steps_high, total)
+        # without actors the total is that of the trainer, which may begin before where one died
+        self._env_steps_high = total if first else max(self._env_steps_high, total)

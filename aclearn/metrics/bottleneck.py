@@ -34,7 +34,10 @@ _LARGE = 0.25
 _FULL = 0.8
 _UNKNOWN, _STARTING = "unknown", "starting"
 #: Parts of the work of a trainer with resident environments, the rollout first.
-_RESIDENT_PARTS = ("rollout", "update", "forward", "backward", "optimiser", "publish")
+_RESIDENT_PARTS = (
+    *("rollout", "update", "forward", "backward", "optimiser", "publish"),
+    *("device", "exchange"),  # of several ranks
+)
 #: Seconds of the run without the same finding before another one is shown.
 _KEPT_S = 15.0
 

@@ -138,7 +138,8 @@ class ResidentSource(BatchSource):
                 return None
             if self._clips:
                 self.envs.buffers.rewards.clamp_(-1.0, 1.0)
-        sums, cohorts = self.envs.take_sums(), self.envs.take_cohorts()
+            # these wait for a GPU, to which the rest is only given
+            sums, cohorts = self.envs.take_sums(), self.envs.take_cohorts()
         return self._batch(self._played.add(sums, cohorts, self.envs.buffers.valid))
 
     def _acting_weights(self) -> Mapping[str, Tensor]:

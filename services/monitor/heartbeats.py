@@ -81,7 +81,9 @@ class Heartbeats:
         if self._judge is not None and member.role == EVALUATOR.name:
             time_s = self._metrics.time_s(self._wall(now))
             self._judge.take(incarnation, fitting, time_s)
-        if self._judge is not None and member.role == TRAINER.name and member.number == 0:
+        first = member.role == TRAINER.name and member.number == 0
+        # one whose ranks still find each other has no counters, and knows of no best yet
+        if self._judge is not None and first and fitting.counters:
             self._judge.take_saved(member.generation, fitting.gauges.get("best_return"))
         return None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from aclearn.config import Config
 from aclearn.config.monitor import UsersClass
-from aclearn.control import Directive, Indicators, MonitorPlugin, Payload
+from aclearn.control import Directive, Indicators, MonitorPlugin, Payload, SetActors
 from aclearn.control.strategies.strategy_plugin import StrategyPlugin
 from aclearn.control.tuner.plugin import TunerPlugin
 from aclearn.extensions import make_extensions
@@ -52,6 +52,20 @@ class Plugins:
                 directives = given
             for directive in directives:
                 yield rank, name, directive
+
+    def check_action(self, directive: Directive) -> None:
+        """As `check`, of a directive that a user gives.
+
+        Raises:
+            ValueError: the run's configuration does not allow it.
+        """
+        self.check(directive)
+        tuner = self._config.tuner
+        if isinstance(directive.payload, SetActors) and tuner.enabled and "actors" in tuner.counts:
+            raise ValueError(
+                "SetActors: the tuner changes the number of actors, and would take yours for its "
+                "own; resume the run without actors in tuner.counts"
+            )
 
     def refusal(self, directive: Directive) -> str:
         """Why the run's configuration does not allow a directive; "" if it does."""

@@ -30,6 +30,9 @@ class PrometheusSink(MetricsSink):
         self._host, self._port = host, port
         self._run = ""
         self._line: Mapping[str, Any] = {}
+        #: Counter and labels → its largest value. A trainer begins again at its checkpoint, and
+        #: Prometheus takes any smaller value for a count from 0.
+        self._most: dict[tuple[str, ...], float] = {}
         self._server: Any = None
         self._thread: threading.Thread | None = None
 
@@ -71,5 +74,9 @@ class PrometheusSink(MetricsSink):
             labels = ["run", *found[0].labels]
             family = kind(name, f"{found[0].figure} of metrics.jsonl", labels=labels)
             for sample in found:
-                family.add_metric([self._run, *sample.labels.values()], sample.value)
+                labels, value = [self._run, *sample.labels.values()], sample.value
+                if sample.counts:
+                    value = max(value, self._most.get((name, *labels), value))
+                    self._most[name, *labels] = value
+                family.add_metric(labels, value)
             yield family

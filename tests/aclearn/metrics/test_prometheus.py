@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from aclearn.metrics.names import FIXED_FIGURES, OWNED_FIGURES, TRAINER_FIGURES
 from aclearn.metrics.prometheus import samples
 
@@ -59,3 +61,15 @@ def test_every_name_of_ours_follows_the_convention_and_no_two_are_one() -> None:
     # what `promtool check metrics` refuses: other units than base units, and types in names
     wrong = re.compile(r"_(ms|s|share|percent|milliseconds|total|count|sum|bucket|info)(_|$)")
     assert [name for name in names if wrong.search(name) or name == "aclearn_figure"] == []
+
+
+def test_a_count_that_begins_again_at_a_checkpoint_stands_still_until_it_is_beyond() -> None:
+    pytest.importorskip("prometheus_client")
+    from aclearn.metrics.sinks.prometheus_sink import PrometheusSink
+
+    sink, seen = PrometheusSink("127.0.0.1", 0), []
+    for learned, rate in ((900, 3.0), (700, 1.0), (950, 2.0)):
+        sink.write({"learned_steps": learned, "learned_steps_per_s": rate})
+        values = {family.name: family.samples[0].value for family in sink.collect()}
+        seen.append(tuple(values.values()))
+    assert seen == [(900.0, 3.0), (900.0, 1.0), (950.0, 2.0)]

@@ -219,3 +219,11 @@ def test_a_directive_that_a_run_of_other_settings_cannot_obey_is_not_restored(to
     again = Monitor(tools, plain, directives=monitor.state.directives)
     assert again.status()["set"] == {"SetLearningRate": {"rate": 1e-3}}
     assert Plugins({}, plain).refusal(Directive("compressor", SetChain(2)))
+
+
+def test_the_number_of_actors_is_the_tuners_where_it_changes_that(tools) -> None:
+    groups = {"env": {"id": "CartPole-v1"}, "tuner": {"enabled": True, "counts": ["actors"]}}
+    monitor = Monitor(tools, Config.model_validate(groups))
+    assert "the tuner changes the number of actors" in monitor.act("SetActors", count=3)
+    assert "the tuner changes" in monitor.status()["actions"]["SetActors"]
+    assert monitor.logged == []
