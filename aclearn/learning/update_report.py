@@ -17,6 +17,8 @@ PART = "part/"
 STEP_EXPONENT = f"{PART}step_exponent"
 #: The number of steps that a chain of correctors keeps, if it can drop any.
 KEPT = f"{PART}kept"
+#: Places in `Sums.own`.
+ENDS, NEW_STEPS, STEPS, APPLIED = 2, 3, 4, 8
 _NONE = torch.zeros(0)
 
 

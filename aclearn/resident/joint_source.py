@@ -32,7 +32,7 @@ from aclearn.resident.played import Played
 from aclearn.resident.policy_rows import rows_by_policy
 from aclearn.resident.source import DTYPES, ENVS
 from aclearn.resident.worlds import ResidentWorlds
-from aclearn.rollout import final_epsilons
+from aclearn.rollout import final_epsilons, share_left
 from aclearn.telemetry import part
 from aclearn.types import OBSERVATION, EnvSpec
 
@@ -247,7 +247,7 @@ class JointPlay:
                 if policy in self._final:  # ε falls from 1, rollout by rollout
                     assert each.epsilon is not None
                     loss: Any = source.config.loss
-                    left = max(0.0, 1.0 - self.envs.steps / max(1, loss.epsilon_steps))
+                    left = share_left(self.envs.steps, loss.epsilon_steps)
                     final = self._final[policy]
                     each.epsilon.copy_(final + (1.0 - final) * left)
             try:

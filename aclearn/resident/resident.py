@@ -126,8 +126,10 @@ class Resident(ABC):
 
     def _begin(self, seed: int | None) -> None:
         """New episodes in every environment."""
-        if seed is not None:
+        if seed is not None:  # the same draws again: they depend on seed, environment and step
             self._seed.fill_(seed)
+            self.steps = 0
+            self._clock.zero_()
         self.episodes.begin(self.steps)
         # Warp fills parameters in a stream of its own, and steps may be in another one than this
         self._wait()

@@ -33,7 +33,7 @@ from aclearn.resident.memory import learning_bytes
 from aclearn.resident.noise import OrnsteinUhlenbeckNoise
 from aclearn.resident.played import Played
 from aclearn.resident.policy_rollout import PolicyRollout
-from aclearn.rollout import final_epsilons
+from aclearn.rollout import final_epsilons, share_left
 from aclearn.telemetry import part
 from aclearn.types import OBSERVATION, EnvSpec
 
@@ -130,7 +130,7 @@ class ResidentSource(BatchSource):
         with part("rollout"):
             self._rollout.refresh(self._acting_weights())
             if self._epsilon is not None:  # falls from 1, rollout by rollout
-                left = max(0.0, 1.0 - self.envs.steps / max(1, self._epsilon_steps))
+                left = share_left(self.envs.steps, self._epsilon_steps)
                 self._epsilon.copy_(self._final + (1.0 - self._final) * left)
             try:
                 self._rollout.run(worker.check)

@@ -17,6 +17,11 @@ def final_epsilons(epsilon: float, exponent: float, environments: int) -> NDArra
     return (epsilon ** (1.0 + exponent * place)).astype(np.float32)
 
 
+def share_left(done: int, steps: int) -> float:
+    """How far ε still is above its final value after `done` of the `steps` in which it falls."""
+    return max(0.0, 1.0 - done / steps) if steps else 0.0
+
+
 class EpsilonGreedy:
     """Gives ε `[B]` of some environments, step by step.
 
@@ -30,7 +35,7 @@ class EpsilonGreedy:
 
     def next(self) -> NDArray[np.float32]:
         """ε of the next step."""
-        left = np.float32(max(0.0, 1.0 - self._done / self._steps) if self._steps else 0.0)
+        left = np.float32(share_left(self._done, self._steps))
         self._done += 1
         return self._final + (np.float32(1.0) - self._final) * left
 

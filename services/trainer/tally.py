@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.learning.batched import MemberReports
+from aclearn.learning.update_report import APPLIED, ENDS, NEW_STEPS, STEPS
 
 _Numbers = NDArray[np.int64]
 
@@ -60,14 +61,15 @@ class Tally:
         sums["played"] += played
         some, ends, changed = (np.zeros(len(played), np.bool_) for _ in range(3))
         for own in reports.own:
-            made, applied, new = own[:, 5] > 0, own[:, 7] > 0, own[:, 3].astype(np.int64)
+            made, applied = own[:, STEPS] > 0, own[:, APPLIED] > 0
+            new = own[:, NEW_STEPS].astype(np.int64)
             refused = made & ~applied
             sums["updates"] += applied
             sums["refused_updates"] += refused
             sums["learned"] += np.where(applied, new, 0)
             sums["refused"] += np.where(refused, new, 0)
             self.refused_in_a_row = np.where(applied, 0, self.refused_in_a_row + refused)
-            some, ends, changed = some | made, ends | (own[:, 2] > 0), changed | applied
+            some, ends, changed = some | made, ends | (own[:, ENDS] > 0), changed | applied
         sums["batches"] += some
         sums["ended_batches"] += ends
         sums["versions"] += changed

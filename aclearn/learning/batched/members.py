@@ -40,7 +40,7 @@ class MemberReports:
     Attributes:
         names: of the sums.
         values: `[M, n]` of each update, as `Sums.values`.
-        own: `[M, 8]` of each update, as `Sums.own`.
+        own: `[M, 9]` of each update, as `Sums.own`.
     """
 
     names: tuple[str, ...]

@@ -85,3 +85,19 @@ def test_one_policy_for_agents_of_other_spaces_is_refused_and_the_spec_has_all_p
         make_vector_env(_HERD, num_envs=1, **_LIMITS)
     spec = read_spec(_HERD, patterns=_PATTERNS)
     assert spec.by_policy(_PATTERNS)["flock"].agent_names == ("sheep_0", "sheep_2")
+
+
+def test_a_seed_begins_the_same_episodes_again_whenever_it_is_given() -> None:
+    env = make_vector_env(EnvConfig(id="resident:CartPole"), num_envs=4, **_LIMITS)
+
+    def play(seed: int) -> list[np.ndarray]:
+        seen = [env.reset(seed=seed)["observation"].copy()]
+        for _ in range(60):  # beyond some ends
+            env.send(np.ones(4, np.int32))
+            seen.append(env.recv().observations["observation"].copy())
+        return seen
+
+    first, other, again = play(4), play(5), play(4)
+    env.close()
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first[0], other[0])
