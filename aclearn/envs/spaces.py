@@ -97,9 +97,9 @@ def mask_row(given: Any, action: ActionSpec, *, where: str, terminal: bool) -> N
         raise ContractError("action_mask", f"{where}: missing; only a terminal step needs none")
     parts = given if isinstance(given, tuple | list) else (given,)
     said = np.concatenate([np.ravel(part) for part in parts])
-    if not np.isin(said, (0, 1)).all():  # 0 and −∞ to add to logits, for instance
-        raise ContractError("action_mask", f"{where}: expected 1 (allowed) and 0, got {said}")
     row = said.astype(np.bool_)
+    if not (said == row).all():  # 0 and −∞ to add to logits, for instance
+        raise ContractError("action_mask", f"{where}: expected 1 (allowed) and 0, got {said}")
     if row.shape != (action.mask_width,):
         raise ContractError("action_mask", f"{where}: expected {action.mask_width}, got {row.size}")
     if not action.allow_something(row):
