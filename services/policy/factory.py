@@ -130,7 +130,7 @@ def make_ladder(
             where = f"ladder: rung {rung}: " if compressor.ladder else "chain: "
             key = "" if str(error).startswith("min_action_prob: ") else where
             raise ChainError(f"compressor.{key}{error}") from error
-        if chain.id in (ids := [each.id for each in chains]):
+        if items and chain.id in (ids := [each.id for each in chains]):
             raise ChainError(
                 f"compressor.ladder: rungs {ids.index(chain.id)} and {rung} are both {chain.id} to "
                 "actors, who could not tell them apart; remove one of them"

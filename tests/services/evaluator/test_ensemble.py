@@ -163,7 +163,7 @@ def test_members_that_cannot_join_are_refused_by_name(tmp_path: Path) -> None:
         aclearn.ensemble(runs, tmp_path / "all", by="votes")
     with pytest.raises(AclearnError, match="at least 2 run folders"):
         aclearn.ensemble(aclearn.open_run(runs[0]), tmp_path / "all")
-    with pytest.raises(AclearnError, match="--best is of a population"):
+    with pytest.raises(AclearnError, match="best is of a population"):
         aclearn.ensemble(runs, tmp_path / "all", best=2)
     masked = _runs(tmp_path / "masked", {"id": f"{_ENVS}:Gates", "action_mask": "info"})
     with pytest.raises(AclearnError, match="Gates has action masks"):
