@@ -81,7 +81,7 @@ def container_role(
 ) -> None:
     """Run one role in its container, as the owner of the current folder."""
     spec = begin_role(name_of_role)
-    # these take a while, in which a SIGTERM ends the process at once: nothing is there to save yet
+    # these imports take a while; until they are done a SIGTERM ends the process at once
     from services.container.container import run_contained
     from services.start.run_role import end_process, run_role
 

@@ -69,8 +69,8 @@ def deviation_of(returns: Sequence[float]) -> float:
 
 
 def standard_error_of(returns: Sequence[float]) -> float:
-    """Standard error of the mean: its deviation between evaluations with other seeds; 0 of one."""
-    return deviation_of(returns) / math.sqrt(max(1, len(returns)))
+    """Standard error of the mean: its deviation between evaluations with other seeds."""
+    return deviation_of(returns) / math.sqrt(len(returns))
 
 
 class Player(NamedTuple):

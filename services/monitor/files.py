@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import time
@@ -12,6 +11,7 @@ from typing import Any
 
 from aclearn.control.decision_log import DecisionLog
 from aclearn.errors import RunFolderError
+from aclearn.files import FULL_DISK
 from aclearn.metrics import LineNotes, MetricsAggregator, TensorBoardWriter
 from aclearn.metrics.policies import PoliciesAggregator
 from aclearn.metrics.sinks import SinkSet
@@ -210,7 +210,7 @@ class MonitorFiles:
                 write_summary(self._folder.summary_path, summary)
                 return True
             except RunFolderError as error:
-                full = getattr(error.__cause__, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+                full = getattr(error.__cause__, "errno", None) in FULL_DISK
                 if not full or time.monotonic() >= give_up_at:
                     _LOGGER.error("event=summary_not_written reason=%r", str(error))
                     return False

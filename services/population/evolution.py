@@ -164,9 +164,9 @@ class Evolution:
             keep_only(judged_folder(self._folder.path, member.number), member.checkpoint)
 
     def _revive(self) -> None:
-        """Let those who failed in a round that nobody has survived train it once more.
+        """If no member has survived the round, train again the members that failed in it.
 
-        A fault that all have in common is one that the user may have mended since.
+        The user may have mended a fault that all of them had.
         """
         now, before = self._now, self._folder.lineage.rounds[:-1]
         if now.waiting or now.ranked:

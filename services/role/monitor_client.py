@@ -75,7 +75,7 @@ class NumberTaken(Exception):
 
 
 class Sender:
-    """Sends over a connection; one over which nothing can be sent is made anew."""
+    """Sends messages, and connects again if none could be sent for five seconds."""
 
     def __init__(self, client: Client, clock: Callable[[], float]) -> None:
         self._client, self._clock = client, clock

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import platform
 import shutil
@@ -13,13 +12,11 @@ from typing import Any, Final
 
 import torch
 
+from aclearn.files import FULL_DISK
 from aclearn.learning import Batch, Learner, arrays_of
 from aclearn.runs import BatchRing, Record
 
 _LOGGER = logging.getLogger(__name__)
-
-#: Errors of a disk without room: what the ring has would take it from checkpoints.
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 _CLOSE_WITHIN_S: Final = 1.0
 
@@ -62,7 +59,8 @@ class FlightRecorder:
             try:
                 self._write(batch, state, updates)
             except OSError as error:
-                self._end(f"{error.strerror} ({self._folder})", no_room=error.errno in _NO_ROOM)
+                # what the ring has would take the room of checkpoints
+                self._end(f"{error.strerror} ({self._folder})", no_room=error.errno in FULL_DISK)
 
     def _write(self, batch: Batch, state: Callable[[], dict[str, Any]], updates: int) -> None:
         if self._ring.full:
