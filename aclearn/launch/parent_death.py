@@ -47,10 +47,14 @@ def die_with_parent() -> None:
     """
     if PARENT_PID_VARIABLE not in os.environ:
         return
-    if sys.platform == "linux":
-        # if the kernel refuses, the thread below does it
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    signal_at_parent_death()  # if the kernel refuses, the thread does it
     threading.Thread(target=_watch_parent, name="parent-watch", daemon=True).start()
+
+
+def signal_at_parent_death() -> None:
+    """Let the kernel send SIGTERM to this process when its parent dies; on Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
 
 def _watch_parent() -> None:

@@ -15,6 +15,17 @@ PARENT_PID_VARIABLE, RESTARTS_VARIABLE = "ACLEARN_PARENT_PID", "ACLEARN_RESTARTS
 EXIT_GIVE_UP = 64
 
 
+def child_environment() -> dict[str, str]:
+    """The environment of a child that ends with this process."""
+    return {
+        # otherwise a killed process loses its buffer, and a native crash leaves no traceback
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+        **os.environ,
+        PARENT_PID_VARIABLE: str(os.getpid()),
+    }
+
+
 @dataclass(frozen=True)
 class RoleCommand:
     """The command that starts one role.
@@ -36,15 +47,7 @@ class RoleCommand:
 
     def full_environment(self, restarts: int) -> dict[str, str]:
         """The child's whole environment."""
-        return {
-            # otherwise a killed process loses its buffer, and a native crash leaves no traceback
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONFAULTHANDLER": "1",
-            **os.environ,
-            **self.environment,
-            PARENT_PID_VARIABLE: str(os.getpid()),
-            RESTARTS_VARIABLE: str(restarts),
-        }
+        return {**child_environment(), **self.environment, RESTARTS_VARIABLE: str(restarts)}
 
 
 #: "ended": exited with status 0, before the caller has decided whether the run is over.

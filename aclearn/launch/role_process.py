@@ -17,7 +17,7 @@ from aclearn.launch.role_command import RoleCommand
 _LOGGER = logging.getLogger(__name__)
 
 #: Time limit for the kernel to release a killed process; only a hanging device exceeds it.
-_REAP_WITHIN_S = 5.0
+REAP_WITHIN_S = 5.0
 _LOOK_EVERY_S = 0.01
 
 
@@ -112,7 +112,7 @@ class RoleProcess:
             subprocess.TimeoutExpired: the kernel does not release the child (a hanging device).
         """
         self.kill()
-        return self._process.wait(timeout=_REAP_WITHIN_S)
+        return self._process.wait(timeout=REAP_WITHIN_S)
 
     def ending(self, code: int) -> str:
         """What `reap` gave, as text."""

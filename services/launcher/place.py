@@ -10,8 +10,9 @@ from typing import Protocol
 from aclearn.config import Config
 from aclearn.errors import ConfigError
 from aclearn.launch import RoleCommand, StopFlag
+from aclearn.launch.fork_server import ForkServer
 from aclearn.launch.role_process import Process, RoleProcess
-from services.launcher.role_commands import monitor_addresses
+from services.launcher.role_commands import PROGRAM, monitor_addresses
 from services.start.temporary_directory import socket_directory
 
 Note = Callable[[str], object]
@@ -75,13 +76,24 @@ def open_place(on: str, config: Config, stop: StopFlag) -> AbstractContextManage
 
 
 class ThisMachine:
-    """Processes of this machine, started by this one."""
+    """Processes of this machine.
+
+    Args:
+        start: starts one, given its command and the number of its earlier starts.
+    """
 
     overrides: tuple[str, ...] = ()
     config_path: str | None = None
 
-    def __init__(self, config: Config, bound: str, monitor: str) -> None:
+    def __init__(
+        self,
+        config: Config,
+        start: Callable[[RoleCommand, int], Process],
+        bound: str,
+        monitor: str,
+    ) -> None:
         self.config, self.bound, self.monitor = config, bound, monitor
+        self._start = start
 
     def kept(self, config: Config) -> Config:
         """`config` itself."""
@@ -91,8 +103,8 @@ class ThisMachine:
         """Nothing: the roles read the run folder."""
 
     def start(self, command: RoleCommand, restarts: int) -> Process:
-        """A child of this process."""
-        return RoleProcess(command, restarts)
+        """A fork of a child of this process, or a child."""
+        return self._start(command, restarts)
 
     def actors(self, tuned: int | None, note: Note) -> int | None:
         """What the monitor wants."""
@@ -103,4 +115,10 @@ class ThisMachine:
 def open_this_machine(config: Config, stop: StopFlag) -> Iterator[ThisMachine]:
     """This machine, with a directory for sockets."""
     with socket_directory(stop) as directory:
-        yield ThisMachine(config, *monitor_addresses(config, directory))
+        addresses = monitor_addresses(config, directory)
+        if config.run.deterministic:  # one process has every role
+            yield ThisMachine(config, RoleProcess, *addresses)
+            return
+        # it imports while the environment is tried
+        with ForkServer("services.forked", PROGRAM) as forks:
+            yield ThisMachine(config, forks.start, *addresses)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from aclearn.config import Config
 from aclearn.launch import RoleCommand
 from aclearn.runs import RunFolder
 from aclearn.wire import tcp_endpoint
 from services.roles import RoleSpec
+
+#: The start of each command line. -P: a folder named services in the current directory must not
+#: shadow ours.
+PROGRAM: Final = (sys.executable, "-P", "-m", "services.cli")
 
 
 def monitor_addresses(config: Config, directory: Path) -> tuple[str, str]:
@@ -52,8 +57,7 @@ def role_command(
     return RoleCommand(
         spec.name,
         name,
-        # -P: a folder named services in the current directory must not shadow ours
-        (sys.executable, "-P", "-m", "services.cli", *arguments, "--name", name),
+        (*PROGRAM, *arguments, "--name", name),
         # idle thread pools would compete for the cores
         {"OMP_NUM_THREADS": str(spec.threads(config)), **variables},
         folder.log_path(spec.name, str(index)),

@@ -162,7 +162,7 @@ class Run(Command):
     def pids(self) -> dict[str, int]:
         """Role name → process id, of the living roles."""
         found = {}
-        for child in psutil.Process(self.process.pid).children():
+        for child in psutil.Process(self.process.pid).children(recursive=True):
             try:
                 command = child.cmdline()
                 if "--name" in command and child.status() != psutil.STATUS_ZOMBIE:
@@ -186,7 +186,7 @@ class Run(Command):
     def monitor_address(self) -> str:
 
         def look() -> str | None:
-            for child in psutil.Process(self.process.pid).children():
+            for child in psutil.Process(self.process.pid).children(recursive=True):
                 try:
                     command = child.cmdline()
                 except psutil.NoSuchProcess:

@@ -4,6 +4,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
@@ -11,6 +12,8 @@ import pytest
 
 import aclearn
 from aclearn.launch import RoleCommand, Supervisor
+from aclearn.launch.fork_server import ForkServer
+from aclearn.launch.role_process import RoleProcess
 from tests.support.waiting import wait_for
 
 _MARK = "ACLEARN_TEST_MARK"
@@ -38,11 +41,14 @@ def _marked(mark: str) -> list[psutil.Process]:
 
 
 class Stage:
-    """Makes roles of Python source, supervises them, and checks that none survives."""
+    """Makes roles of Python source, supervises them, and checks that none survives.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.mark = uuid.uuid4().hex
+    Args:
+        forks: starts them; None: each is a child of this process.
+    """
+
+    def __init__(self, folder: Path, mark: str, forks: ForkServer | None) -> None:
+        self.folder, self.mark, self.forks = folder, mark, forks
         self.environment = {_MARK: self.mark, "PYTHONPATH": str(_ROOT)}
         self.supervisors: list[Supervisor] = []
         self.wait_until = wait_for
@@ -63,10 +69,18 @@ class Stage:
             "restart_window_s": 60.0,
             "backoff_first_s": 0.01,
             "backoff_max_s": 0.02,
+            "start_process": self.forks.start if self.forks else RoleProcess,
         }
         supervisor = Supervisor(commands, **(defaults | options))  # type: ignore[arg-type]
         self.supervisors.append(supervisor)
         return supervisor
+
+    @property
+    def parent(self) -> int:
+        """The process id of the roles' parent."""
+        if self.forks is None:
+            return os.getpid()
+        return next(p.pid for p in psutil.Process().children() if "forked" in str(p.cmdline()))
 
     def log(self, name: str) -> str:
         path = self.folder / "logs" / f"{name}.log"
@@ -94,11 +108,18 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(tmp_path)
-    yield stage
-    for supervisor in stage.supervisors:
-        supervisor.stop(0.0)
+def stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Stage]:
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(_MARK, mark)
+    monkeypatch.setenv("PYTHONPATH", str(_ROOT))
+    forked = getattr(request, "param", "children") == "forks"
+    with ForkServer("tests.support.forked", (sys.executable,)) if forked else nullcontext() as made:
+        stage = Stage(tmp_path, mark, made)
+        yield stage
+        for supervisor in stage.supervisors:
+            supervisor.stop(0.0)
     try:
         wait_for(lambda: not _marked(stage.mark), "no process of this test is left")
     finally:

@@ -16,14 +16,21 @@ if TYPE_CHECKING:
     from .conftest import Stage
 
 # A parent in its own process, so that it can be killed: it supervises one role with the source in
-# argv[1] and the log in argv[2].
+# argv[1] and the log in argv[2], as a child or, with FORKS, as a fork.
 _PARENT = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from aclearn.launch import RoleCommand, Supervisor
+from aclearn.launch.fork_server import ForkServer
+from aclearn.launch.role_process import RoleProcess
+start = RoleProcess
+if "FORKS" in os.environ:
+    forks = ForkServer("tests.support.forked", (sys.executable,))
+    start = forks.start
 role = RoleCommand("actor", "actor-0", (sys.executable, "-c", sys.argv[1]), {}, Path(sys.argv[2]))
 supervisor = Supervisor(
-    [role], max_restarts=0, restart_window_s=9.0, backoff_first_s=0.1, backoff_max_s=0.1
+    [role], max_restarts=0, restart_window_s=9.0, backoff_first_s=0.1, backoff_max_s=0.1,
+    start_process=start
 )
 supervisor.start()
 while True:
@@ -68,8 +75,10 @@ print("orphan", flush=True)
 def _kill_parent_of(stage: Stage, source: str) -> int:
     """Start a parent with this role, then kill -9 the parent; returns the role's pid."""
     log = stage.folder / "logs" / "actor-0.log"
+    forks = {"FORKS": "1"} if stage.forks else {}
     parent = subprocess.Popen(
-        [sys.executable, "-c", _PARENT, source, str(log)], env=os.environ | stage.environment
+        [sys.executable, "-c", _PARENT, source, str(log)],
+        env=os.environ | stage.environment | forks,
     )
     try:
         pid = stage.pid_in_log("actor-0", "pid")
@@ -79,6 +88,7 @@ def _kill_parent_of(stage: Stage, source: str) -> int:
     return pid
 
 
+@pytest.mark.parametrize("stage", ["children", "forks"], indirect=True)
 @pytest.mark.parametrize(
     ("before", "poll_s"),
     [
@@ -98,6 +108,7 @@ def test_a_role_ends_in_order_when_its_parent_is_killed(
     assert stage.log("actor-0").endswith("reason SIGTERM\n")
 
 
+@pytest.mark.parametrize("stage", ["children", "forks"], indirect=True)
 def test_a_role_that_ignores_the_end_of_its_parent_is_killed_with_its_children(
     stage: Stage,
 ) -> None:

@@ -16,6 +16,8 @@ from tests.support.waiting import DEADLINE_S, patience
 if TYPE_CHECKING:
     from .conftest import Stage
 
+pytestmark = pytest.mark.parametrize("stage", ["children", "forks"], indirect=True)
+
 _WAITS = "import signal; print('ready', flush=True); signal.pause()"
 _DEAF = (
     "import signal, time\n"
@@ -217,7 +219,7 @@ def test_stop_lets_roles_end_in_order_and_kills_and_names_those_that_do_not(stag
     assert within_s <= time.monotonic() - begin < DEADLINE_S
     assert "saved" in stage.log("actor-0")
     assert stage.gone(pid)
-    assert psutil.Process().children(recursive=True) == []
+    assert psutil.Process(stage.parent).children(recursive=True) == []
     stage.wait_until(lambda: stage.gone(grandchild), "the child of a role is gone")
     assert {event.kind for event in supervisor.poll()} == {"started"}  # and nothing restarted
     assert [status.state for status in supervisor.roles()] == ["stopped"] * 3
@@ -334,9 +336,8 @@ def test_a_child_gets_its_environment_no_input_and_a_session_of_its_own(stage: S
     supervisor = stage.supervise(stage.role("actor-0", source, OMP_NUM_THREADS="7"))
     supervisor.start()
     stage.collect(supervisor, lambda: _ended(supervisor), "it has ended")
-    me = psutil.Process().pid
     assert stage.log("actor-0").splitlines() == [
-        f"parent {me} {me}",
+        f"parent {stage.parent} {stage.parent}",
         "threads 7",
         "input ''",
         "leads True",

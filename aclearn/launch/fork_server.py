@@ -1,0 +1,263 @@
+"""Roles forked from a process that has their imports, which cost most of a role's start.
+
+The server is a child that imports what all roles need, has one thread and waits for requests. Each
+fork takes the environment, folder, log and arguments of its role. The roles share the pages of the
+imports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from aclearn.files import open_to_write
+from aclearn.launch.parent_death import signal_at_parent_death
+from aclearn.launch.role_command import PARENT_PID_VARIABLE, RoleCommand, child_environment
+from aclearn.launch.role_process import REAP_WITHIN_S, Process, RoleProcess, describe_exit
+
+#: A request: "S" to start, or "R" to reap this process. The answer: a process id or exit status,
+#: and the number of an error.
+_REQUEST, _ANSWER = struct.Struct("<ci"), struct.Struct("<ii")
+_START, _REAP = b"S", b"R"
+#: Longest wait for an answer; the first comes after the imports.
+_ANSWER_WITHIN_S: Final = 60.0
+#: Bytes reserved for a role's command line, as the system shows it.
+_COMMAND_BYTES: Final = 1024
+#: Taken for the exit status of a fork that only the dead server knew: it ended its forks so.
+_LOST_STATUS: Final = -int(signal.SIGTERM)
+
+
+class ForkServer:
+    """Starts roles as forks of one process. Use it as a context: the end kills the server.
+
+    Where it cannot fork, since it has died or the system has no process descriptors (only Linux
+    has), a role is started as a `RoleProcess`.
+
+    Args:
+        module: of the server's program, which calls `become_fork`.
+        program: the start of the command lines that a fork stands for; others are started.
+    """
+
+    def __init__(self, module: str, program: tuple[str, ...]) -> None:
+        self._program = program
+        self._socket: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        if not hasattr(os, "pidfd_open"):
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.settimeout(_ANSWER_WITHIN_S)
+        self._socket = ours
+        with theirs:
+            self._process = subprocess.Popen(
+                (sys.executable, "-P", "-m", module, str(theirs.fileno()), " " * _COMMAND_BYTES),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # a role that imports by itself shows the error
+                # before the imports: thread pools of the mathematics read this once
+                env={**child_environment(), "OMP_NUM_THREADS": "1"},
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._give_up()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can fork, and keeps the process ids of its forks until they are reaped."""
+        return self._socket is not None
+
+    def start(self, command: RoleCommand, restarts: int) -> Process:
+        """Start a role, given the number of its earlier starts.
+
+        Raises:
+            OSError: its log cannot be opened, or the system has no process left.
+        """
+        if not self.alive or command.argv[: len(self._program)] != self._program:
+            return RoleProcess(command, restarts)
+        role = {
+            "argv": command.argv,
+            "arguments": command.argv[len(self._program) :],
+            "environment": command.full_environment(restarts),
+            "folder": os.getcwd(),
+        }
+        command.log_path.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            os.fdopen(open_to_write(command.log_path, os.O_APPEND), "ab") as log,
+            tempfile.TemporaryFile() as file,  # an environment may be longer than a packet
+        ):
+            log_start = log.tell()
+            file.write(json.dumps(role).encode())
+            file.seek(0)
+            pid = self._ask(_START, files=(file.fileno(), log.fileno()))
+        return RoleProcess(command, restarts) if pid is None else _Fork(self, pid, log_start)
+
+    def reap(self, pid: int) -> int:
+        """The exit status of a fork that has exited; minus the number of a signal."""
+        status = self._ask(_REAP, pid)
+        return _LOST_STATUS if status is None else status
+
+    def _ask(self, kind: bytes, pid: int = 0, files: tuple[int, ...] = ()) -> int | None:
+        """The answer to a request; None if the server has died, or was killed for its silence."""
+        if self._socket is None:
+            return None
+        try:
+            socket.send_fds(self._socket, [_REQUEST.pack(kind, pid)], files)
+            answer = self._socket.recv(_ANSWER.size)
+        except OSError:
+            answer = b""
+        if not answer:
+            self._give_up()
+            return None
+        value, error = _ANSWER.unpack(answer)
+        if error:
+            raise OSError(error, os.strerror(error))
+        return int(value)
+
+    def _give_up(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._process is not None:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a hanging device
+                self._process.wait(REAP_WITHIN_S)
+
+
+class _Fork:
+    """A fork of the server, as a `Process`."""
+
+    def __init__(self, server: ForkServer, pid: int, log_start: int) -> None:
+        self.pid: int | None = pid
+        self.log_start = log_start
+        self._server, self._pid = server, pid
+        # it cannot be another's: the server reaps it only when it is told
+        self._descriptor = os.pidfd_open(pid)
+        self._poll = select.poll()
+        self._poll.register(self._descriptor, select.POLLIN)
+        self._exited = False
+
+    def exited(self, within_s: float = 0.0) -> bool:
+        """Whether it has ended, or ends within this time."""
+        self._exited = self._exited or bool(self._poll.poll(within_s * 1e3))
+        return self._exited
+
+    def terminate(self, number: int = signal.SIGTERM) -> None:
+        """Ask it by a signal to end in order."""
+        if not self.exited():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._descriptor, number)
+
+    def kill(self) -> None:
+        """SIGKILL it and the rest of its process group."""
+        if self.exited() and not self._server.alive:
+            return  # its id may be another's by now
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty
+            os.killpg(self._pid, signal.SIGKILL)
+
+    def reap(self) -> int:
+        """The exit status of a fork that has exited, or is killed now with its whole group.
+
+        Call it once: afterwards the pid may be reused.
+
+        Raises:
+            subprocess.TimeoutExpired: the kernel does not release it (a hanging device).
+        """
+        self.kill()
+        if not self.exited(REAP_WITHIN_S):
+            raise subprocess.TimeoutExpired(f"process {self._pid}", REAP_WITHIN_S)
+        os.close(self._descriptor)
+        return self._server.reap(self._pid)
+
+    def ending(self, code: int) -> str:
+        """What `reap` gave, as text."""
+        return describe_exit(code)
+
+
+def become_fork(connection: socket.socket) -> list[str] | None:
+    """In the server, after its imports: fork as told until the other end closes.
+
+    Returns:
+        In each fork the arguments of its role; in the server, at the end, None.
+    """
+    signal_at_parent_death()
+    gc.freeze()  # a collection would write to the shared pages
+    server = os.getpid()
+    while True:
+        try:
+            request, files, _, _ = socket.recv_fds(connection, _REQUEST.size, 2)
+        except ConnectionError:
+            return None
+        if not request:
+            return None
+        kind, pid = _REQUEST.unpack(request)
+        value, error = 0, 0
+        try:
+            value = _status_of(pid) if kind == _REAP else _fork()
+        except OSError as reason:
+            error = reason.errno or errno.EIO
+        if kind == _START and value == error == 0:  # this is the fork
+            connection.close()
+            return _take_place(server, *files)
+        for file in files:
+            os.close(file)
+        connection.sendall(_ANSWER.pack(value, error))
+
+
+def _status_of(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _fork() -> int:
+    """As `os.fork`; returns when the fork leads a session, or has died."""
+    ready, leads = os.pipe()
+    try:
+        if (pid := os.fork()) == 0:
+            os.setsid()
+    finally:
+        os.close(leads)
+    try:
+        if pid:
+            os.read(ready, 1)  # ends when the fork's copy of the other end is closed
+    finally:
+        os.close(ready)
+    return pid
+
+
+def _take_place(server: int, file: int, log: int) -> list[str]:
+    """Make this fork what a new process of the role would be; returns the role's arguments."""
+    with os.fdopen(file, "rb") as text:
+        role: dict[str, Any] = json.load(text)
+    for standard in (1, 2):
+        os.dup2(log, standard)
+    os.close(log)
+    os.environ.clear()
+    os.environ.update({**role["environment"], PARENT_PID_VARIABLE: str(server)})
+    os.chdir(role["folder"])
+    _show(role["argv"])
+    return list(role["arguments"])
+
+
+def _show(argv: list[str]) -> None:
+    """Let `ps` show this command line, in the memory of the server's own."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    begin, end = int(fields[45]), int(fields[46])  # arg_start and arg_end of proc(5)
+    words = "\0".join(argv).encode(errors="surrogateescape")[: end - begin - 1]
+    ctypes.memset(begin, 0, end - begin)
+    ctypes.memmove(begin, words, len(words))
