@@ -12,12 +12,13 @@ import numpy as np
 from aclearn.policies import Architecture
 from aclearn.rollout import Executable
 from aclearn.types import Visited
+from aclearn.types.bounds import MOST_CHAIN_BYTES
 from aclearn.types.observation_spec import Observations
 from compress.artifact import Artifact, Fidelity
 from compress.comparison import FidelityMeter
 from compress.errors import ChainError
 from compress.graphs.policy_graph import PolicyGraph, check_tensors
-from compress.link import MOST_NAME_BYTES, Link, is_id
+from compress.link import Link, is_id
 from compress.policy import Context, Policy, random_observations
 from compress.runtimes.graph_cache import GraphCache
 from compress.sequences import answers
@@ -126,9 +127,9 @@ class CompressorChain:
                     f"{type(link).__name__}: id: expected one printable word without '>', got "
                     f"{link.id!r:.80}"
                 )
-        if (size := len(self.id.encode())) > MOST_NAME_BYTES:
+        if (size := len(self.id.encode())) > MOST_CHAIN_BYTES:
             raise ChainError(
-                f"chain: an id of {size} bytes, at most {MOST_NAME_BYTES} are allowed: "
+                f"chain: an id of {size} bytes, at most {MOST_CHAIN_BYTES} are allowed: "
                 f"{self.id:.80}…"
             )
 

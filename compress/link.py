@@ -6,12 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from aclearn.types.bounds import MOST_CHAIN_BYTES
 from compress.errors import ChainError
 from compress.graphs.policy_graph import PolicyGraph
 from compress.policy import Context, Policy
-
-#: Bytes of a chain's id and of a gauge's name at most: a message has no room for more.
-MOST_NAME_BYTES = 1024
 
 
 class Link(ABC):
@@ -95,7 +93,7 @@ def is_word(text: object) -> bool:
     return (
         isinstance(text, str)
         and text.isprintable()
-        and 0 < len(text.encode()) <= MOST_NAME_BYTES
+        and 0 < len(text.encode()) <= MOST_CHAIN_BYTES
         and " " not in text
     )
 

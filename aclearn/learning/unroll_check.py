@@ -9,7 +9,7 @@ import numpy as np
 
 from aclearn.errors import WireError
 from aclearn.types import PolicyVersion, Unroll, UnrollSpec
-from aclearn.types.bounds import LARGEST_NUMBER
+from aclearn.types.bounds import LARGEST_NUMBER, MOST_CHAIN_BYTES
 
 #: Rounding error of a log-probability in float32.
 _LOG_PROB_SLACK = 1e-5
@@ -34,8 +34,10 @@ def check_unroll(unroll: Unroll, spec: UnrollSpec) -> None:
         _refuse(f"actions: expected {most}, got {B}")
     if unroll.env_steps_after < unroll.env_steps_before:
         _refuse("env_steps_after: less than env_steps_before")
-    if not 1 <= len(unroll.chains) <= T:
-        _refuse(f"chains: expected 1 to {T}, got {len(unroll.chains)}")
+    if not 1 <= len(unroll.chains) <= T * B:  # each environment may have another in each step
+        _refuse(f"chains: expected 1 to {T * B}, got {len(unroll.chains)}")
+    if any(len(chain.encode()) > MOST_CHAIN_BYTES for chain in unroll.chains):
+        _refuse(f"chains: expected at most {MOST_CHAIN_BYTES} bytes each")
     _check_arrays(unroll, spec)
     _check_values(unroll, spec)
 

@@ -11,5 +11,9 @@ so that one environment cannot spoil a shared batch."""
 LARGEST_ACTION: Final = 1e6
 """Bound of a sampled action: squared distances of such numbers are finite in float32."""
 
+MOST_CHAIN_BYTES: Final = 1000
+"""Bound of a chain's id: a trainer's heartbeat counts steps by it, under a longer name of at most
+1024 bytes."""
+
 LARGEST_FIGURE: Final = 1e100
 """Bound of a return and of any other figure of a role: sums over a run are finite."""

@@ -147,8 +147,10 @@ def _draw_group(panel: Any, group: Group, axis: Axis, unit_s: float, *, each: bo
     line.set_label(_plain(group.label + note))
     if len(group.curves) == 1:
         [curve] = group.curves
-        at = [_place_of(mark, curve, axis, unit_s) for mark in curve.marks]
-        draw_marks(panel, at, [mark.text for mark in curve.marks], line.get_color())
+        # learned steps are known from the first return on
+        marks = curve.marks if axis != Axis.LEARNED or curve.training.time_s else []
+        at = [_place_of(mark, curve, axis, unit_s) for mark in marks]
+        draw_marks(panel, at, [mark.text for mark in marks], line.get_color())
     evaluator = [curve.evaluator for curve in group.curves]
     if any(points.returns for points in evaluator):
         style = {"color": line.get_color(), "linestyle": "-.", "marker": "o", "markersize": 3}

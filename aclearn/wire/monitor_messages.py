@@ -188,11 +188,11 @@ class HeartbeatReply:
 
 @dataclass(frozen=True, slots=True)
 class MembershipReply:
-    """Answers a process that is no member: "hello", "wait", "leave" or "stop".
+    """Answers a process that is no member: "hello", "wait", "full", "leave" or "stop".
 
     "hello": say hello. "wait": the process that has this name still lives; say hello again later.
-    "leave": another process has the name, or the monitor refuses this one; save and end. "stop":
-    the run is over; end.
+    "full": as many processes as may be are there; ask again later. "leave": another process has the
+    name, or the monitor refuses this one; save and end. "stop": the run is over; end.
     """
 
     action: str

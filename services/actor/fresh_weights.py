@@ -23,6 +23,17 @@ class _Steps:
     waits_since: float | None = None
 
 
+def unrolls_of_a_version(batch: int, *, actors: int, ranks: int) -> int:
+    """Unrolls that an actor plays with one version, so that every rank has a batch of them.
+
+    The rank with the fewest actors decides: all wait for its batch.
+
+    Args:
+        batch: unrolls in it.
+    """
+    return -(-batch // (actors // ranks))
+
+
 class FreshWeights:
     """Decides whether a group of environments may act with the weights that there are.
 

@@ -18,7 +18,7 @@ from aclearn.wire import Heartbeat
 from services.actor.action_sources import ActionSource, LocalActions
 from services.actor.core import Actor, Player
 from services.actor.env_groups import make_groups, seed_groups
-from services.actor.fresh_weights import FreshWeights
+from services.actor.fresh_weights import FreshWeights, unrolls_of_a_version
 from services.actor.predictor_client import PredictorClient
 from services.actor.unroll_sender import UnrollSender
 from services.policy.client import make_policy_client
@@ -77,8 +77,10 @@ def make_actions(
     if actors.wait_for_weights:
         fresh = FreshWeights(
             unroll_length=actors.unroll_length,
-            unrolls=-(
-                -context.config.trainer.unrolls_per_batch * context.config.ranks // actors.processes
+            unrolls=unrolls_of_a_version(
+                context.config.trainer.unrolls_per_batch,
+                actors=actors.processes,
+                ranks=context.config.ranks,
             ),
             clock=context.clocks.decisions,
         )

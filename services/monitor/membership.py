@@ -71,7 +71,7 @@ class Membership:
         )
         if number is None:
             words = f"all {most} processes of role {request.role} are there; this one waits"
-            return [MembershipReply("wait", words)]
+            return [MembershipReply("full", words)]
         return [Number(number)]
 
     def hello(self, hello: Hello, sender: Sender) -> list[Message]:
@@ -178,7 +178,7 @@ class Membership:
             return [MembershipReply("stop", self._ending.reason or "")]
         words = f"its key {key.name} is for at most {key.processes} processes, which are there"
         self._report.event_once(key.name, words, f"a process waits: {words}")
-        return [MembershipReply("wait", words)]
+        return [MembershipReply("full", words)]
 
     def _difference(self, member: Member, hello: Hello) -> str | None:
         """Why a process cannot take part: it differs from the run. None if it does not."""

@@ -324,6 +324,7 @@ class RoleContext:
         endpoints: Mapping[str, str] | None = None,
         *,
         on: Obeyed | None = None,
+        postpones: bool = False,
         generation: int = 0,
         suffix: str = "",
     ) -> MonitorClient:
@@ -333,6 +334,7 @@ class RoleContext:
             endpoints: name → endpoint of this role's servers.
             suffix: tells the connection from an earlier one of this process.
             on: directives that this role obeys → what it does; `ValueError` is a refusal.
+            postpones: leave others unanswered, for this process's next client.
         """
         client = self.connect(self.run.monitor, suffix)
         return MonitorClient(
@@ -343,6 +345,7 @@ class RoleContext:
             heartbeat=heartbeat,
             heartbeat_every_s=self.config.monitor.heartbeat_every_s,
             on=on,
+            postpones=postpones,
             stop=self.stop,
             health=self.start.health,
             number_given=self.start.number_given,

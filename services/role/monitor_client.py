@@ -175,6 +175,7 @@ class MonitorClient:
         hello: the first message, repeated when the monitor does not know this incarnation.
         heartbeat_every_s: least time between two heartbeats; the monitor may tell a longer one.
         on: directives that the role obeys, beside `StopRole`; called by `tick`.
+        postpones: leave others unanswered, for the client that follows this one.
         stop: set by signals, which end this process alone.
         health: receives the reason to wait.
         number_given: the monitor gave the number in the name; `tick` raises `NumberTaken` if
@@ -191,6 +192,7 @@ class MonitorClient:
         heartbeat: Callable[[], Heartbeat],
         heartbeat_every_s: float,
         on: Obeyed | None = None,
+        postpones: bool = False,
         stop: StopFlag | None = None,
         health: HealthFile | None = None,
         number_given: bool = False,
@@ -201,7 +203,7 @@ class MonitorClient:
         self._client, self._hello, self._make_heartbeat = client, hello, heartbeat
         self._stop_flag = StopFlag() if stop is None else stop
         self._heartbeat_every_s, self._health, self._clock = heartbeat_every_s, health, clock
-        self._number_given = number_given
+        self._number_given, self._postpones = number_given, postpones
         self._watch_key, self._allow = watch_key, allow
         self._on: Obeyed = {StopRole: self._end_run} | dict(on or {})
         #: By kind of directive, the monitor that gave the newest one, and the answer.
@@ -235,7 +237,8 @@ class MonitorClient:
         while (envelope := self._client.receive(0.0)) is not None:
             self._answered_at = self._clock()
             if isinstance(message := envelope.message, DirectiveMessage):
-                self._client.send(self._obey(message, envelope.incarnation))
+                if (answer := self._obey(message, envelope.incarnation)) is not None:
+                    self._client.send(answer)
             else:
                 self._take(message)
         if self._watch_key():
@@ -287,8 +290,10 @@ class MonitorClient:
             self._send_heartbeat(final=True, timeout_s=_GOODBYE_LINGER_S)
             self._client.close(linger_s=_GOODBYE_LINGER_S)
 
-    def _obey(self, message: DirectiveMessage, monitor: str) -> DirectiveAck:
+    def _obey(self, message: DirectiveMessage, monitor: str) -> DirectiveAck | None:
         """Obey a directive once, although it comes again until the answer has arrived."""
+        if self._postpones and message.kind not in {kind.__name__ for kind in self._on}:
+            return None
         by, answer = self._answered.get(message.kind, ("", None))
         if answer is None or (by, answer.id) != (monitor, message.id):
             answer = obey(message, self._on)
@@ -367,6 +372,11 @@ class MonitorClient:
                 self._stop(message.reason)
             elif message.action == "wait":
                 self._wait(message.reason)
+            elif message.action == "full":
+                self._unanswered.answered()
+                if not self._waits:
+                    self._waits = True
+                    _LOGGER.warning("event=waits_for_a_place reason=%r", message.reason)
             elif message.action == "hello":
                 # a monitor that does not know this process did not use its heartbeat
                 for episodes in self._episodes.values():

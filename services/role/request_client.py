@@ -193,7 +193,8 @@ class RequestClient(Generic[Key]):
             self.requests.moved(now, same_peer=True)
         if self.link.client is not None:
             for key, (messages, sequence) in self.requests.due(now):
-                self._send(key, messages, sequence)
+                if not self._send(key, messages, sequence) and self.requests.in_order:
+                    break  # the connection may come up before the next one
         return moved
 
     def receive(self, timeout_s: float) -> None:

@@ -67,8 +67,14 @@ class Requests(Generic[Key]):
         self._waiting: dict[Key, _Request] = {}
         self._heard_at = -math.inf
         self._silences = 0  # connections made anew since the peer was heard
+        self._given_up_since = math.inf  # the first request since then that was given up
         self.repeated = 0
         self.given_up = 0
+
+    @property
+    def in_order(self) -> bool:
+        """Whether none may overtake an earlier one."""
+        return self._policy.in_order
 
     def __contains__(self, key: Key) -> bool:
         return key in self._waiting
@@ -88,7 +94,7 @@ class Requests(Generic[Key]):
         late = [(key, r) for key, r in waiting if now >= r.due_at]
         if self._policy.once:
             for key in [key for key, request in late if request.sent]:
-                del self._waiting[key]
+                self._given_up_since = min(self._given_up_since, self._waiting.pop(key).since)
                 self.given_up += 1
             late = [(key, request) for key, request in late if not request.sent]
         return [(key, request.message) for key, request in late]
@@ -130,7 +136,7 @@ class Requests(Generic[Key]):
 
     def heard(self, now: float) -> None:
         """Note a message of the peer."""
-        self._heard_at, self._silences = now, 0
+        self._heard_at, self._silences, self._given_up_since = now, 0, math.inf
 
     def no_room(self, now: float) -> None:
         """Repeat all requests after a pause: the peer's queue was full."""
@@ -141,7 +147,8 @@ class Requests(Generic[Key]):
         """Whether to ask another peer, or the same one over another connection."""
         if not self._waiting:
             return False
-        since = max(self._heard_at, min(request.since for request in self._waiting.values()))
+        first = min(request.since for request in self._waiting.values())
+        since = max(self._heard_at, min(first, self._given_up_since))
         reached = any(request.sent for request in self._waiting.values())
         policy = self._policy
         limit_s = policy.silent_after_s if reached else policy.reached_within_s
@@ -154,6 +161,7 @@ class Requests(Generic[Key]):
             same_peer: it is one to the peer that was silent.
         """
         self._silences = self._silences + 1 if same_peer else 0
+        self._given_up_since = math.inf
         if self._policy.once:
             self._waiting.clear()
         for key, request in self._waiting.items():

@@ -141,7 +141,10 @@ class WorkerPool:
         try:
             worker.step = worker.step or self._make_step()
             worked = worker.step(worker.meter)
-        except Exception as error:
+        except BaseException as error:
+            # a thread that `SystemExit` of a user's code ends says nothing
+            if self._inline and not isinstance(error, Exception):
+                raise
             worker.step = None
             self._failed(worker, error)
         else:
@@ -158,7 +161,7 @@ class WorkerPool:
             self._meters.retire(worker.meter)
             return False
 
-    def _failed(self, worker: _Worker, error: Exception) -> None:
+    def _failed(self, worker: _Worker, error: BaseException) -> None:
         _LOGGER.exception("event=worker_failed worker=%s", self._name_of(worker))
         with self._lock:
             worker.ready = False

@@ -79,7 +79,9 @@ class _Forming:
     def __init__(self, context: RoleContext, endpoints: Mapping[str, str]) -> None:
         self.context, self.size = context, context.config.ranks
         self.card = rank_digests(context.config)
-        self.monitor: MonitorClient = context.join(Heartbeat, endpoints, suffix="-ranks")
+        self.monitor: MonitorClient = context.join(
+            Heartbeat, endpoints, postpones=True, suffix="-ranks"
+        )
         self._until = time.monotonic() + context.config.trainer.join_within_s
         self.attempt = self.failed = 0
         _LOGGER.info("event=waits_for_ranks rank=%d of=%d", context.index, self.size)

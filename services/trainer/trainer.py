@@ -194,12 +194,19 @@ class Trainer:
         try:
             with self.in_stream():
                 batch = self._next(timeout_s, worker)
-                if batch is not None:
+                worked = batch is not None
+                while batch is not None:
                     with self.rounds.together():
-                        self.learn(batch, worker)
+                        went_on = self.learn(batch, worker)
+                    batch = self._last_draw(worker) if went_on else None
         finally:
             self._fields_at_begin = None
-        return batch is not None
+        return worked
+
+    def _last_draw(self, worker: GradientWorker) -> Batch | None:
+        """A batch that a memory owes for the last steps; None until the run has played them."""
+        last = self.source.plays and self.source.draws and self.over and not self.finished
+        return self.source.next(0.0, worker) if last and self.rounds.group.size == 1 else None
 
     def _next(self, timeout_s: float, worker: GradientWorker) -> Batch | None:
         batch, self._waiting = self._waiting, None
@@ -240,8 +247,8 @@ class Trainer:
             yield
         stream.wait()
 
-    def learn(self, batch: Batch, worker: GradientWorker | None = None) -> None:
-        """Learn from a batch of the source, then publish.
+    def learn(self, batch: Batch, worker: GradientWorker | None = None) -> bool:
+        """Learn from a batch of the source, then publish; whether an update was made.
 
         Args:
             worker: of the calling thread; None if there is only one thread.
@@ -251,6 +258,7 @@ class Trainer:
             with self.learner.turn():
                 self.raise_version(self.counters.policy_version + 1)
         self.source.learned(batch, reports[-1].errors if reports else None)
+        return bool(reports)
 
     def update(self, batch: Batch, worker: GradientWorker | None = None) -> list[UpdateReport]:
         """Make the updates of a batch, and count them.

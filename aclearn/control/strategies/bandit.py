@@ -12,6 +12,7 @@ from pydantic import Field
 from aclearn.config import Whole
 from aclearn.config.monitor import StrategyArguments
 from aclearn.control.strategies.strategy import Decision, Moment, Strategy
+from aclearn.metrics.names import COMPRESSED
 
 
 class BanditConfig(StrategyArguments):
@@ -40,7 +41,8 @@ class Bandit(Strategy):
     """Plays each rung for a while, and then those with the highest growth: sliding-window UCB.
 
     Equation 6 of AcceRL is the maximum over p of (CR_{t+Δ} − CR_t) / Δ. Here p is a rung, CR the
-    indicator and Δ `every_s`, without the pause in which actors change to the rung. A rung's growth
+    indicator and Δ `every_s`, without the pause in which actors change to the rung: a play begins
+    with the rung's first artifact, or after Δ if none has come by then. A rung's growth
     changes while the policy learns, so only the newest `window` plays count (Garivier and Moulines,
     2011). The next rung has the highest mean + B √(ξ ln n / N): of its N plays among the n that
     count; B is the spread of all of them. A rung without plays comes first, and of equals the most
@@ -56,8 +58,9 @@ class Bandit(Strategy):
         self._exploration = config.exploration
         #: Rung and growth per second of each play that counts, the oldest first.
         self._plays: deque[tuple[int, float]] = deque(maxlen=config.window)
-        #: Rung, time and return at the start of the present play.
+        #: Rung, time and return at the start of the present play, or of the wait for it.
         self._began: tuple[int, float, float] | None = None
+        self._acts = False  # whether the rung's policy acts, or was awaited for long
 
     def decide(self, moment: Moment) -> Decision | None:
         """The next rung, at the end of a play."""
@@ -65,10 +68,14 @@ class Bandit(Strategy):
         if value is None:
             return None
         if self._began is None or self._began[0] != moment.rung:
-            self._began = moment.rung, moment.time_s, value
-            return None
+            self._began, self._acts = (moment.rung, moment.time_s, value), False
         rung, time_s, before = self._began
-        if (lasted_s := moment.time_s - time_s) < self._every_s:
+        long = (lasted_s := moment.time_s - time_s) >= self._every_s
+        if not self._acts:
+            if long or moment.number(COMPRESSED) != 0.0:
+                self._began, self._acts = (rung, moment.time_s, value), True
+            return None
+        if not long:
             return None
         growth = (value - before) / lasted_s
         self._plays.append((rung, growth))

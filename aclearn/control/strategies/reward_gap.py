@@ -10,6 +10,9 @@ from aclearn.control.strategies.strategy import Moment
 from aclearn.control.strategies.threshold import ReturnsConfig, Threshold
 from aclearn.metrics.names import COMPRESSED
 
+#: Share of the unrolls that actors play with the compressed policy, where they mix two.
+_SHARE = "actor_compressed_share"
+
 
 class RewardGapConfig(ReturnsConfig):
     """A gap between the returns of the two policies: the next more faithful rung."""
@@ -52,8 +55,9 @@ class RewardGap(Threshold):
     def value(self, moment: Moment) -> float | None:
         """The gap: 0 on a rung that does not compress, where the figure is that of the past.
 
-        None while a more faithful policy replaces the rung's, for instance by `compressor.max_kl`.
+        None while a more faithful policy replaces the rung's, for instance by `compressor.max_kl`,
+        or while the policy itself plays all unrolls (`actors.original_share`, `linear_mix`).
         """
-        if moment.number(COMPRESSED) == 0.0:
+        if moment.number(COMPRESSED) == 0.0 or moment.number(_SHARE) == 0.0:
             return None
         return 0.0 if moment.number("compressed_share") == 0.0 else super().value(moment)

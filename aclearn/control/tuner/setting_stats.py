@@ -103,7 +103,8 @@ class SettingStats:
         """The best reachable setting that was measured well; the kept one if there is none."""
         known = [s for s, e in self._estimates.items() if e.windows >= _BEST]
         known = [s for s in known if s not in self.unreachable]
-        return max(known, key=lambda s: self.gain(known[0], s), default=kept)
+        fastest = max(known, key=lambda s: self.of(s).mean, default=kept)
+        return max(known, key=lambda s: self.gain(fastest, s), default=kept)
 
     def is_open(self, kept: Setting, other: Setting) -> bool:
         """Whether another window could show that a measured setting is the better one."""

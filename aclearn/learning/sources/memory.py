@@ -178,10 +178,15 @@ class ReplayMemory:
         places, errors = places.flatten(), errors.detach().flatten().double()
         leaves = places % len(self._tree.weights)
         there = (places // self._length >= self._written - self.columns) & errors.isfinite()
-        weights = (errors.abs() + _LEAST_ERROR) ** self._config.priority_exponent
+        weights = (errors.abs() + _LEAST_ERROR) ** self._exponent
         weights = torch.where(there, weights, self._tree.weights[leaves])
         self._highest = torch.maximum(self._highest, weights.max())
         self._tree.set(leaves, weights)
+
+    @property
+    def _exponent(self) -> float:
+        """Of an error in its step's priority; 0 where all steps are alike."""
+        return self._config.priority_exponent if self._config.prioritised else 0.0
 
     @property
     def nbytes_there(self) -> int:
@@ -199,6 +204,7 @@ class ReplayMemory:
         tensors = {name: tensor[:there] for name, tensor in self._kept.items()}
         tensors["priorities"] = self._tree.weights[: there * self._length]
         tensors["highest"], tensors["random"] = self._highest, self._random.get_state()
+        tensors["exponent"] = torch.tensor(self._exponent, dtype=torch.float64)
         saved = {name: tensor.cpu().numpy().copy() for name, tensor in tensors.items()}
         for leaf, frames in self._observations.items():
             saved |= {f"{leaf}/{name}": array for name, array in frames.state(there).items()}
@@ -236,6 +242,11 @@ class ReplayMemory:
         for leaf, frames in self._observations.items():
             names = ("frames", "older_places", "older")
             frames.load_state({name: saved[f"{leaf}/{name}"] for name in names}, there)
+        before = float(tensors["exponent"])
+        if before not in (0.0, self._exponent):
+            for name in ("priorities", "highest"):  # of another exponent; 0 is no valid step
+                weights = tensors[name]
+                tensors[name] = torch.where(weights > 0, weights ** (self._exponent / before), 0.0)
         weights = tensors["priorities"].to(self.device)
         self._tree.set(torch.arange(len(weights), device=self.device), weights)
         del into["priorities"]

@@ -51,6 +51,7 @@ class Replay(SourceAround):
         self._lock = threading.Lock()  # of the memory; held by none that waits for new steps
         self._taking = threading.Lock()  # of the inner source's turn
         self._added = self._drawn = 0
+        self._paid = 0.0  # steps that may be drawn; by the ratio at the time of each new step
         self._chain_steps: Counter[str] = Counter()  # of new steps since the last batch
         self._closed = False
 
@@ -60,7 +61,8 @@ class Replay(SourceAround):
             return None
         with worker.on_stream():
             try:
-                if not self._may_draw:
+                bounded = self.inner.plays and self._account.reached is not None
+                if not self._may_draw and not bounded:
                     self._take(timeout_s, worker)
             finally:
                 self._taking.release()
@@ -87,6 +89,7 @@ class Replay(SourceAround):
             return None
         batch = self._memory.sample(self._config.batch)
         self._drawn += self._config.batch
+        self._paid -= self._config.batch
         chain_steps, self._chain_steps = self._chain_steps, Counter()
         return replace(batch, chain_steps=chain_steps)
 
@@ -108,9 +111,7 @@ class Replay(SourceAround):
 
     @property
     def _may_draw(self) -> bool:
-        config = self._config
-        paid = config.ratio * (self._added - config.start)
-        return self._memory.steps > 0 and self._drawn + config.batch <= paid
+        return self._memory.steps > 0 and self._config.batch <= self._paid
 
     def _take(self, timeout_s: float, worker: GradientWorker) -> bool:
         """Add the inner source's next batch; whether there is one."""
@@ -123,6 +124,8 @@ class Replay(SourceAround):
                 self._account.dropped("shutdown", steps)
                 return False
             lost = self._memory.add(batch)
+            beyond = max(0, self._added + steps - max(self._added, self._config.start))
+            self._paid += self._config.ratio * beyond
             self._added += steps
             self._chain_steps.update(batch.chain_steps)
             if lost:
@@ -152,6 +155,7 @@ class Replay(SourceAround):
         with self._turn():
             saved |= {f"{_PREFIX}{name}": a for name, a in self._memory.state().items()}
             saved[f"{_PREFIX}counts"] = np.array([self._added, self._drawn])
+            saved[f"{_PREFIX}paid"] = np.array(self._paid)
         return saved
 
     @override
@@ -164,6 +168,7 @@ class Replay(SourceAround):
         }
         try:
             added, drawn = mine["counts"].tolist()
+            paid = float(mine["paid"])
             self._memory.load_state(mine)
         except (KeyError, ValueError, RuntimeError) as error:
             _LOGGER.warning(
@@ -172,7 +177,7 @@ class Replay(SourceAround):
                 error,
             )
             return
-        self._added, self._drawn = added, drawn
+        self._added, self._drawn, self._paid = added, drawn, paid
 
     @override
     def close(self) -> None:

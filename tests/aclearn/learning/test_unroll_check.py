@@ -149,8 +149,9 @@ def test_the_largest_unroll_has_a_reset_at_every_step(unroll):
         ),
         ("versions", np.zeros(2, np.int64), "versions: expected shape (3,), got (2,)"),
         ("versions", np.array([7, -1, 8]), "versions: expected values of at least 0"),
-        ("chains", [], "chains: expected 1 to 3, got 0"),
-        ("chains", ["a"] * 4, "chains: expected 1 to 3, got 4"),
+        ("chains", [], "chains: expected 1 to 6, got 0"),
+        ("chains", ["a"] * 7, "chains: expected 1 to 6, got 7"),
+        ("chains", ["none", "é" * 501], "chains: expected at most 1000 bytes each"),
         ("chain_index", None, "chain_index: missing"),
         (
             "chain_index",

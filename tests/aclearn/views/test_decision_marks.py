@@ -80,3 +80,11 @@ def test_a_run_without_strategies_has_no_marks(tmp_path: Path) -> None:
 def test_a_log_of_something_else_is_refused(tmp_path: Path, line: dict) -> None:
     with pytest.raises(RunFolderError, match=r"strategies\.jsonl has a line without a usable"):
         read_marks(_run(tmp_path / "run", line))
+
+
+def test_a_run_without_a_return_yet_has_no_marks_over_learned_steps(tmp_path: Path) -> None:
+    new = _run(tmp_path / "new", _decision(60.0, rung=1))
+    _write(new / "metrics.jsonl", [{"time_s": 90.0, "env_steps": 900, "learned_steps": 800}])
+    curves = [read_curve(_run(tmp_path / "old")), read_curve(new)]
+    [over_steps] = figure_of_curves(curves, axes=[Axis.LEARNED]).axes
+    assert not [x for x in over_steps.lines if x.get_linestyle() == ":"]

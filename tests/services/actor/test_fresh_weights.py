@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from aclearn.types import PolicyVersion
-from services.actor.fresh_weights import FreshWeights
+from services.actor.fresh_weights import FreshWeights, unrolls_of_a_version
 
 T = 3
 
@@ -41,3 +43,19 @@ def test_without_an_update_it_goes_on_after_half_a_minute() -> None:
     assert taken(fresh, 1) == T
     now[0] = 59.0
     assert taken(fresh, 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("batch", "actors", "ranks", "expected"),
+    [
+        (1, 2, 1, 1),
+        (8, 2, 1, 4),
+        (5, 2, 1, 3),
+        (4, 4, 2, 2),
+        (4, 3, 2, 4),  # the second rank has one actor, which plays the whole batch
+        (4, 5, 3, 4),
+        (4, 7, 4, 4),
+    ],
+)
+def test_the_rank_with_the_fewest_actors_gets_a_whole_batch(batch, actors, ranks, expected) -> None:
+    assert unrolls_of_a_version(batch, actors=actors, ranks=ranks) == expected

@@ -77,6 +77,22 @@ def test_actors_get_the_policy_alone_and_a_step_counts_once(tmp_path: Path, sett
     assert policy.act(observation).shape == (1,) and np.isfinite(policy.value(observation))
 
 
+def test_the_last_steps_of_resident_environments_are_learned_as_often_as_others(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("aclearn.resident")
+    given: dict[str, Any] = {
+        **_PENDULUM,
+        **_SAC,
+        "resident": {"envs": 64, "device": "cpu"},
+        "actors": {"envs_per_group": 16, "unroll_length": 8},
+        "replay": {"size": 4000, "start": 512, "batch": 64, "ratio": 1.0},
+    }
+    summary = WholeRun(tmp_path, **given, run={"max_env_steps": 1024}).run()
+    # two rollouts of 512 steps; from the second on each step is drawn once
+    assert (summary["env_steps"], summary["updates"]) == (1024, 8)
+
+
 @pytest.mark.parametrize("settings", [_SAC, _DQN], ids=["sac", "dqn"])
 def test_resident_environments_fill_the_memory_and_a_resumed_run_has_the_same_bits(
     tmp_path: Path, settings

@@ -90,7 +90,7 @@ def test_a_process_that_was_started_again_does_not_count_twice(monitor) -> None:
     # one without a name of its own waits until the monitor sees that the other is gone
     for message in (_hello("actor", 2), NumberRequest("actor")):
         [answer] = _answers(monitor.take("third", message, RACK))
-        assert answer.action == "wait"
+        assert answer.action == "full"
     for _ in range(20):
         monitor.take("again", Heartbeat(), RACK)
         monitor.tick(1.0)

@@ -30,7 +30,7 @@ from tests.support.spoilt_connection import spoil_next
 class Line:
     """One role, and the monitor's end of its connection."""
 
-    def __init__(self, roles, tools) -> None:
+    def __init__(self, roles, tools, **keys) -> None:
         self.tools, self.clock = tools, tools.Clock()
         self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Heartbeat, DirectiveAck))
         self.context = roles("actor-0")
@@ -51,6 +51,7 @@ class Line:
             heartbeat_every_s=2.0,
             on={SetMix: self._set_mix},
             clock=self.clock,
+            **keys,
         )
 
     def _set_mix(self, directive: SetMix) -> None:
@@ -249,6 +250,23 @@ def test_a_process_whose_name_is_taken_waits_and_says_why_once(roles, tools, cap
     [text] = _events(caplog, "name_is_taken")
     assert "actor-0 is process 7 on box" in text
     assert _events(caplog, "monitor_does_not_answer") == []
+
+
+def test_a_member_whose_key_is_full_at_a_new_monitor_goes_on_and_asks_again(
+    roles, tools, caplog
+) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    line.say(MembershipReply("hello", "unknown incarnation"))
+    for _ in range(2):
+        assert line.next() == line.hello
+        line.say(MembershipReply("full", "its key is for at most 2 processes"))
+        assert line.client.transport.wait(tools.deadline_s), "the answer comes"
+        line.clock.now += 100.0
+    line.introduce()
+    assert line.membership.stop_reason is None
+    assert len(_events(caplog, "waits_for_a_place")) == 1
 
 
 def test_a_process_whose_name_was_taken_over_leaves(roles, tools) -> None:
@@ -472,3 +490,13 @@ def test_a_connection_that_libzmq_has_given_up_is_made_anew(roles, tools) -> Non
     finally:
         router.close(0)
         own.term()
+
+
+def test_a_rank_that_waits_for_the_others_leaves_directives_for_the_trainer(roles, tools) -> None:
+    line = Line(roles, tools, postpones=True)
+    line.introduce()
+    line.next()
+    line.say(DirectiveMessage(8, "SetLearningRate", {"rate": 0.1}))
+    assert line.quiet()
+    line.say(StopRole("x").message(9))
+    assert line.next() == DirectiveAck(9)

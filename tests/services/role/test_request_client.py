@@ -187,6 +187,30 @@ def test_a_link_to_one_peer_alone_waits_for_it(roles, tools) -> None:
     assert _reaches(tools, link, server)
 
 
+def test_none_overtakes_one_that_found_no_room_in_the_same_turn(roles, tools, monkeypatch) -> None:
+    _, _, peer = _serve(roles, "trainer-0")
+    known, now = tools.KnownPeers(), [0.0]
+    known.learn(peer)
+    link = PeerLink(roles("actor-0"), "weights")
+    policy = RetryPolicy(60.0, in_order=True, retry_first_s=1.0, retry_most_s=1.0)
+    client = RequestClient[str](link, policy, lambda _: None, lambda: now[0])
+    client.poll(known)
+    outcomes, tried = [False, False, True, True], []
+
+    def send(message, **_) -> bool:  # the connection comes up after the second attempt
+        tried.append(message.version)
+        return outcomes.pop(0)
+
+    monkeypatch.setattr(link.client, "send", send)
+    client.ask("a", WeightsRequest(0, 1))
+    client.ask("b", WeightsRequest(0, 2))
+    now[0] = 1.0
+    client.poll(known)
+    now[0] = 2.0
+    client.poll(known)
+    assert tried == [1, 1, 1, 2]
+
+
 def test_a_connection_that_libzmq_has_given_up_is_made_anew(roles, tools) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"

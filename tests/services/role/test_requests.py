@@ -42,6 +42,22 @@ def test_a_request_that_may_be_sent_once_is_given_up_and_never_sent_again() -> N
     assert (len(requests), requests.due(1000.0), requests.given_up) == (0, [], 1)
 
 
+def test_a_peer_that_never_answers_what_is_sent_once_is_silent_again_and_again() -> None:
+    requests = Requests[str](RetryPolicy(answer_within_s=5.0, once=True, silent_after_s=5.0))
+    silent_at = []
+    for now in range(0, 41):
+        if requests.silent(float(now)):
+            silent_at.append(now)
+            requests.moved(float(now), same_peer=True)
+        requests.due(float(now))  # gives up what is late
+        if not requests:
+            _ask(requests, "a", float(now))
+    assert silent_at == [5, 15, 35]
+    requests.heard(41.0)
+    _ask(requests, "b", 41.0)
+    assert not requests.silent(45.9) and requests.silent(46.0)
+
+
 def test_an_answer_in_order_shows_that_those_sent_before_are_lost() -> None:
     requests = Requests[str](RetryPolicy(math.inf, in_order=True))
     for now, key in enumerate("abc"):

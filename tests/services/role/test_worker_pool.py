@@ -136,6 +136,19 @@ def test_only_a_step_that_did_something_ends_a_row_of_failures(tools, outcomes, 
         assert pool.close(DEADLINE_S)
 
 
+def test_a_user_s_exit_within_a_step_is_a_failure_like_any_other(tools) -> None:
+    def step(meter) -> bool:
+        raise SystemExit(3)  # which ends a thread without a word
+
+    pool = WorkerPool(lambda: step, name="test")
+    pool.resize(1)
+    tools.wait_until(lambda: living() == set(), "the pool ends")
+    with pytest.raises(RuntimeError, match="in a row failed"):
+        pool.check()
+    assert pool.failures == MOST_FAILURES
+    assert pool.close(DEADLINE_S)
+
+
 def test_a_worker_that_always_fails_ends_the_pool_however_well_the_others_do(tools) -> None:
     go_on, has_gone_on = threading.Semaphore(0), threading.Semaphore(0)
 

@@ -113,3 +113,38 @@ def test_its_plays_survive_the_monitor(tmp_path) -> None:
     run.go_on(2 * EVERY_S + 12.0)
     after = run.log()[lines:]
     assert after[0]["state"]["plays"][:-1] == before["state"]["plays"][-19:]
+
+
+def test_a_play_begins_with_the_first_artifact_of_its_rung(tmp_path) -> None:
+    # an artifact of rung 1 takes 40 s, in which actors play as on rung 0; only it grows
+    begun = {0: 0.0}
+    grown = {"time_s": 0.0, "value": 0.0}
+
+    def world(time_s, rung, share):
+        begun.setdefault(rung, time_s)
+        if rung == 0:
+            begun.pop(1, None)
+        acts = rung == 0 or time_s - begun[1] >= 40.0
+        grown["value"] += (time_s - grown["time_s"]) * (0.0 if rung and acts else 1.0)
+        grown["time_s"] = time_s
+        return {"return_mean_100": grown["value"], "compressor_compressed": float(acts)}
+
+    run = SimulatedRun(tmp_path, lambda: Bandit(every_s=60.0), world, dwell_s=5.0)
+    run.go_on(300.0)
+    plays = run.log()[1]["state"]["plays"]
+    assert plays == [[0, pytest.approx(1.0)], [1, pytest.approx(0.0)]]
+
+
+def test_a_rung_without_an_artifact_is_left_after_a_while(tmp_path) -> None:
+    run = SimulatedRun(
+        tmp_path,
+        lambda: Bandit(every_s=20.0),
+        lambda time_s, rung, share: {
+            "return_mean_100": time_s * (1 - rung),
+            "compressor_compressed": 1.0 - rung,
+        },
+        dwell_s=5.0,
+    )
+    run.go_on(120.0)
+    # a dwell of 5 s, 20 s in which none has come, and the play
+    assert [line["time_s"] for line in run.log()[:2]] == [25.0, 70.0]

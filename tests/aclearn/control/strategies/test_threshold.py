@@ -170,3 +170,15 @@ def test_a_restored_wait_stays_within_the_configured_bounds(wait_s) -> None:
     threshold = Threshold(back_after_s=30.0, back_after_most_s=100.0)
     threshold.restore({"wait_s": wait_s, "failed": 0})
     assert threshold.state()["wait_s"] == min(max(wait_s, 30.0), 100.0)
+
+
+def test_a_policy_that_plays_nothing_has_no_gap(tmp_path) -> None:
+    # the share of the compressed policy is 0, by another strategy
+    shares = {"compressed_share": 0.0, "actor_compressed_share": 0.0, "compressor_compressed": 1.0}
+
+    def world(time_s, rung, share):
+        return {"reward_gap": 12.0, "actor_compressed_share": 1.0} if time_s < 20.0 else shares
+
+    run = SimulatedRun(tmp_path, lambda: RewardGap(back_after_s=100.0), world, rungs=3)
+    run.go_on(700.0)
+    assert run.changes == [(10.0, 1)]

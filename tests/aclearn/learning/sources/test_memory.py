@@ -239,6 +239,29 @@ def test_a_saved_memory_continues() -> None:
         memory(columns=6).load_state(kept.state())
 
 
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"prioritised": True, "priority_exponent": 0.5}, [10.0, 1.0, 10.0]),
+        ({"prioritised": False}, [1.0, 1.0, 1.0]),
+    ],
+)
+def test_priorities_that_were_saved_follow_another_exponent(keys, expected) -> None:
+    games, kept = Games(9), memory(prioritised=True, priority_exponent=1.0)
+    kept.add(games.play())
+    places = kept.sample(4000).places.unique()
+    kept.learned(places, torch.tensor([100.0] + [1.0] * (len(places) - 1)))
+    other = memory(**keys)
+    other.load_state(kept.state())
+    batch = games.play()
+    other.add(batch)  # as likely as the likeliest
+    weights = other._tree.weights
+    new = int(batch.valid[:, 0].nonzero()[0])
+    found = torch.stack([weights[places[0]], weights[places[1]], weights[B * T + new]])
+    torch.testing.assert_close(found.float(), torch.tensor(expected))
+    assert (weights[: 2 * B * T] > 0).sum() == other.steps, "faults are never drawn"
+
+
 @pytest.mark.parametrize("broken", ["behaviour_parameters", "rewards", "numbers/frames", "highest"])
 @pytest.mark.parametrize("missing", [True, False])
 def test_a_state_that_does_not_fit_loads_nothing(broken: str, missing: bool) -> None:

@@ -92,6 +92,32 @@ def test_drawn_steps_keep_the_ratio_to_new_ones(ratio: float) -> None:
     assert gauges["replay_steps"] == parts.memory.steps
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "first", "then"),
+    # of 12 steps 11 count, then of each 12 all: 44 are 7 batches of 6 and 2 steps more
+    [(4.0, 1.0, 7, [0, 2, 2]), (1.0, 4.0, 1, [0, 8, 8])],
+)
+def test_another_ratio_holds_for_the_steps_that_come_after_it(
+    before: float, after: float, first: int, then: list[int]
+) -> None:
+    parts, again = Parts(ratio=before), Parts(ratio=after)
+
+    def draw_all(parts: Parts) -> int:
+        drawn = 0
+        while parts.learn():
+            drawn += 1
+        return drawn
+
+    parts.inner.ready.append(12)
+    assert draw_all(parts) == first
+    again.source.restore(parts.source.state())
+    drawn = [draw_all(again)]
+    for _ in range(2):
+        again.inner.ready.append(12)
+        drawn.append(draw_all(again))
+    assert drawn == then
+
+
 def test_every_step_is_learned_once_or_dropped() -> None:
     parts = Parts(columns=6, ratio=0.7)
     for count in range(30):
