@@ -6,17 +6,18 @@ import os
 import socket
 import sys
 
-import numpy as np
-
-# what most roles import; torch would take as long again, and only trainers need it at once
-import services.actor.main
-import services.commands.role
-import services.monitor.main
-import services.start.run_role  # noqa: F401
 from aclearn.launch.fork_server import become_fork
-from services.cli import main
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # not where `multiprocessing` of an environment imports it
+    # what most roles import; torch would take as long again, and only trainers need it at once
+    import numpy as np
+
+    import services.actor.main
+    import services.commands.role
+    import services.monitor.main
+    import services.start.run_role  # noqa: F401
+    from services.cli import main
+
     arguments = become_fork(socket.socket(fileno=int(sys.argv[1])))
     if arguments is None:
         os._exit(0)

@@ -2,7 +2,7 @@
 
 The server is a child that imports what all roles need, has one thread and waits for requests. Each
 fork takes the environment, folder, log and arguments of its role. The roles share the pages of the
-imports.
+imports. They end with the process that started the server, and outlive the server.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any, Final
 
 from aclearn.files import open_to_write
-from aclearn.launch.parent_death import signal_at_parent_death
+from aclearn.launch.parent_death import signal_at_parent_death, watch_supervisor
 from aclearn.launch.role_command import PARENT_PID_VARIABLE, RoleCommand, child_environment
 from aclearn.launch.role_process import REAP_WITHIN_S, Process, RoleProcess, describe_exit
 
@@ -36,14 +35,14 @@ _START, _REAP = b"S", b"R"
 _ANSWER_WITHIN_S: Final = 60.0
 #: Bytes reserved for a role's command line, as the system shows it.
 _COMMAND_BYTES: Final = 1024
-#: Taken for the exit status of a fork that only the dead server knew: it ended its forks so.
-_LOST_STATUS: Final = -int(signal.SIGTERM)
+#: Taken for the exit status of a fork that only a dead server knew.
+_LOST_STATUS: Final = -int(signal.SIGKILL)
 
 
 class ForkServer:
     """Starts roles as forks of one process. Use it as a context: the end kills the server.
 
-    Where it cannot fork, since it has died or the system has no process descriptors (only Linux
+    Where it cannot fork, since it has died or the system has no descriptors of processes (Linux
     has), a role is started as a `RoleProcess`.
 
     Args:
@@ -55,7 +54,7 @@ class ForkServer:
         self._program = program
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        if not hasattr(os, "pidfd_open"):
+        if not _has_process_descriptors():
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.settimeout(_ANSWER_WITHIN_S)
@@ -95,22 +94,33 @@ class ForkServer:
             "argv": command.argv,
             "arguments": command.argv[len(self._program) :],
             "environment": command.full_environment(restarts),
-            "folder": os.getcwd(),
+            "folder": _folder(),
         }
         command.log_path.parent.mkdir(parents=True, exist_ok=True)
         with (
             os.fdopen(open_to_write(command.log_path, os.O_APPEND), "ab") as log,
-            tempfile.TemporaryFile() as file,  # an environment may be longer than a packet
+            # in memory; an environment may be longer than a packet
+            os.fdopen(os.memfd_create("role"), "wb") as file,
         ):
             log_start = log.tell()
             file.write(json.dumps(role).encode())
-            file.seek(0)
+            file.flush()
             pid = self._ask(_START, files=(file.fileno(), log.fileno()))
-        return RoleProcess(command, restarts) if pid is None else _Fork(self, pid, log_start)
+        if pid is None:
+            return RoleProcess(command, restarts)
+        try:
+            return _Fork(self, pid, log_start)
+        except OSError:  # too many open files
+            os.killpg(pid, signal.SIGKILL)
+            self.reap(pid)
+            raise
 
     def reap(self, pid: int) -> int:
         """The exit status of a fork that has exited; minus the number of a signal."""
-        status = self._ask(_REAP, pid)
+        try:
+            status = self._ask(_REAP, pid)
+        except OSError:  # it was reaped elsewhere
+            status = None
         return _LOST_STATUS if status is None else status
 
     def _ask(self, kind: bytes, pid: int = 0, files: tuple[int, ...] = ()) -> int | None:
@@ -166,8 +176,8 @@ class _Fork:
 
     def kill(self) -> None:
         """SIGKILL it and the rest of its process group."""
-        if self.exited() and not self._server.alive:
-            return  # its id may be another's by now
+        if self.exited() and not self._server.alive and Path(f"/proc/{self._pid}").exists():
+            return  # it is reaped, and its id is another process's
         with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty
             os.killpg(self._pid, signal.SIGKILL)
 
@@ -182,12 +192,28 @@ class _Fork:
         self.kill()
         if not self.exited(REAP_WITHIN_S):
             raise subprocess.TimeoutExpired(f"process {self._pid}", REAP_WITHIN_S)
+        status = self._server.reap(self._pid)
         os.close(self._descriptor)
-        return self._server.reap(self._pid)
+        return status
 
     def ending(self, code: int) -> str:
         """What `reap` gave, as text."""
         return describe_exit(code)
+
+
+def _has_process_descriptors() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):  # another system, an older kernel, a sandbox
+        return False
+    return True
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return None
 
 
 def become_fork(connection: socket.socket) -> list[str] | None:
@@ -196,9 +222,15 @@ def become_fork(connection: socket.socket) -> list[str] | None:
     Returns:
         In each fork the arguments of its role; in the server, at the end, None.
     """
-    signal_at_parent_death()
+    supervisor = os.pidfd_open(os.getppid())
+    signal_at_parent_death(signal.SIGKILL)
+    # a fork has no other threads: a lock that one holds would stay locked
+    alone = len(os.listdir("/proc/self/task")) == 1
+    if os.getppid() != int(os.environ[PARENT_PID_VARIABLE]) or not alone:
+        return None
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which a service manager sends to all
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would lose the exit statuses
     gc.freeze()  # a collection would write to the shared pages
-    server = os.getpid()
     while True:
         try:
             request, files, _, _ = socket.recv_fds(connection, _REQUEST.size, 2)
@@ -214,7 +246,8 @@ def become_fork(connection: socket.socket) -> list[str] | None:
             error = reason.errno or errno.EIO
         if kind == _START and value == error == 0:  # this is the fork
             connection.close()
-            return _take_place(server, *files)
+            watch_supervisor(supervisor)
+            return _take_place(*files)
         for file in files:
             os.close(file)
         connection.sendall(_ANSWER.pack(value, error))
@@ -227,10 +260,13 @@ def _status_of(pid: int) -> int:
 def _fork() -> int:
     """As `os.fork`; returns when the fork leads a session, or has died."""
     ready, leads = os.pipe()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # one in between waits
     try:
         if (pid := os.fork()) == 0:
             os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
     finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         os.close(leads)
     try:
         if pid:
@@ -240,17 +276,21 @@ def _fork() -> int:
     return pid
 
 
-def _take_place(server: int, file: int, log: int) -> list[str]:
+def _take_place(file: int, log: int) -> list[str]:
     """Make this fork what a new process of the role would be; returns the role's arguments."""
     with os.fdopen(file, "rb") as text:
+        text.seek(0)
         role: dict[str, Any] = json.load(text)
     for standard in (1, 2):
         os.dup2(log, standard)
     os.close(log)
     os.environ.clear()
-    os.environ.update({**role["environment"], PARENT_PID_VARIABLE: str(server)})
-    os.chdir(role["folder"])
-    _show(role["argv"])
+    os.environ.update(role["environment"])
+    if role["folder"] is not None:
+        os.chdir(role["folder"])
+    sys.orig_argv = [*role["argv"]]
+    with contextlib.suppress(OSError, ValueError, IndexError):  # an emulated system
+        _show(role["argv"])
     return list(role["arguments"])
 
 
@@ -258,6 +298,8 @@ def _show(argv: list[str]) -> None:
     """Let `ps` show this command line, in the memory of the server's own."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     begin, end = int(fields[45]), int(fields[46])  # arg_start and arg_end of proc(5)
+    if not 0 < begin < end - _COMMAND_BYTES:
+        return
     words = "\0".join(argv).encode(errors="surrogateescape")[: end - begin - 1]
     ctypes.memset(begin, 0, end - begin)
     ctypes.memmove(begin, words, len(words))

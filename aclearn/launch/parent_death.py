@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import sys
 import threading
@@ -14,6 +15,21 @@ from aclearn.launch.role_command import PARENT_PID_VARIABLE
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
+#: Of a fork, whose parent is not its supervisor: a descriptor of the supervisor's process.
+_supervisor: int | None = None
+
+
+def watch_supervisor(descriptor: int) -> None:
+    """Say that this process is a fork, whose supervisor is the process of this descriptor."""
+    global _supervisor
+    _supervisor = descriptor
+
+
+def _has_ended(descriptor: int, within_s: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(within_s * 1e3))
+
 
 def parent_is_alive() -> bool:
     """Whether the supervisor that started this process lives.
@@ -23,6 +39,8 @@ def parent_is_alive() -> bool:
     expected = os.environ.get(PARENT_PID_VARIABLE)
     if expected is None:
         return True
+    if _supervisor is not None:
+        return not _has_ended(_supervisor, 0.0)
     if os.getppid() != int(expected):  # an orphan has another parent, so a reused pid does no harm
         return False
     # A killed parent is ours until its last thread has ended, on a busy machine for longer than a
@@ -41,26 +59,30 @@ _GRACE_S, _POLL_S = 8.0, 0.5
 def die_with_parent() -> None:
     """Send SIGTERM to this process when its supervisor dies, and SIGKILL eight seconds later.
 
-    On Linux the kernel sends SIGTERM at once; otherwise a daemon thread does soon. The same thread
-    kills the whole process group if the orderly end takes too long. No effect in a role that was
-    started by hand.
+    On Linux the kernel sends a child SIGTERM at once; otherwise a daemon thread does soon. The same
+    thread kills the whole process group if the orderly end takes too long. No effect in a role that
+    was started by hand.
     """
     if PARENT_PID_VARIABLE not in os.environ:
         return
-    signal_at_parent_death()  # if the kernel refuses, the thread does it
+    if _supervisor is None:
+        signal_at_parent_death(signal.SIGTERM)  # if the kernel refuses, the thread does it
     threading.Thread(target=_watch_parent, name="parent-watch", daemon=True).start()
 
 
-def signal_at_parent_death() -> None:
-    """Let the kernel send SIGTERM to this process when its parent dies; on Linux only."""
+def signal_at_parent_death(number: int) -> None:
+    """Let the kernel send this signal to this process when its parent dies; on Linux only."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def _watch_parent() -> None:
     # First check: a parent that died before prctl causes no signal.
     while parent_is_alive():
-        time.sleep(_POLL_S)
+        if _supervisor is None:
+            time.sleep(_POLL_S)
+        else:
+            _has_ended(_supervisor, _POLL_S)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_GRACE_S)
     if os.getpgrp() == os.getpid():

@@ -23,15 +23,14 @@ class _Steps:
     waits_since: float | None = None
 
 
-def unrolls_of_a_version(batch: int, *, actors: int, ranks: int) -> int:
-    """Unrolls that an actor plays with one version, so that every rank has a batch of them.
-
-    The rank with the fewest actors decides: all wait for its batch.
+def unrolls_of_a_version(batch: int, *, actor: int, actors: int, ranks: int) -> int:
+    """Unrolls that an actor plays with one version: with those of its rank's others a batch.
 
     Args:
         batch: unrolls in it.
+        actor: its number; every `ranks`-th one belongs to its rank.
     """
-    return -(-batch // (actors // ranks))
+    return -(-batch // len(range(actor % ranks, actors, ranks)))
 
 
 class FreshWeights:

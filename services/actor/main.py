@@ -79,6 +79,7 @@ def make_actions(
             unroll_length=actors.unroll_length,
             unrolls=unrolls_of_a_version(
                 context.config.trainer.unrolls_per_batch,
+                actor=context.index,
                 actors=actors.processes,
                 ranks=context.config.ranks,
             ),

@@ -351,7 +351,7 @@ class MonitorClient:
         if isinstance(message, Peers):
             self._requests.answered(_HELLO, self._clock())
             self._unanswered.answered()
-            self.peers, self.revision = tuple(message.peers), message.revision
+            self.peers, self.revision, self._waits = tuple(message.peers), message.revision, False
             self.revoked = frozenset(message.revoked)
         elif isinstance(message, AllowedKeys):
             self._allow(message.keys)

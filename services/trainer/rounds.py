@@ -93,7 +93,7 @@ class Rounds:
         """An error within a batch ends this rank, since the others wait for its part."""
         try:
             yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # one of a user's code
             if self.group.size == 1 or isinstance(error, RankLost):
                 raise
             raise RankLost(f"this rank failed within a batch: {words_of(error)}") from error

@@ -178,7 +178,8 @@ class Trainer:
     def step(self, timeout_s: float, worker: GradientWorker) -> bool:
         """Learn the source's next batch, then publish; False if there is none.
 
-        With other ranks each learns its own when all have one, and keeps it until then.
+        With other ranks each learns its own when all have one, and keeps it until then. Where
+        environments have played the run's last steps, it learns all that their memory owes.
 
         Args:
             worker: of the calling thread. Once its check stops the batch, an unfinished rollout
@@ -204,9 +205,14 @@ class Trainer:
         return worked
 
     def _last_draw(self, worker: GradientWorker) -> Batch | None:
-        """A batch that a memory owes for the last steps; None until the run has played them."""
+        """A batch that a memory owes for the last steps; None until the run has played them.
+
+        Ranks make no such draws: each would need the others.
+        """
         last = self.source.plays and self.source.draws and self.over and not self.finished
-        return self.source.next(0.0, worker) if last and self.rounds.group.size == 1 else None
+        if not last or self.rounds.group.size > 1 or worker.stopped:
+            return None
+        return self.source.next(0.0, worker)
 
     def _next(self, timeout_s: float, worker: GradientWorker) -> Batch | None:
         batch, self._waiting = self._waiting, None

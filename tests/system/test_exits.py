@@ -78,22 +78,27 @@ def test_lockstep_and_evaluation_outlive_an_environment_that_exits(
     assert "20 episodes, return" in aclearn("evaluate", folder, "--episodes", "20")
 
 
-#: A user's own module, which every role imports; only the trainer has loaded torch by then. Its
-#: sixth update fails, and all later ones.
+#: Of every process; a trainer runs it as it imports what makes updates. Its sixth update fails, and
+#: all later ones.
 _FAILING = """
 import sys
 
-if "trainer" in sys.orig_argv:
-    import torch
+class AtImport:
+    def find_spec(module, path=None, target=None):
+        if module != "aclearn.learning.update":
+            return
+        import torch
 
-    backward, calls = torch.Tensor.backward, iter(range(5))
+        backward, calls = torch.Tensor.backward, iter(range(5))
 
-    def failing(*arguments, **options):
-        if next(calls, None) is None:
-            raise ValueError("broken on purpose")
-        return backward(*arguments, **options)
+        def failing(*arguments, **options):
+            if next(calls, None) is None:
+                raise ValueError("broken on purpose")
+            return backward(*arguments, **options)
 
-    torch.Tensor.backward = failing
+        torch.Tensor.backward = failing
+
+sys.meta_path.insert(0, AtImport)
 """
 
 

@@ -78,19 +78,26 @@ def test_ranks_start_again_together_and_a_run_goes_on_with_another_number(system
         assert len(saved.state.get("ledgers", [saved.state["account"]])) == ranks
 
 
+#: Of every process; a role that is a fork runs it as it imports what makes a group.
 _DIES_AS_IT_CONNECTS = """
 import os, signal, sys
 
 mark = os.path.join(os.path.dirname(__file__), "died")
-if "{name}" in sys.orig_argv and not os.path.exists(mark):
-    import torch.distributed as dist
 
-    class Dies:
-        def _Options():
-            open(mark, "x").close()
-            os.kill(os.getpid(), signal.SIGKILL)
+class Dies:
+    def _Options():
+        open(mark, "x").close()
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    dist.ProcessGroupGloo = Dies
+class AtImport:
+    def find_spec(module, path=None, target=None):
+        mine = module == "aclearn.learning.ranks.torch_group" and "{name}" in sys.argv
+        if mine and not os.path.exists(mark):
+            import torch.distributed as dist
+
+            dist.ProcessGroupGloo = Dies
+
+sys.meta_path.insert(0, AtImport)
 """
 
 

@@ -27,7 +27,8 @@ class BanditConfig(StrategyArguments):
         default=60.0,
         gt=0.0,
         le=86_400.0,
-        description="time Δ that a play of a rung is measured, in seconds, after dwell_s",
+        description="time Δ that a play of a rung is measured, in seconds, from its first artifact "
+        "on",
     )
     window: Whole = Field(
         default=40, ge=2, le=1000, description="newest plays that count; older ones are forgotten"

@@ -56,7 +56,7 @@ class RewardGap(Threshold):
         """The gap: 0 on a rung that does not compress, where the figure is that of the past.
 
         None while a more faithful policy replaces the rung's, for instance by `compressor.max_kl`,
-        or while the policy itself plays all unrolls (`actors.original_share`, `linear_mix`).
+        or while the policy itself plays all unrolls (`linear_mix`).
         """
         if moment.number(COMPRESSED) == 0.0 or moment.number(_SHARE) == 0.0:
             return None

@@ -76,8 +76,8 @@ class Stage:
         return supervisor
 
     @property
-    def parent(self) -> int:
-        """The process id of the roles' parent."""
+    def server(self) -> int:
+        """The process that starts the roles: this one, or the server."""
         if self.forks is None:
             return os.getpid()
         return next(p.pid for p in psutil.Process().children() if "forked" in str(p.cmdline()))

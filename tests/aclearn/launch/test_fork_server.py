@@ -12,6 +12,7 @@ import pytest
 
 from aclearn.launch.fork_server import ForkServer
 from aclearn.launch.role_process import RoleProcess
+from tests.support.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from .conftest import Stage
@@ -25,7 +26,7 @@ _SAYS = (
     "print('long', len(os.environ['LONG']), os.getcwd(), *sys.argv[1:], flush=True)\n"
     "signal.pause()\n"
 )
-_DIES_WITH_PARENT = (
+_DIES_WITH_SUPERVISOR = (
     "import os, signal\n"
     "from aclearn.launch import die_with_parent\n"
     "die_with_parent()\n"
@@ -44,29 +45,53 @@ def test_a_fork_has_the_command_line_folder_and_environment_of_a_process_of_its_
     monkeypatch.chdir(stage.folder)
     fork = stage.forks.start(role, 0)
     stage.wait_for_log("actor-0", f"{stage.folder}\n")
-    assert f"server {stage.parent}\nlong 1000000 {stage.folder}\n" in stage.log("actor-0")
+    assert f"server {stage.server}\nlong 1000000 {stage.folder}\n" in stage.log("actor-0")
     assert fork.pid is not None
     shown = psutil.Process(fork.pid).cmdline()
     assert [word for word in shown if word] == list(role.argv)
-    assert psutil.Process(stage.parent).cmdline()[:4] == [sys.executable, "-P", "-m", _MODULE]
+    assert psutil.Process(stage.server).cmdline()[:4] == [sys.executable, "-P", "-m", _MODULE]
     fork.terminate()
     assert fork.reap() in (-signal.SIGTERM, -signal.SIGKILL)
 
 
 @pytest.mark.parametrize("stage", ["forks"], indirect=True)
-def test_a_server_that_is_killed_ends_its_forks_and_roles_start_as_processes(stage: Stage) -> None:
-    supervisor = stage.supervise(stage.role("actor-0", _DIES_WITH_PARENT))
+def test_forks_outlive_a_server_that_is_killed_and_the_next_roles_are_processes(
+    stage: Stage,
+) -> None:
+    supervisor = stage.supervise(
+        *(stage.role(f"actor-{i}", _DIES_WITH_SUPERVISOR) for i in range(2))
+    )
     supervisor.start()
-    first = stage.pid_in_log("actor-0", "pid")
-    server = stage.parent
+    pids = [stage.pid_in_log(f"actor-{i}", "pid") for i in range(2)]
+    server = stage.server
     os.kill(server, signal.SIGKILL)
+    stage.wait_until(lambda: stage.gone(server), "the server is gone")
+    supervisor.kill("actor-0", "silent")
     again = lambda: stage.log("actor-0").count("parent=") == 2  # noqa: E731
-    assert "actor-0 restarted" in stage.collect(supervisor, again, "it is started again")
-    assert stage.gone(first)
-    parents = [
-        int(line.split("=")[1]) for line in stage.log("actor-0").split() if "parent=" in line
-    ]
-    assert parents == [server, os.getpid()]
+    events = stage.collect(supervisor, again, "it is started again")
+    assert events == ["actor-0 started", "actor-1 started", "actor-0 killed", "actor-0 restarted"]
+    assert f"parent={os.getpid()}\n" in stage.log("actor-0")
+    assert stage.gone(pids[0]) and not stage.gone(pids[1])
+    assert supervisor.stop(DEADLINE_S) == []
+    assert stage.gone(pids[1])
+
+
+@pytest.mark.parametrize("stage", ["forks"], indirect=True)
+def test_a_server_outlives_a_sigterm_to_all_and_its_forks_do_not(stage: Stage) -> None:
+    supervisor = stage.supervise(stage.role("actor-0", _DIES_WITH_SUPERVISOR))
+    supervisor.start()
+    pid = stage.pid_in_log("actor-0", "pid")
+    supervisor.expect_end()
+    for each in (stage.server, pid):
+        os.kill(each, signal.SIGTERM)
+    details: list[str] = []
+
+    def ends() -> bool:
+        details.extend(event.detail for event in supervisor.poll())
+        return supervisor.finished
+
+    stage.wait_until(ends, "it has ended")
+    assert details[-1] == "killed by SIGTERM"  # the server knows it
 
 
 def test_a_server_that_cannot_be_imported_leaves_roles_as_processes(stage: Stage) -> None:

@@ -219,7 +219,7 @@ def test_stop_lets_roles_end_in_order_and_kills_and_names_those_that_do_not(stag
     assert within_s <= time.monotonic() - begin < DEADLINE_S
     assert "saved" in stage.log("actor-0")
     assert stage.gone(pid)
-    assert psutil.Process(stage.parent).children(recursive=True) == []
+    assert psutil.Process(stage.server).children(recursive=True) == []
     stage.wait_until(lambda: stage.gone(grandchild), "the child of a role is gone")
     assert {event.kind for event in supervisor.poll()} == {"started"}  # and nothing restarted
     assert [status.state for status in supervisor.roles()] == ["stopped"] * 3
@@ -337,7 +337,7 @@ def test_a_child_gets_its_environment_no_input_and_a_session_of_its_own(stage: S
     supervisor.start()
     stage.collect(supervisor, lambda: _ended(supervisor), "it has ended")
     assert stage.log("actor-0").splitlines() == [
-        f"parent {stage.parent} {stage.parent}",
+        f"parent {psutil.Process().pid} {stage.server}",
         "threads 7",
         "input ''",
         "leads True",

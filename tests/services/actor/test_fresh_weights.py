@@ -48,14 +48,19 @@ def test_without_an_update_it_goes_on_after_half_a_minute() -> None:
 @pytest.mark.parametrize(
     ("batch", "actors", "ranks", "expected"),
     [
-        (1, 2, 1, 1),
-        (8, 2, 1, 4),
-        (5, 2, 1, 3),
-        (4, 4, 2, 2),
-        (4, 3, 2, 4),  # the second rank has one actor, which plays the whole batch
-        (4, 5, 3, 4),
-        (4, 7, 4, 4),
+        (1, 2, 1, [1, 1]),
+        (8, 2, 1, [4, 4]),
+        (5, 2, 1, [3, 3]),
+        (4, 4, 2, [2, 2, 2, 2]),
+        (4, 3, 2, [2, 4, 2]),  # the second rank has one actor, which plays its whole batch
+        (4, 5, 3, [2, 2, 4, 2, 2]),
     ],
 )
-def test_the_rank_with_the_fewest_actors_gets_a_whole_batch(batch, actors, ranks, expected) -> None:
-    assert unrolls_of_a_version(batch, actors=actors, ranks=ranks) == expected
+def test_the_actors_of_each_rank_play_its_batch(batch, actors, ranks, expected) -> None:
+    found = [
+        unrolls_of_a_version(batch, actor=actor, actors=actors, ranks=ranks)
+        for actor in range(actors)
+    ]
+    assert found == expected
+    later = unrolls_of_a_version(batch, actor=actors + ranks, actors=actors, ranks=ranks)
+    assert later == found[actors % ranks], "an actor that has joined"
