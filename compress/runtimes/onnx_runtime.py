@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from aclearn.policies import Architecture
@@ -16,6 +15,9 @@ from compress.graphs.onnx_graph import build_onnx, onnx_tensors, state_inputs
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors, stored_as_float32
 from compress.graphs.units import fold_scale
 from compress.runtimes.optimised_onnx import Skeleton
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 
 class OnnxExecutable:
@@ -137,6 +139,8 @@ def new_session(
     finished: bool = False,
 ) -> onnxruntime.InferenceSession:
     """A session on the CPU, with these numbers of external initialisers; optimised if finished."""
+    import onnxruntime  # here, since it starts a thread: roles are forked before
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
 
 from compress.graphs.onnx_graph import build_onnx, mark_external, onnx_tensors
@@ -60,6 +59,8 @@ def _numbers(graph: PolicyGraph, start: int) -> dict[str, NDArray[np.generic]]:
 
 def _rewritten(plain: bytes, tensors: dict[str, NDArray[np.generic]]) -> bytes | None:
     """The optimised graph of a session without its tensors; None if it cannot be kept."""
+    import onnxruntime  # here as in `new_session`
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY  # it warns that other CPUs need other graphs
