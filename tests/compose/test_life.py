@@ -120,7 +120,7 @@ def test_a_container_that_still_imports_ends_as_soon_as_it_is_told(clone) -> Non
     slow = cluster.folder / "slow"
     slow.mkdir()
     waits = "import os, time\nos.write(2, b'importing\\n')\ntime.sleep(600)\n"
-    (slow / "onnxruntime.py").write_text(waits)
+    (slow / "onnx.py").write_text(waits)
     cluster.folder.chmod(0o755)  # these imports come before root becomes its owner
     override(cluster, trainer={"environment": {"PYTHONPATH": "/work/slow"}})
     cluster.compose("up", "--detach", "trainer")
