@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 
-from aclearn.launch.fork_server import become_fork
+from aclearn.launch.forking import become_fork
 
 if __name__ == "__main__":  # not where `multiprocessing` of an environment imports it
     # what most roles import; torch would take as long again, and only trainers need it at once

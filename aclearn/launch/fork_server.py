@@ -8,33 +8,23 @@ imports. They end with the process that started the server, and outlive the serv
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
-import gc
 import json
 import os
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aclearn.files import open_to_write
-from aclearn.launch.parent_death import signal_at_parent_death, watch_supervisor
-from aclearn.launch.role_command import PARENT_PID_VARIABLE, RoleCommand, child_environment
+from aclearn.launch.forking import ANSWER, COMMAND_BYTES, REAP, REQUEST, START
+from aclearn.launch.role_command import RoleCommand, child_environment
 from aclearn.launch.role_process import REAP_WITHIN_S, Process, RoleProcess, describe_exit
 
-#: A request: "S" to start, or "R" to reap this process. The answer: a process id or exit status,
-#: and the number of an error.
-_REQUEST, _ANSWER = struct.Struct("<ci"), struct.Struct("<ii")
-_START, _REAP = b"S", b"R"
 #: Longest wait for an answer; the first comes after the imports.
 _ANSWER_WITHIN_S: Final = 60.0
-#: Bytes reserved for a role's command line, as the system shows it.
-_COMMAND_BYTES: Final = 1024
 #: Taken for the exit status of a fork that only a dead server knew.
 _LOST_STATUS: Final = -int(signal.SIGKILL)
 
@@ -42,8 +32,8 @@ _LOST_STATUS: Final = -int(signal.SIGKILL)
 class ForkServer:
     """Starts roles as forks of one process. Use it as a context: the end kills the server.
 
-    Where it cannot fork, since it has died or the system has no descriptors of processes (Linux
-    has), a role is started as a `RoleProcess`.
+    Where it cannot fork, since it has died or was not started, or the system has no descriptors of
+    processes as Linux has, a role is started as a `RoleProcess`.
 
     Args:
         module: of the server's program, which calls `become_fork`.
@@ -54,22 +44,11 @@ class ForkServer:
         self._program = program
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        if not _has_process_descriptors():
-            return
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.settimeout(_ANSWER_WITHIN_S)
-        self._socket = ours
-        with theirs:
-            self._process = subprocess.Popen(
-                (sys.executable, "-P", "-m", module, str(theirs.fileno()), " " * _COMMAND_BYTES),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # a role that imports by itself shows the error
-                # before the imports: thread pools of the mathematics read this once
-                env={**child_environment(), "OMP_NUM_THREADS": "1"},
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+        if _has_process_descriptors():
+            try:
+                self._open(module)
+            except OSError:  # no process or file is left: the roles say so
+                self._give_up()
 
     def __enter__(self) -> ForkServer:
         return self
@@ -105,7 +84,7 @@ class ForkServer:
             log_start = log.tell()
             file.write(json.dumps(role).encode())
             file.flush()
-            pid = self._ask(_START, files=(file.fileno(), log.fileno()))
+            pid = self._ask(START, files=(file.fileno(), log.fileno()))
         if pid is None:
             return RoleProcess(command, restarts)
         try:
@@ -118,24 +97,39 @@ class ForkServer:
     def reap(self, pid: int) -> int:
         """The exit status of a fork that has exited; minus the number of a signal."""
         try:
-            status = self._ask(_REAP, pid)
+            status = self._ask(REAP, pid)
         except OSError:  # it was reaped elsewhere
             status = None
         return _LOST_STATUS if status is None else status
+
+    def _open(self, module: str) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(_ANSWER_WITHIN_S)
+        with theirs:
+            self._process = subprocess.Popen(
+                (sys.executable, "-P", "-m", module, str(theirs.fileno()), " " * COMMAND_BYTES),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # a role that imports by itself shows the error
+                # before the imports: thread pools of the mathematics read this once
+                env={**child_environment(), "OMP_NUM_THREADS": "1"},
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
 
     def _ask(self, kind: bytes, pid: int = 0, files: tuple[int, ...] = ()) -> int | None:
         """The answer to a request; None if the server has died, or was killed for its silence."""
         if self._socket is None:
             return None
         try:
-            socket.send_fds(self._socket, [_REQUEST.pack(kind, pid)], files)
-            answer = self._socket.recv(_ANSWER.size)
+            socket.send_fds(self._socket, [REQUEST.pack(kind, pid)], files)
+            answer = self._socket.recv(ANSWER.size)
         except OSError:
             answer = b""
         if not answer:
             self._give_up()
             return None
-        value, error = _ANSWER.unpack(answer)
+        value, error = ANSWER.unpack(answer)
         if error:
             raise OSError(error, os.strerror(error))
         return int(value)
@@ -214,92 +208,3 @@ def _folder() -> str | None:
         return os.getcwd()
     except OSError:  # it was removed
         return None
-
-
-def become_fork(connection: socket.socket) -> list[str] | None:
-    """In the server, after its imports: fork as told until the other end closes.
-
-    Returns:
-        In each fork the arguments of its role; in the server, at the end, None.
-    """
-    supervisor = os.pidfd_open(os.getppid())
-    signal_at_parent_death(signal.SIGKILL)
-    # a fork has no other threads: a lock that one holds would stay locked
-    alone = len(os.listdir("/proc/self/task")) == 1
-    if os.getppid() != int(os.environ[PARENT_PID_VARIABLE]) or not alone:
-        return None
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which a service manager sends to all
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would lose the exit statuses
-    gc.freeze()  # a collection would write to the shared pages
-    while True:
-        try:
-            request, files, _, _ = socket.recv_fds(connection, _REQUEST.size, 2)
-        except ConnectionError:
-            return None
-        if not request:
-            return None
-        kind, pid = _REQUEST.unpack(request)
-        value, error = 0, 0
-        try:
-            value = _status_of(pid) if kind == _REAP else _fork()
-        except OSError as reason:
-            error = reason.errno or errno.EIO
-        if kind == _START and value == error == 0:  # this is the fork
-            connection.close()
-            watch_supervisor(supervisor)
-            return _take_place(*files)
-        for file in files:
-            os.close(file)
-        connection.sendall(_ANSWER.pack(value, error))
-
-
-def _status_of(pid: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def _fork() -> int:
-    """As `os.fork`; returns when the fork leads a session, or has died."""
-    ready, leads = os.pipe()
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # one in between waits
-    try:
-        if (pid := os.fork()) == 0:
-            os.setsid()
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-        os.close(leads)
-    try:
-        if pid:
-            os.read(ready, 1)  # ends when the fork's copy of the other end is closed
-    finally:
-        os.close(ready)
-    return pid
-
-
-def _take_place(file: int, log: int) -> list[str]:
-    """Make this fork what a new process of the role would be; returns the role's arguments."""
-    with os.fdopen(file, "rb") as text:
-        text.seek(0)
-        role: dict[str, Any] = json.load(text)
-    for standard in (1, 2):
-        os.dup2(log, standard)
-    os.close(log)
-    os.environ.clear()
-    os.environ.update(role["environment"])
-    if role["folder"] is not None:
-        os.chdir(role["folder"])
-    sys.orig_argv = [*role["argv"]]
-    with contextlib.suppress(OSError, ValueError, IndexError):  # an emulated system
-        _show(role["argv"])
-    return list(role["arguments"])
-
-
-def _show(argv: list[str]) -> None:
-    """Let `ps` show this command line, in the memory of the server's own."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    begin, end = int(fields[45]), int(fields[46])  # arg_start and arg_end of proc(5)
-    if not 0 < begin < end - _COMMAND_BYTES:
-        return
-    words = "\0".join(argv).encode(errors="surrogateescape")[: end - begin - 1]
-    ctypes.memset(begin, 0, end - begin)
-    ctypes.memmove(begin, words, len(words))

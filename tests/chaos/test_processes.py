@@ -19,4 +19,4 @@ def test_no_process_of_ours_is_forked_but_one_without_threads_and_sockets():
     assert len(files) > 100
     forking = [each for each in files if _FORKING.search(each.read_text("utf-8"))]
     # it refuses to fork once it has a second thread, and its forks begin with their connections
-    assert [each.name for each in forking] == ["fork_server.py"]
+    assert [each.name for each in forking] == ["forking.py"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 
-from aclearn.launch.fork_server import become_fork
+from aclearn.launch.forking import become_fork
 
 if __name__ == "__main__":
     arguments = become_fork(socket.socket(fileno=int(sys.argv[1])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -94,8 +95,18 @@ def test_a_server_outlives_a_sigterm_to_all_and_its_forks_do_not(stage: Stage) -
     assert details[-1] == "killed by SIGTERM"  # the server knows it
 
 
-def test_a_server_that_cannot_be_imported_leaves_roles_as_processes(stage: Stage) -> None:
-    with ForkServer("tests.support.no_such_module", (sys.executable,)) as forks:
+@pytest.mark.parametrize("module", ["tests.support.no_such_module", "tests.support.forked"])
+def test_a_server_that_cannot_be_imported_or_started_leaves_roles_as_processes(
+    stage: Stage, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "no process is left")
+
+    with monkeypatch.context() as patch:
+        if module == _MODULE:
+            patch.setattr("subprocess.Popen", fails)
+        made = ForkServer(module, (sys.executable,))
+    with made as forks:
         process = forks.start(stage.role("actor-0", "print('runs')"), 0)
         assert isinstance(process, RoleProcess)
         stage.wait_for_log("actor-0", "runs")
