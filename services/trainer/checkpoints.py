@@ -65,7 +65,8 @@ class TrainerCheckpoints:
         #: Means are compared with those that have the same in their checkpoint.
         self._by = {"by": judge} | ({"test": test} if judge == "evaluator" else {})
         self._tried_at = self._saved_at = clock()
-        self._saved_updates, self._saved_steps = -1, 0  # in the newest checkpoint
+        # in the newest checkpoint
+        self._saved_updates, self._saved_steps, self._saved_env_steps = -1, 0, -1
         self._failures, self._error, self._asked = 0, "", False
         self.best_return: float | None = None
         #: Copies that are not written yet. With other ranks another thread adds some meanwhile.
@@ -185,7 +186,7 @@ class TrainerCheckpoints:
     def _write(self) -> None:
         for mark in _MARKS:
             copy = self._copies.pop(mark, None)
-            if copy is None or (not mark and self._saved_updates == copy.updates):
+            if copy is None or (not mark and self._has(copy)):
                 continue
             try:
                 self._save(copy, mark)
@@ -228,9 +229,14 @@ class TrainerCheckpoints:
         if not mark:  # a run resumes from one without
             self._note_saved(snapshot)
 
+    def _has(self, snapshot: Snapshot) -> bool:
+        """Whether the newest checkpoint says the same: steps may have been dropped since it."""
+        saved = self._saved_updates, self._saved_env_steps
+        return saved == (snapshot.updates, snapshot.env_steps)
+
     def _note_saved(self, snapshot: Snapshot) -> None:
         self._saved_at = self._clock()
-        self._saved_updates = snapshot.updates
+        self._saved_updates, self._saved_env_steps = snapshot.updates, snapshot.env_steps
         self._saved_steps = snapshot.state["account"]["learned_steps"]
 
     def _saved_best(self) -> float | None:

@@ -448,6 +448,21 @@ def test_a_wanted_checkpoint_is_written_at_once_and_only_once(tmp_path, tools) -
     assert load_newest(folder.checkpoints_dir).label == 1
 
 
+def test_steps_that_are_dropped_after_the_last_update_are_in_the_last_checkpoint(tmp_path) -> None:
+    trainer = make_trainer()
+    folder = RunFolder.create(tmp_path, "r", "")
+    checkpoints = TrainerCheckpoints(trainer, folder, RunConfig())
+    checkpoints.restore_or_start()
+    learn(trainer, admit(trainer, 0))
+    checkpoints.write()
+    assert trainer.account.admit("actor", 1, T * B, 2 * T * B, {}, T * B, reason="stale") == "stale"
+    checkpoints.write()
+    saved = load_newest(folder.checkpoints_dir)
+    assert (saved.label, saved.state["account"]["env_steps"]) == (1, 2 * T * B)
+    checkpoints.write()
+    assert load_newest(folder.checkpoints_dir).path == saved.path
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_set_holds_for_the_next_update_and_for_living_workers(workers: int) -> None:
     def learned(configured: float, **set: float) -> Trainer:
