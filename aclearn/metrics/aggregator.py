@@ -18,7 +18,7 @@ from aclearn.metrics.names import (
     PART_SECONDS,
     TRAINER_COUNTS,
 )
-from aclearn.metrics.step_totals import StepTotals
+from aclearn.metrics.step_totals import StepTotals, counts_of
 from aclearn.metrics.trainers import TrainerRanks, joined_gauges
 from aclearn.metrics.wait_shares import WaitShares
 from aclearn.runs import NO_NUMBERS
@@ -84,6 +84,7 @@ class MetricsAggregator:
         if state is not None:
             self._totals = StepTotals.from_state(state.get("totals", {}))
             self._means = EpisodeMeans(state.get("episodes", []))
+            self._episodes_of = counts_of(state.get("episodes_of", {}))
         self._processes: dict[str, _Process] = {}
         self._trainers = TrainerRanks()
         self._superseded: set[str] = set()
@@ -134,7 +135,11 @@ class MetricsAggregator:
 
     def state(self) -> dict[str, Any]:
         """The JSON-able state from which, with the last line, an aggregator continues exactly."""
-        return {"totals": self._totals.state(), "episodes": self._means.state()}
+        return {
+            "totals": self._totals.state(),
+            "episodes": self._means.state(),
+            "episodes_of": dict(self._episodes_of),
+        }
 
     def observe_heartbeat(
         self,
@@ -289,8 +294,8 @@ class MetricsAggregator:
 
     def _observe_episodes(self, incarnation: str, heartbeat: Heartbeat) -> None:
         ended = len(heartbeat.episode_returns)
-        # Kept after the process is gone, so that nothing is counted again. An aggregator that
-        # continues another's state has counted what a process did before its first heartbeat here.
+        # Kept after the process is gone, so that nothing is counted again. Of a process that no
+        # state names, an aggregator that continues another's has counted the earlier episodes.
         known = self._episodes_of.pop(incarnation, None)
         before = known if known is not None else 0
         reported = max(before, heartbeat.counters.get("episodes", before + ended))

@@ -144,11 +144,11 @@ class StepTotals:
             totals._account = Totals(
                 env_steps=_count(account["env_steps"]),
                 learned_steps=_count(account["learned_steps"]),
-                dropped_steps=_counts(account["dropped_steps"]),
+                dropped_steps=counts_of(account["dropped_steps"]),
                 in_flight_steps=_count(account["in_flight_steps"]),
             )
-            totals._seen = _counts(state["seen"])
-            totals._gone = _counts(state["gone"]) | _counts(state["live"])
+            totals._seen = counts_of(state["seen"])
+            totals._gone = counts_of(state["gone"]) | counts_of(state["live"])
             totals._settled_lost = _count(state["settled_lost"])
             totals._add_up()
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as exc:
@@ -172,8 +172,16 @@ class StepTotals:
         self._unseen_of_gone = sum(self._unseen(*each) for each in self._gone.items())
 
 
-def _counts(values: Mapping[str, Any]) -> dict[str, int]:
-    return {str(name): _count(count) for name, count in values.items()}
+def counts_of(values: Mapping[str, Any]) -> dict[str, int]:
+    """Counts by name, from a saved state.
+
+    Raises:
+        ValueError: they are none.
+    """
+    try:
+        return {str(name): _count(count) for name, count in values.items()}
+    except (TypeError, OverflowError, AttributeError) as error:
+        raise ValueError(f"{values!r:.100} are no counts") from error
 
 
 def _count(value: Any) -> int:

@@ -210,6 +210,18 @@ def test_a_resumed_run_goes_on_with_its_time_and_episodes() -> None:
     assert view.line(13.0)["episodes"] == 43
 
 
+def test_episodes_answered_after_the_last_line_are_counted_by_the_next_monitor() -> None:
+    first = MetricsAggregator(0.0)
+    first.observe_heartbeat("actor", "a", Heartbeat({"episodes": 6}, episode_returns=(1.0,)), 1.0)
+    line, state = first.line(1.0), json.loads(json.dumps(first.state()))
+    # the first answers an episode, and is killed before its next line
+    second = MetricsAggregator(2.0, resume_from=line, state=state)
+    second.observe_heartbeat("actor", "a", Heartbeat({"episodes": 8}, episode_returns=(1.0,)), 3.0)
+    assert second.line(3.0)["episodes"] == 8
+    with pytest.raises(ValueError, match="are no counts"):
+        MetricsAggregator(2.0, state={**state, "episodes_of": {"a": math.inf}})
+
+
 def test_wait_shares_are_means_over_the_processes_of_a_role_within_the_window() -> None:
     view = MetricsAggregator(0.0)
     for tick in range(31):
