@@ -143,11 +143,12 @@ def make_queue(config: Config, clock: Callable[[], float] = time.monotonic) -> P
     """The prediction queue of one predictor process.
 
     Its bound has room for each of the most actors to restart once before its predecessor's requests
-    have passed their deadline.
+    have passed their deadline. Each group of environments asks for every policy.
     """
     actors, predictor = config.actors, config.predictor
+    asking = ACTOR.most_processes(config) * actors.groups * len(config.policy_names())
     return PredictionQueue(
-        max_requests=max(_LEAST_BOUND, 2 * ACTOR.most_processes(config) * actors.groups),
+        max_requests=max(_LEAST_BOUND, 2 * asking),
         max_batch=predictor.max_batch,
         min_batch=predictor.min_batch,
         batch_timeout_s=predictor.batch_timeout_s,

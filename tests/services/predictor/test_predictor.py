@@ -141,6 +141,13 @@ def test_the_gauges_tell_how_long_requests_waited_for_their_replies(tools, servi
     [
         ({}, 256),  # the least
         ({"actors": {"processes": 100, "groups": 2}}, 2 * 200),
+        (
+            {
+                "actors": {"processes": 50, "groups": 2},
+                "policies": {name: {"agents": [f"{name}-*"]} for name in "xyz"},
+            },
+            2 * 50 * 2 * 3,
+        ),
         ({"tuner": {"enabled": True, "counts": ["actors"], "max_actors": 150}}, 2 * 150),
         ({"tuner": {"enabled": True, "max_actors": 150}}, 256),
         ({"tuner": {"counts": ["actors"], "max_actors": 150}}, 256),
