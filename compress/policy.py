@@ -91,7 +91,7 @@ class Context:
     def sample(self, link: str, count: int, rng: np.random.Generator) -> Visited:
         """`count` visited observations without repetition, or all; raises `NeedsObservations`.
 
-        Of a policy with a memory they are whole sequences, one at least.
+        Of a policy with a memory they are whole sequences with at least as many.
         """
         return self._drawn(self.need_visited(link), count, rng)
 
@@ -102,10 +102,8 @@ class Context:
         return self._drawn(self.held_out, count, rng)
 
     def _drawn(self, visited: Visited, count: int, rng: np.random.Generator) -> Visited:
-        most = max(1, count // visited.length)
-        if visited.sequences > most:
-            visited = visited.take(np.sort(rng.choice(visited.sequences, most, replace=False)))
-        return visited
+        chosen = visited.needed(count, rng.permutation(visited.sequences))
+        return visited if len(chosen) == visited.sequences else visited.take(np.sort(chosen))
 
     @property
     def network(self) -> GraphNetwork:

@@ -69,7 +69,8 @@ class CompressorConfig(Group):
         default=2.0,
         gt=0.0,
         le=3600.0,
-        description="time between two requests for a quarter of them, in seconds",
+        description="time between two requests for a quarter of them and of "
+        "fidelity_observations, 512 at most, in seconds",
     )
     fidelity_observations: Whole = Field(
         default=1024,

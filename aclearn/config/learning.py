@@ -14,6 +14,7 @@ from aclearn.config._fields import AtMostTwo, Device, Group, Whole
 MOST_LEARNING_RATE = 10.0
 #: Links of a chain that round, and others that compute the same network.
 _ROUNDING = frozenset({"int8", "fp16", "bf16", "quantize"})
+_HALVES = frozenset({"fp16", "bf16"})
 _SAME_NETWORK = frozenset({"fuse", "onnx", "torchscript"})
 
 
@@ -163,7 +164,12 @@ class TrainerConfig(Group):
                 f"{key}: loss.kind {config.loss.kind} learns without importance ratios, which it "
                 "would bring nearer to 1; set it to false"
             )
-        if not {*names} & _ROUNDING:
+        if config.compressor.ladder:
+            yield (
+                f"{key}: it rounds as compressor.chain does, and compressor.ladder has several; "
+                "give compressor.chain alone, or set this to false"
+            )
+        elif not {*names} & _ROUNDING:
             yield (
                 f"{key}: nothing in compressor.chain rounds; set that to [int8, onnx], or this to "
                 "false"
@@ -172,6 +178,16 @@ class TrainerConfig(Group):
             yield (
                 f"{key}: {', '.join(others)} in compressor.chain changes the network, and the "
                 "trainer only rounds; remove it there, or set this to false"
+            )
+        elif "fuse" in names and {*names} & _HALVES:
+            yield (
+                f"{key}: fuse scales weights before {', '.join(sorted({*names} & _HALVES))} rounds "
+                "them, and the trainer rounds the unscaled ones; remove fuse from compressor.chain"
+            )
+        if config.policy.is_users:
+            yield (
+                f"{key}: the trainer cannot round within policy.architecture "
+                f"{config.policy.architecture}, a module of your own; set this to false"
             )
         if self.compile:
             yield f"{key}: it is not compiled; set trainer.compile to false"

@@ -9,10 +9,12 @@ import numpy as np
 from aclearn.learning.frame_stack import chosen_observations
 from aclearn.types import ObservationSpec, Unroll, Visited
 
-#: Kept unrolls. Consecutive observations are alike, so a few of many unrolls vary more.
+#: Least unrolls that are kept. Consecutive observations are alike: a few of many unrolls vary more.
 _UNROLLS_KEPT = 8
 #: Most observations of a sample: about 14 MB of 84 × 84 × 4 images.
 MOST_OBSERVATIONS = 512
+#: Least steps that are kept, where there have been as many: of short unrolls, eight have few.
+_STEPS_KEPT = 2 * MOST_OBSERVATIONS
 
 
 class RecentObservations:
@@ -24,11 +26,18 @@ class RecentObservations:
     def __init__(self, spec: ObservationSpec, *, seed: int = 0) -> None:
         self._spec = spec
         self._rng = np.random.default_rng(seed)
-        self._unrolls: deque[Unroll] = deque(maxlen=_UNROLLS_KEPT)
+        self._unrolls: deque[Unroll] = deque()
+        self._steps = 0
 
     def add(self, unroll: Unroll) -> None:
         """Keep an admitted unroll."""
         self._unrolls.append(unroll)
+        self._steps += unroll.valid.size
+        while (
+            len(self._unrolls) > _UNROLLS_KEPT
+            and self._steps - self._unrolls[0].valid.size >= _STEPS_KEPT
+        ):
+            self._steps -= self._unrolls.popleft().valid.size
 
     def sample(self, count: int) -> Visited:
         """At most `count` observations of valid steps, and `MOST_OBSERVATIONS`, with their masks.

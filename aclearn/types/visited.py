@@ -76,6 +76,13 @@ class Visited:
             tuple(part[which] for part in self.state),
         )
 
+    def needed(self, count: int, order: NDArray[np.int_]) -> NDArray[np.int_]:
+        """The first sequences of this order that have `count` valid observations, or all."""
+        if count < 1 or self.valid is None:
+            return order[: -(-count // self.length)]
+        valid = self.valid.reshape(self.sequences, self.length)[order].sum(1)
+        return order[: np.searchsorted(np.cumsum(valid), count) + 1]
+
     def measured(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Those of an array `[N, …]` on which something is measured."""
         return rows if self.valid is None else rows[self.valid]

@@ -184,7 +184,8 @@ class Distiller(ConfiguredLink[DistillerSettings]):
             )
         if self.settings.student is None:
             self.require_layers(graph)
-            return graph
+            # it has learned on in earlier versions: its memory has parted from the policy's
+            return replace(graph, own_state=bool(graph.state))
         mine = graph.architecture
         student = self.settings.student
         if isinstance(student, str):

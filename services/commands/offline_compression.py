@@ -59,6 +59,8 @@ def compress_with(
         _warn_of_new_students(chain, context)
     executable = ArtifactRuntime(saved.architecture).load(artifact)
     others = visited.others
+    if not artifact.graph.keeps_state(policy.graph.state):
+        others = replace(others, state=())  # both begin with zeros, so that neither remembers more
     fidelity = Fidelity.of(
         distribution_of(saved.architecture.action_spec),
         others.measured(torch_parameters(policy.graph, policy.tensors, others)),

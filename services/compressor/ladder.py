@@ -107,7 +107,7 @@ class Ladder:
             rung.context.visited, rung.context.held_out = kept, compared
 
 
-def _newest(known: Visited, more: Visited, most: int) -> Visited:
+def _newest(known: Visited, more: Visited, count: int) -> Visited:
     all_ = Visited.joined([known, more])
-    kept = max(1, most // all_.length) if most else 0
-    return all_.take(slice(max(0, all_.sequences - kept), None))
+    kept = len(all_.needed(count, np.arange(all_.sequences)[::-1]))
+    return all_.take(slice(all_.sequences - kept, None))

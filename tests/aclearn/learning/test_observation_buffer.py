@@ -41,15 +41,14 @@ def test_every_stacked_observation_of_an_unroll_can_be_drawn() -> None:
     assert all((o[0] == o[0, 0, 0]).all() and (o[1] == o[1, 0, 0]).all() for o in got)
 
 
-def test_only_the_newest_unrolls_are_kept() -> None:
-    recent = RecentObservations(STACKS)
-    for start in (0, *range(40, 56, 2)):  # the frames of the newest begin with even numbers
-        recent.add(images(start))
-    got = recent.sample(1000).observations[OBSERVATION]
-    assert len(got) == 8 * T * B
-    # the newer frame of the first step of each environment: 0 and 1 were those of the oldest
-    first = {int(o[1, 0, 0]) for o in got if o[0, 0, 0] >= 140}
-    assert first == {start + b for start in range(40, 56, 2) for b in range(B)}
+@pytest.mark.parametrize(("length", "kept"), [(3, 1024 // 3 + 1), (300, 8)])
+def test_the_newest_unrolls_are_kept_eight_or_as_many_as_have_enough_steps(length, kept) -> None:
+    recent = RecentObservations(FLAT)
+    for start in range(400):
+        frames = np.full((length + 1, 1, 3), start, np.float32)
+        recent.add(quiet_unroll(frames, valid=np.ones((length, 1), np.bool_)))
+    seen = [recent.sample(MOST_OBSERVATIONS).observations[OBSERVATION] for _ in range(40)]
+    assert {int(start) for drawn in seen for start in drawn[:, 0]} == set(range(400 - kept, 400))
 
 
 def test_what_is_drawn_is_of_all_kept_unrolls_in_their_order() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import aclearn
 from compress import RefusedArtifact
 from services.commands import export as exporting
 from services.commands.compress import compress_run
+from services.commands.offline_compression import chain_of_words, compress_with, visit_run
 from services.evaluator.play import play, players_of
 from services.evaluator.saved_policy import load_run
 from tests.support.saved_runs import save_run
@@ -65,6 +67,19 @@ def test_a_model_that_keeps_another_state_is_not_written(
     monkeypatch.setattr(exporting, "export_onnx", forgets)
     with pytest.raises(RefusedArtifact, match=r"output is off by .*it was not written"):
         aclearn.export(run, tmp_path / "policy.onnx")
+
+
+def test_a_policy_and_an_artifact_of_another_state_are_compared_from_zeros(run: Path) -> None:
+    saved = load_run(run)
+    visited = visit_run(saved, "default")
+    found = []
+    for number in (0.0, 1.0):
+        state = tuple(np.full_like(part, number) for part in visited.others.state)
+        halves = visited._replace(others=replace(visited.others, state=state))
+        chain = chain_of_words([{"prune": 0.5}, "onnx"])
+        artifact, _ = compress_with(saved.policy(None), chain, halves, 1)
+        found.append(artifact.fidelity.kl_mean)
+    assert found[0] == pytest.approx(found[1], rel=1e-6) and found[0] > 0.0
 
 
 def test_ways_to_run_it_are_compared_with_a_state_of_their_own(run: Path) -> None:

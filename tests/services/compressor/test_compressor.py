@@ -65,10 +65,24 @@ def test_sequences_are_kept_whole_for_links_or_for_comparisons(tools) -> None:
     for part in (numbered[:12], numbered[12:]):
         compressor.observe(replace(seen(part), length=4))
     context = compressor.ladder.rung.context
-    # of six sequences each third is held out; ten observations are two whole ones
-    assert context.visited.observations["observation"][::4, 0].tolist() == [12, 16]
-    assert context.held_out.observations["observation"][::4, 0].tolist() == [20]
+    # of six sequences each third is held out; three have ten observations, two have five
+    assert context.visited.observations["observation"][::4, 0].tolist() == [4, 12, 16]
+    assert context.held_out.observations["observation"][::4, 0].tolist() == [8, 20]
     assert context.visited.length == context.held_out.length == 4
+    drawn = context.sample("link", 8, np.random.default_rng(0))
+    assert drawn.sequences == 2
+
+
+def test_only_valid_observations_of_sequences_count(tools) -> None:
+    compressor = make(tools, ["onnx"], observations=8, fidelity_observations=0)
+    valid = np.ones((6, 4), np.bool_)
+    valid[4:, 1:] = False  # one of each of the newest two
+    numbered = np.repeat(np.arange(24, dtype=np.float32)[:, None], 3, axis=1)
+    compressor.observe(replace(seen(numbered), length=4, valid=valid.ravel()))
+    visited = compressor.ladder.rung.context.visited
+    assert visited.observations["observation"][::4, 0].tolist() == [8, 12, 16, 20]
+    drawn = visited.take(visited.needed(6, np.array([3, 0, 1, 2])))  # 1 + 4 + 4
+    assert drawn.observations["observation"][::4, 0].tolist() == [20, 8, 12]
 
 
 def test_where_nothing_is_compared_all_observations_are_for_links(tools) -> None:

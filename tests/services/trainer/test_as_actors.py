@@ -71,6 +71,12 @@ def test_the_gap_to_the_actors_policy_becomes_much_smaller(chain) -> None:
         ({"compressor.chain": []}, "nothing in compressor.chain rounds"),
         ({"compressor.chain": ["onnx"]}, "nothing in compressor.chain rounds"),
         ({"compressor.chain": [{"prune": 0.5}, "int8", "onnx"]}, "prune in compressor.chain"),
+        ({"compressor.chain": ["fuse", "bf16", "onnx"]}, "fuse scales weights before bf16"),
+        (
+            {"compressor.chain": [], "compressor.ladder": [["int8", "onnx"], []]},
+            "compressor.ladder has several",
+        ),
+        ({"policy.architecture": "tests.support.own_networks:Plain"}, "a module of your own"),
         ({"trainer.compile": True}, "set trainer.compile to false"),
         ({"loss.kind": "sac", "env.squash_actions": True}, "learns without importance ratios"),
     ],
