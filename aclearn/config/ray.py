@@ -25,7 +25,8 @@ class RayConfig(Group):
     num_gpus: dict[str, Amount] = Field(
         default_factory=dict,
         description="GPUs of a process by role, for instance {predictor: 0.5}; default: one for a "
-        "trainer or member on a node with a GPU, unless trainer.device is cpu",
+        "trainer or member on a node with a GPU, unless trainer.device (with resident.envs: "
+        "resident.device) is cpu",
     )
     labels: dict[str, dict[str, str]] = Field(
         default_factory=dict,

@@ -151,8 +151,11 @@ class ObservationLayout:
         return list(found.values())
 
     def mask_of(self, observation: Any) -> Any:
-        """The mask in an observation of the space."""
-        return at(observation, self._paths[self._env.mask_part or ""])
+        """The mask in an observation of the space; None: it has none."""
+        try:
+            return at(observation, self._paths[self._env.mask_part or ""])
+        except (LookupError, TypeError):  # no such part, or nothing that has parts
+            return None
 
     def out_of_range(self) -> dict[int, ContractError]:
         """Each environment with a number in the batch that no run can learn from → the error."""

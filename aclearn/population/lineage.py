@@ -164,7 +164,7 @@ class Round(_Plain):
             }
             if parent.number != before.number:
                 update |= {"status": "waiting", "detail": "", "fitness": None, "peak": parent.peak}
-            elif before.status == "trained" and (stop_after is None or below < stop_after):
+            elif not before.is_dead and (stop_after is None or below < stop_after):
                 update |= {"status": "waiting", "fitness": None}
             else:  # it is not trained, and so has the values that it was trained with
                 update |= {"values": before.values, "values_from": before.number}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -120,11 +121,11 @@ def share_of(count: int, share: float) -> int:
 def checked(
     origins: Any, standings: Sequence[Standing], space: SearchSpace, *, name: str
 ) -> list[Origin]:
-    """The origins that a selector gave, if a round can begin with them.
+    """The origins that a selector gave, if a round can begin with them, with plain numbers.
 
     Raises:
-        ConfigError: they are not one for each member, or name a dead parent, or values that are
-            missing or beyond their range.
+        ConfigError: they are not one for each member, or name a dead parent or no member, or values
+            that are missing or beyond their range.
     """
     where = f"population.selector {name!r}"
     found = list(origins)
@@ -133,17 +134,35 @@ def checked(
             f"{where}: select() must return an Origin for each of {len(standings)} members, got "
             f"{found!r:.200}"
         )
+    members = {each.member for each in standings}
     living = {each.member for each in standings if not each.is_dead}
+    plain = []
     for origin, standing in zip(found, standings, strict=True):
-        parent = origin.weights_from
-        if parent != standing.member and parent not in living:
+        weights_from = _number(origin.weights_from)
+        if weights_from is None or weights_from not in living | {standing.member}:
             raise ConfigError(
                 f"{where}: member {standing.member} cannot continue with the weights of "
-                f"{parent!r:.50}, which is no living member; expected one of {sorted(living)}"
+                f"{origin.weights_from!r:.50}, which is no living member; expected one of "
+                f"{sorted(living)}"
+            )
+        values_from = _number(origin.values_from)
+        if values_from is None or values_from not in members:
+            raise ConfigError(
+                f"{where}: member {standing.member} cannot have the hyper-parameters of "
+                f"{origin.values_from!r:.50}, which is no member; expected one of {sorted(members)}"
             )
         if fault := "; ".join(_faults(origin, standing, space)):
             raise ConfigError(f"{where}: member {standing.member}: {fault}")
-    return found
+        plain.append(Origin(weights_from, values_from, origin.values))
+    return plain
+
+
+def _number(given: Any) -> int | None:
+    """A whole number of any type, as one of numpy; None for what is none."""
+    try:
+        return operator.index(given)
+    except TypeError:
+        return None
 
 
 def _faults(origin: Origin, standing: Standing, space: SearchSpace) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import wraps
 from types import MappingProxyType
 from typing import Any
 
@@ -48,6 +49,8 @@ _MADE_BY = {
     "tag_continuous": "aclearn.resident.environments.tag_continuous:tag_continuous",
     "covid": "aclearn.resident.environments.covid:covid",
 }
+#: The one of `env.kwargs` that is no parameter of an environment.
+_TIME_LIMIT = "time_limit"
 
 
 def find_env(
@@ -56,14 +59,16 @@ def find_env(
     """Our environment of this name, or that of a user: `module:NAME`.
 
     Args:
-        arguments: of a function that makes the environment, such as that of "Trading"; any other
-            takes them as its parameters later.
+        arguments: keys of its parameters, and `time_limit`, as of `make`. A function that makes the
+            environment, such as that of "Trading", is called with the keys; of these `make_params`
+            then gets only those that it takes.
 
     Raises:
+        ConfigError: there is a `time_limit`, and the environment has a key of its own for it.
         EnvironmentFailure: there is none, or it cannot be made of these arguments.
     """
     if name in ENVIRONMENTS:
-        return ENVIRONMENTS[name]
+        return _with_arguments(ENVIRONMENTS[name], arguments)
     ours = (*ENVIRONMENTS, *_MADE_BY)
     if ":" not in name and name not in _MADE_BY:
         raise EnvironmentFailure(
@@ -72,9 +77,11 @@ def find_env(
         )
     full = _MADE_BY.get(name, name)
     found = load_extension(full, key="resident environment", error=EnvironmentFailure)
-    if inspect.isfunction(found):
+    is_made = inspect.isfunction(found)
+    if is_made:
+        keys = {key: value for key, value in arguments.items() if key != _TIME_LIMIT}
         try:
-            found = found(**arguments)
+            found = found(**keys)
         except TypeError as error:
             raise EnvironmentFailure(
                 f"resident environment {name!r} cannot be made ({words_of(error)}); its arguments "
@@ -85,7 +92,46 @@ def find_env(
             f"resident environment {name!r} is {kind_of(found)}, expected a ResidentEnv or a "
             "ResidentWorld"
         )
-    return found
+    if is_made:
+        arguments = {
+            key: value
+            for key, value in arguments.items()
+            if key == _TIME_LIMIT or _takes(found.make_params, key)
+        }
+    return _with_arguments(found, arguments)
+
+
+def _takes(function: Callable[..., Any] | None, key: str) -> bool:
+    parameters = {} if function is None else inspect.signature(function).parameters
+    return key in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+def _with_arguments(
+    env: ResidentEnv | ResidentWorld, arguments: Mapping[str, Any]
+) -> ResidentEnv | ResidentWorld:
+    """The environment with this `time_limit`, whose parameters have the other keys.
+
+    Raises:
+        ConfigError: there is a `time_limit`, and the environment has a key of its own for it.
+    """
+    keys = {**arguments}
+    time_limit = keys.pop(_TIME_LIMIT, None)
+    if time_limit is not None:
+        if env.length_key:
+            raise ConfigError(
+                f"resident environment {env.name}: time_limit: its rules depend on the length of "
+                f"an episode; set {env.length_key} instead"
+            )
+        env = replace(env, time_limit=time_limit)
+    if not keys:
+        return env
+    make = env.make_params or (lambda *given: env.params())
+
+    @wraps(make)  # a message names its keys
+    def make_params(*given: Any, **config: Any) -> Any:
+        return make(*given, **keys | config)
+
+    return replace(env, make_params=make_params)
 
 
 def named_by_gymnasium(id: str) -> ResidentEnv | None:
@@ -96,11 +142,11 @@ def named_by_gymnasium(id: str) -> ResidentEnv | None:
 
 
 def resident_env_of(config: Config) -> ResidentEnv | ResidentWorld:
-    """The resident environment of `resident.env` or `env.id`.
+    """The resident environment of `resident.env` or `env.id`, with `env.kwargs`.
 
     Raises:
-        ConfigError: there is none for `env.id`.
-        EnvironmentFailure: there is none of this name.
+        ConfigError: there is none for `env.id`; also as of `find_env`.
+        EnvironmentFailure: as of `find_env`.
     """
     if config.resident.env is not None:
         return find_env(config.resident.env, config.env.kwargs)
@@ -113,7 +159,7 @@ def resident_env_of(config: Config) -> ResidentEnv | ResidentWorld:
             f"resident.env: there is no resident environment for env.id {config.env.id}; set it to "
             "one with the same rules, module:NAME"
         )
-    return found
+    return _with_arguments(found, config.env.kwargs)
 
 
 def make(
@@ -151,14 +197,8 @@ def make(
         AclearnError: there is no such environment or device, the memory is too small, or a key of
             `config` does not fit.
     """
-    env = find_env(name, config) if isinstance(name, str) else name
-    if time_limit is not None:
-        if env.length_key:
-            raise ConfigError(
-                f"resident environment {env.name}: time_limit: its rules depend on the length of "
-                f"an episode; set {env.length_key} instead"
-            )
-        env = replace(env, time_limit=time_limit)
+    arguments = {**config, _TIME_LIMIT: time_limit}
+    env = find_env(name, arguments) if isinstance(name, str) else _with_arguments(name, arguments)
     return copies_of(
         env,
         envs=envs,
@@ -166,7 +206,6 @@ def make(
         seed=seed,
         threads=threads,
         squash=squash,
-        config=config,
         **({} if observe or isinstance(env, ResidentEnv) else {"observe": False}),
     )
 

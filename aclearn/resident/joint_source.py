@@ -200,7 +200,6 @@ class JointPlay:
             threads=self._threads,
             squash=config.env.squash_actions,
             steps=config.actors.unroll_length,
-            config=config.env.kwargs,
             more_bytes=more,
             accounts=[numbers[policy_of[name]] for name in world.agents],
         )

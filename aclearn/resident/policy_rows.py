@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -62,6 +62,24 @@ class PolicyRows:
         return rows.view(len(rows) // A, A, *rows.shape[1:])
 
 
+def kind_of(policy: str, agents: Collection[str], kinds: Mapping[str, Collection[str]]) -> str:
+    """The name of the kind of a policy's agents.
+
+    Args:
+        kinds: name → agents.
+
+    Raises:
+        ConfigError: they are of several kinds.
+    """
+    found = [name for name, its in kinds.items() if {*agents} & {*its}]
+    if len(found) > 1:
+        raise ConfigError(
+            f"policies.{policy}.agents: its agents are of the kinds {', '.join(found)}, and a "
+            "policy of resident environments has agents of one; give them policies of their own"
+        )
+    return found[0]
+
+
 def rows_by_policy(kinds: Sequence[Rows], policies: Mapping[str, EnvSpec]) -> dict[str, PolicyRows]:
     """Policy → its rows among those of the kinds.
 
@@ -71,17 +89,10 @@ def rows_by_policy(kinds: Sequence[Rows], policies: Mapping[str, EnvSpec]) -> di
     Raises:
         ConfigError: the agents of a policy are of several kinds.
     """
-    found = {}
+    found, names = {}, {kind.name: kind.spec.agent_names for kind in kinds}
     for policy, spec in policies.items():
-        names = set(spec.agent_names)
-        of = [(n, kind) for n, kind in enumerate(kinds) if names & set(kind.spec.agent_names)]
-        if len(of) != 1:
-            raise ConfigError(
-                f"policies.{policy}.agents: its agents are of the kinds "
-                f"{', '.join(kind.name for _, kind in of)}, and a policy of resident environments "
-                "has agents of one; give them policies of their own"
-            )
-        [(place, kind)] = of
-        agents = [j for j, name in enumerate(kind.spec.agent_names) if name in names]
-        found[policy] = PolicyRows(kind, agents, place)
+        place = [*names].index(kind_of(policy, spec.agent_names, names))
+        its = kinds[place].spec.agent_names
+        agents = [j for j, name in enumerate(its) if name in spec.agent_names]
+        found[policy] = PolicyRows(kinds[place], agents, place)
     return found

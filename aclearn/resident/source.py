@@ -90,15 +90,15 @@ class ResidentSource(BatchSource):
             threads=threads or resident.threads,
             squash=config.env.squash_actions,
             steps=config.actors.unroll_length,
-            config=config.env.kwargs,
             more_bytes=learning_bytes(
                 config, spec, learner.architecture, freezes=learner.freezes, on_gpu=not on_cpu
             ),
         )
-        if self.envs.spec != spec:
+        found = env.spec(squash=config.env.squash_actions)
+        if found != spec:  # so is that of agents of several kinds
             raise ConfigError(
                 f"resident.env: {env.name} has observations and actions of another kind than "
-                f"env.id {config.env.id}: {self.envs.spec}, expected {spec}"
+                f"env.id {config.env.id}: {found}, expected {spec}"
             )
         cores = threads or resident.threads or len(os.sched_getaffinity(0))
         self.threads, self.stream = (cores, None) if on_cpu else (1, CudaStream(device))

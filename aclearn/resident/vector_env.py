@@ -13,8 +13,9 @@ from typing_extensions import override
 
 from aclearn.config import Config
 from aclearn.envs.vector_env import VectorEnv
-from aclearn.errors import ConfigError
+from aclearn.errors import ConfigError, EnvironmentFailure
 from aclearn.resident import ResidentEnv, ResidentWorld, ResidentWorlds, find_env, make
+from aclearn.resident.policy_rows import kind_of
 from aclearn.resident.rows import Rows
 from aclearn.types import OBSERVATION, EnvSpec, EnvStep
 from aclearn.types.observation_spec import Observations
@@ -33,9 +34,9 @@ def read_specs(config: Config) -> dict[str, EnvSpec]:
     name = config.env.id.partition(":")[2]
     env = find_env(name, config.env.kwargs)
     if isinstance(env, ResidentWorld):
-        env.configured("cpu", 1, config.env.kwargs)
+        env.configured("cpu", 1, {})
     else:
-        env.configured("cpu", config.env.kwargs)
+        env.configured("cpu", {})
     return _specs(env, name, config.patterns, squash=config.env.squash_actions)
 
 
@@ -46,14 +47,23 @@ def _specs(
     *,
     squash: bool,
 ) -> dict[str, EnvSpec]:
-    """Policy → the specification of its agents."""
+    """Policy → the specification of its agents.
+
+    Raises:
+        ConfigError: as of `ResidentGroup`.
+    """
     spec = env.spec(squash=squash)
     if patterns and spec.agents == 1:
         raise ConfigError(
             f"policies: resident:{name} has one agent, and several policies need as many; "
             "remove the section"
         )
-    return spec.by_policy(patterns)
+    found = spec.by_policy(patterns)
+    if isinstance(env, ResidentWorld):
+        kinds = {kind.name: kind.agents for kind in env.kinds}
+        for policy, its in found.items():
+            kind_of(policy, its.agent_names, kinds)
+    return found
 
 
 class ResidentGroup:
@@ -71,7 +81,8 @@ class ResidentGroup:
 
     Raises:
         AclearnError: as of `make`.
-        ConfigError: an agent has no policy or several, or one policy's agents have other spaces.
+        ConfigError: an agent has no policy or several, or one policy's agents have other spaces or
+            are of several kinds.
     """
 
     def __init__(
@@ -101,13 +112,17 @@ class ResidentGroup:
             self.parts[policy] = ResidentVectorEnv(self, policy, its, rows, given)
         self._fresh: set[str] = set()  # parts that have not seen the first observations
         self._sent: set[str] = set()
+        self._begun: int | None = None  # the step of the newest reset
 
     def reset(self, policy: str, seed: int | None) -> None:
         """Begin new episodes, unless another part has for this one."""
         if policy not in self._fresh:
             self._sent.clear()
             self._fresh = set(self.parts)
+            if seed is None and self.envs.steps == self._begun:
+                self.envs.advance(1)  # the draws of this step would be the same again
             self.envs.reset(seed)
+            self._begun = self.envs.steps
         self._fresh.remove(policy)
 
     def sent(self, policy: str) -> None:
@@ -140,18 +155,16 @@ class ResidentVectorEnv(VectorEnv):
         self.spec, self.num_envs = spec, group.envs.num_envs * spec.agents
         names = rows.spec.agent_names
         self._places = [names.index(name) for name in spec.agent_names] or [0]
+        self.masks = None
+        if rows.buffers.masks is not None:
+            self.masks = np.ones((self.num_envs, spec.action.mask_width), np.bool_)
         self.faults: dict[str, int] = {}
         self.between_attempts: Callable[[], None] = lambda: None
-
-    @property
-    def masks(self) -> NDArray[np.bool_] | None:  # type: ignore[override]
-        """`[B, A]`, the actions that are allowed now; None: all."""
-        masks = self._rows.buffers.masks
-        return None if masks is None else self._own(masks[-1])
 
     @override
     def reset(self, seed: int | None = None) -> Observations:
         self._group.reset(self._policy, seed)
+        self._read_masks()
         return {OBSERVATION: self._own(self._rows.buffers.observations[-1])}
 
     @override
@@ -171,6 +184,7 @@ class ResidentVectorEnv(VectorEnv):
         reached = (b.rewards, b.terminated, b.truncated, b.valid)
         rewards, terminated, truncated, valid = (self._own(tensor[0]) for tensor in reached)
         none = np.zeros(self.num_envs, np.bool_)
+        self._read_masks()
         return EnvStep(
             observations={OBSERVATION: self._own(b.observations[-1])},
             rewards=rewards,
@@ -180,6 +194,27 @@ class ResidentVectorEnv(VectorEnv):
             reset=~valid,
             faulted=none.copy(),
         )
+
+    def _read_masks(self) -> None:
+        """Set what is allowed now: all to an agent that is out of the game and may take nothing."""
+        masks, worlds = self._rows.buffers.masks, self._group.envs
+        if masks is None:
+            return
+        assert isinstance(worlds, ResidentWorlds)  # others have no masks
+        self.masks = self._own(masks[-1])
+        nothing = ~self.spec.action.allow_something(self.masks)
+        if not nothing.any():
+            return
+        numbers = [self._rows.first_agent + place for place in self._places]
+        plays_on = worlds.plays_on[:, numbers].reshape(-1).numpy()
+        if (stuck := np.flatnonzero(nothing & plays_on)).size:
+            e, a = divmod(int(stuck[0]), self.spec.agents)
+            raise EnvironmentFailure(
+                f"resident environment {worlds.name}: environment {e}, agent "
+                f"{self.spec.agent_names[a]}: its mask allows nothing: {self.masks[stuck[0]]}; "
+                "only an agent whose episode has terminated needs no action"
+            )
+        self.masks[nothing] = True
 
     def _own(self, rows: Tensor) -> NDArray[Any]:
         """A copy of the rows of this policy."""

@@ -35,7 +35,8 @@ class AgentKind:
         observation_space: a flat Box of float32.
         action_space: as of `ResidentEnv`.
         mask: `(world, agents, in_game, a, params, row)` writes into `row`, a Warp array of bool,
-            which choices are allowed; None: all.
+            which choices are allowed; None: all. Until its episode has terminated, an agent needs
+            one for each number to choose.
     """
 
     name: str

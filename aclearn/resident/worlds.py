@@ -173,6 +173,12 @@ class ResidentWorlds(Resident):
             self._flags["in_game"] & ~self._flags["left"],
         )
 
+    @property
+    def plays_on(self) -> Tensor:
+        """`[N, A]` bool, the agents whose episode has not terminated; it may have been cut."""
+        flags = self._flags
+        return flags["in_game"] & ~flags["left"] & ~flags["terminated"].unsqueeze(1)
+
     def masks(self) -> ByKind:
         """The choices that the last observations allow, `[N, A, W]` bool; without masks, all."""
 

@@ -40,7 +40,7 @@ from aclearn.runs.found_runs import (
     runs_in,
 )
 from aclearn.runs.generation import claim_generation
-from aclearn.runs.lock import FolderLock, is_locked, lock_all, lock_role, lock_run
+from aclearn.runs.lock import FolderLock, is_locked, lock_all, lock_new, lock_role, lock_run
 from aclearn.runs.metrics_columns import metrics_columns
 from aclearn.runs.metrics_file import (
     NO_NUMBERS,
@@ -90,6 +90,7 @@ __all__ = [
     "load_checkpoint",
     "load_newest",
     "lock_all",
+    "lock_new",
     "lock_role",
     "lock_run",
     "make_next",

@@ -18,6 +18,7 @@ from typing import Final
 
 from aclearn.errors import RunFolderError, RunFolderTaken
 from aclearn.files import open_to_write
+from aclearn.runs.atomic_file import TEMPORARY_SUFFIX
 
 _RUN: Final = ".lock"
 _LOOK_EVERY_S: Final = 0.05
@@ -132,6 +133,37 @@ def lock_role(folder: Path, role: str, *, by_hand: bool) -> FolderLock:
     """
     run = [(_RUN, None, _MOMENT_S)] if by_hand else []
     return FolderLock(folder, *run, (_of(role), f"the {role}", _PREDECESSOR_WITHIN_S))
+
+
+def lock_new(
+    folder: Path, wanted: tuple[str, str, float], *, first: Container[str] = ()
+) -> FolderLock | None:
+    """The lock of a new folder, which is made; None if there is something in it already.
+
+    One that a kill has left during its making is taken: it has locks, temporary files and `first`.
+
+    Args:
+        first: names of the files that are written before the one that makes it complete.
+
+    Raises:
+        RunFolderError: another process makes it, or a disk error.
+        OSError: it cannot be made.
+    """
+    if folder.exists() and not _is_unfinished(folder, first):
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FolderLock(folder, wanted)
+    if _is_unfinished(folder, first):
+        return lock
+    lock.close()  # another command was faster
+    return None
+
+
+def _is_unfinished(folder: Path, first: Container[str]) -> bool:
+    return folder.is_dir() and all(
+        path.name.startswith(_RUN) or path.suffix == TEMPORARY_SUFFIX or path.name in first
+        for path in folder.iterdir()
+    )
 
 
 def is_locked(folder: Path) -> bool:

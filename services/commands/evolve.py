@@ -119,7 +119,7 @@ def evolve_and_tell(
     first = begin(config) if path is None else None
     engine = make_extension(
         on,
-        {"config": config, "folder": Path(config.run.dir), "at_once": at_once},
+        {"config": config, "stop": stop, "at_once": at_once},
         key="--on",
         expected=Engine,  # type: ignore[type-abstract]
         ours=ENGINES,

@@ -109,9 +109,10 @@ def new(
         spec = EnvSpec(ObservationSpec.plain((2,), "float32"), ActionSpec.discrete(3))
         chosen, module = choose(_FACTORY, spec, 0.5), _OWN
     else:
+        config, _, chosen = start_from(env)
+        env = config.env.id  # an older id of an Atari game has become its present one
         # Atari games are played by the emulator's own loop; a factory is the user's already
         wrapped = not env.startswith("ALE/") and ":" not in env
-        _, _, chosen = start_from(env)
         module = _WRAPPED.format(id=env) if wrapped else ""
     id_ = _FACTORY if module else str(env)
     files = {"config.yaml": f"{schema_line(_SCHEMA)}\n{config_text(id_, chosen)}"}

@@ -105,7 +105,7 @@ def start_from(
     """
     given = override_keys(overrides)
     probed = {key: value for key, value in given.items() if key.startswith(_OF_THE_ENVIRONMENT)}
-    bare = config_of_keys({"env.id": env_id}, probed)
+    bare = config_of_keys({"env.id": env_id}, probed | dict(_agents_of_policies(given)))
     spec = probe_environment(bare)
     assert spec is not None  # nothing stops the probe
     chosen = choose(bare.env.id, spec, target_of(bare.env.id))
@@ -118,6 +118,15 @@ def start_from(
     config = config_of_keys({each.key: each.value for each in chosen}, overrides)
     held = [each for each in chosen if each.key not in given]
     return config, spec, held
+
+
+def _agents_of_policies(keys: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The keys `policies.NAME.agents`, also those within the value of a key above them."""
+    for key, value in keys.items():
+        if key.startswith("policies.") and key.endswith(".agents"):
+            yield key, value
+        elif f"{key}.".startswith("policies.") and isinstance(value, Mapping):
+            yield from _agents_of_policies({f"{key}.{inner}": value[inner] for inner in value})
 
 
 def tell_start_from(env_id: str, overrides: Mapping[str, Any] | Sequence[str] = ()) -> Config:

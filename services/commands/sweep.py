@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from aclearn.config import Config
-from aclearn.errors import ConfigError, RunFolderError, did_you_mean
+from aclearn.errors import ConfigError, RunFolderError, RunFolderTaken, did_you_mean
 from aclearn.extensions import search_modules_in
 from aclearn.launch import StopFlag, install_stop_signals
 from services.monitor.run_clock import STARTED_AT_VARIABLE, moment
@@ -57,7 +57,7 @@ def run_sweep(file: Path, *, resume: bool, on: str, at_once: int | None, stop: S
     """
     # imported here: they take a while
     from aclearn.extensions import make_extension
-    from aclearn.runs import SWEEP_BEST, FolderLock
+    from aclearn.runs import SWEEP_BEST
     from services.population.engine import Engine
     from services.sweep.proposals import Proposals, import_optuna
     from services.sweep.settings import load_sweep
@@ -72,15 +72,14 @@ def run_sweep(file: Path, *, resume: bool, on: str, at_once: int | None, stop: S
     search_modules_in(config.run.pythonpath)
     engine: Any = make_extension(
         on,
-        {"config": config, "folder": Path(config.run.dir), "at_once": at_once},
+        {"config": config, "stop": stop, "at_once": at_once},
         key="--on",
         expected=Engine,  # type: ignore[type-abstract]
         ours=ENGINES,
     )
     with ExitStack() as stack:
         stack.callback(engine.close)
-        folder = _folder(settings, config, resume=resume)
-        stack.callback(FolderLock(folder, _LOCK).close)
+        folder = (_existing_folder if resume else _new_folder)(settings, config, stack)
         running = Sweep(
             folder,
             settings,
@@ -100,35 +99,34 @@ def run_sweep(file: Path, *, resume: bool, on: str, at_once: int | None, stop: S
     return folder
 
 
-def _folder(settings: Any, config: Config, *, resume: bool) -> Path:
-    """The sweep's folder: a new one, or with `resume` the existing one of the same search."""
-    from aclearn.runs import make_next, numbered_runs, write_atomically
+def _new_folder(settings: Any, config: Config, unlock: ExitStack) -> Path:
+    """A new folder of the sweep with its settings; one of a command killed here is taken."""
+    from aclearn.runs import lock_new, make_next, write_atomically
 
-    dir, experiment = Path(config.run.dir), f"{config.experiment}-sweep"
-    given = {
-        "sweep": settings.model_dump(exclude={"trials", "name", "config", "set"}),
-        "config": settings.base.model_dump(by_alias=True),  # its file may be edited later
-    }
-    text = json.dumps(given, default=str)
-    if not resume:
-        try:
-            if settings.name is None:
-                path = make_next(dir, experiment)
-            else:
-                path = dir / settings.name
-                path.mkdir(parents=True)
-            write_atomically(path / _SETTINGS, text.encode())
-        except FileExistsError as error:
-            raise RunFolderError(
-                f"{path} exists already; continue it with --resume, or give another name"
-            ) from error
-        except OSError as error:
-            raise RunFolderError(
-                f"a folder for the sweep cannot be made in {dir} ({error.strerror}); choose "
-                "another run.dir (set: {run.dir: …})"
-            ) from error
-        return path
-    named = [dir / settings.name] if settings.name else numbered_runs(dir, experiment)
+    dir, name = Path(config.run.dir), settings.name
+    try:
+        path = make_next(dir, _experiment(config)) if name is None else dir / name
+        lock = lock_new(path, _LOCK)
+        if lock is not None:
+            unlock.callback(lock.close)
+            write_atomically(path / _SETTINGS, _text_of(settings).encode())
+    except OSError as error:
+        raise RunFolderError(
+            f"a folder for the sweep cannot be made in {dir} ({error.strerror}); choose "
+            "another run.dir (set: {run.dir: …})"
+        ) from error
+    if lock is None:
+        advice = "continue it with --resume, or " if (path / _SETTINGS).is_file() else ""
+        raise RunFolderTaken(f"{path} exists already; {advice}give another name")
+    return path
+
+
+def _existing_folder(settings: Any, config: Config, unlock: ExitStack) -> Path:
+    """The folder of a sweep of the same search, to continue it."""
+    from aclearn.runs import FolderLock, numbered_runs
+
+    dir = Path(config.run.dir)
+    named = [dir / settings.name] if settings.name else numbered_runs(dir, _experiment(config))
     found = [each for each in named if (each / _SETTINGS).is_file()]
     if not found:
         raise RunFolderError(f"there is no sweep of {settings.config} in {dir} to continue")
@@ -137,12 +135,26 @@ def _folder(settings: Any, config: Config, *, resume: bool) -> Path:
         before = json.loads((path / _SETTINGS).read_text())
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path / _SETTINGS} cannot be read ({error})") from error
-    if differing := ", ".join(_differing(before, json.loads(text))):
+    if differing := ", ".join(_differing(before, json.loads(_text_of(settings)))):
         raise ConfigError(
             f"the sweep in {path} searches otherwise; only trials may change. Give it the same "
             f"{differing}, or start a new sweep without --resume"
         )
+    unlock.callback(FolderLock(path, _LOCK).close)
     return path
+
+
+def _experiment(config: Config) -> str:
+    return f"{config.experiment}-sweep"
+
+
+def _text_of(settings: Any) -> str:
+    """What must be the same in a sweep that is continued."""
+    given = {
+        "sweep": settings.model_dump(exclude={"trials", "name", "config", "set"}),
+        "config": settings.base.model_dump(by_alias=True),  # its file may be edited later
+    }
+    return json.dumps(given, default=str)
 
 
 def _differing(one: Any, other: Any, key: str = "") -> Iterator[str]:

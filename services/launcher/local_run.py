@@ -90,6 +90,8 @@ def train(
     search_modules_in(config.run.pythonpath)
     started_at = os.environ.get(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     with open_place(on, config, stop) as place:
+        if place is None:
+            return None
         checked = check_run(
             place.config, place.bound, resume=resume, overwrite=overwrite, stop=stop
         )

@@ -59,8 +59,8 @@ class Place(Protocol):
         """
 
 
-def open_place(on: str, config: Config, stop: StopFlag) -> AbstractContextManager[Place]:
-    """The place of that name.
+def open_place(on: str, config: Config, stop: StopFlag) -> AbstractContextManager[Place | None]:
+    """The place of that name; None if `stop` was set before it is known.
 
     Raises:
         ConfigError: there is none.
@@ -69,7 +69,7 @@ def open_place(on: str, config: Config, stop: StopFlag) -> AbstractContextManage
     if on not in PLACES:
         raise ConfigError(f"--on: {on!r} is unknown; expected one of {', '.join(PLACES)}")
     module, _, name = PLACES[on].partition(":")
-    opened: AbstractContextManager[Place] = getattr(importlib.import_module(module), name)(
+    opened: AbstractContextManager[Place | None] = getattr(importlib.import_module(module), name)(
         config, stop
     )
     return opened

@@ -36,14 +36,17 @@ _COUNT_EVERY_S: Final = 1.0
 
 
 @contextmanager
-def open_ray(config: Config, stop: StopFlag) -> Iterator[OnRay]:
-    """The cluster of RAY_ADDRESS, or a local one.
+def open_ray(config: Config, stop: StopFlag) -> Iterator[OnRay | None]:
+    """The cluster of RAY_ADDRESS, or a local one; None if `stop` was set while it was asked.
 
     Raises:
         ConfigError: the run cannot take place there.
     """
     _check_config(config)
     with temporary_directory(RAY, stop) as keys, open_cluster(stop) as cluster:
+        if stop:
+            yield None
+            return
         if config.network.keys_dir is None:
             create_keys(keys, KEY_ROLES)
         yield OnRay(config, cluster, config.network.keys_dir or str(keys))
@@ -73,6 +76,12 @@ def check_keys(config: Config) -> None:
             )
 
 
+def learning_device(config: Config) -> str:
+    """The device on which a run learns, as its key has it."""
+    resident = config.resident
+    return config.trainer.device if resident.envs is None else resident.device
+
+
 def need_of(spec: RoleSpec, index: int, config: Config, cluster: RayCluster) -> Need:
     """What process `index` of a role takes of the cluster.
 
@@ -83,7 +92,7 @@ def need_of(spec: RoleSpec, index: int, config: Config, cluster: RayCluster) -> 
         spec is TRAINER and not config.network.plain_group
     )
     here = next((node for node in cluster.nodes() if node.id == cluster.here), None)
-    learns_on_gpu = spec is TRAINER and config.trainer.device != "cpu" and here is not None
+    learns_on_gpu = spec is TRAINER and learning_device(config) != "cpu" and here is not None
     return Need(
         config.ray.num_cpus.get(
             spec.name, 0.0 if spec is MONITOR else float(busy_threads(spec, config))

@@ -30,7 +30,8 @@ class ProcessOnRay:
     """A `Process`: Ray chooses the node; the output is appended to the log of this machine.
 
     Args:
-        detached_as: name under which it outlives this driver. One of that name is taken over.
+        detached_as: name under which it outlives this driver. One of that name is taken over. A
+            process that is asked for again, since a node has joined, has `.1`, … behind it.
 
     Raises:
         OSError: the log cannot be opened.
@@ -49,8 +50,10 @@ class ProcessOnRay:
         self._cluster, self._log_path = cluster, command.log_path
         command.log_path.parent.mkdir(parents=True, exist_ok=True)
         self.log_start = self._log(b"")
-        self._actor = cluster.start(order, need, detached_as=detached_as)
-        self._started: Any = self._actor.place.remote()
+        #: None once it has a node: it may be large.
+        self._order: Order | None = order
+        self._name, self._asked_again = detached_as, 0
+        self._ask(order, detached_as)
         self._look: Any = None
         self._status: int | None = None
         self._words: str | None = None
@@ -58,6 +61,21 @@ class ProcessOnRay:
         #: Id of its node; None before it has one.
         self.node_id: str | None = None
         self.asked_at = time.monotonic()
+
+    def _ask(self, order: Order, name: str | None) -> None:
+        self._asked = {node.id for node in self._cluster.nodes()}
+        self._actor = self._cluster.start(order, self.need, detached_as=name)
+        self._started: Any = self._actor.place.remote()
+
+    def _ask_again(self) -> None:
+        """Ask anew if a node has joined: Ray chooses among those of the start alone."""
+        joined = {node.id for node in self._cluster.nodes()} - self._asked
+        if not joined or self._order is None or self.need.node_id is not None:
+            return
+        self._cluster.end(self._actor)
+        self._asked_again += 1  # the old name is free some time later
+        name = None if self._name is None else f"{self._name}.{self._asked_again}"
+        self._ask(self._order, name)
 
     def exited(self) -> bool:
         """Whether it has ended, by what its node has said so far; never blocks."""
@@ -73,8 +91,10 @@ class ProcessOnRay:
     def _hear(self) -> None:
         if self.node_id is None:
             if not self._cluster.ready(self._started):
+                self._ask_again()
                 return
             self.node_id, self.pid = self._cluster.answer(self._started)
+            self._order = None
             self._look = self._actor.look.remote(_LOOK_S)
         while self._status is None and self._cluster.ready(self._look):
             look: Look = self._cluster.answer(self._look)

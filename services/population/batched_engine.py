@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 from aclearn.config import Config
 from aclearn.errors import CheckpointError, RunFolderError
@@ -36,7 +35,7 @@ class BatchedEngine:
             members of a batch may differ.
     """
 
-    def __init__(self, config: Config, folder: Path, at_once: int | None = None) -> None:
+    def __init__(self, config: Config, stop: StopFlag, at_once: int | None = None) -> None:
         self._at_once = at_once
         ends = [
             with_values(config, {each.key: end})

@@ -77,8 +77,8 @@ class Outcome:
 class Engine(Protocol):
     """Trains and judges members.
 
-    Its constructor takes the population's configuration and folder, and the most members at a time
-    (`--at-once`, or None).
+    Its constructor takes the population's configuration, the most members at a time (`--at-once`,
+    or None), and the command's `stop`, for what takes long there.
     """
 
     def run(self, tasks: Sequence[Task], stop: StopFlag) -> Iterator[Outcome]:

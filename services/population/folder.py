@@ -9,7 +9,14 @@ from aclearn.config import Config, load_config
 from aclearn.errors import ConfigError, RunFolderError, RunFolderTaken
 from aclearn.population import Lineage
 from aclearn.population.file import best_folder, member_folder, read_lineage, write_lineage
-from aclearn.runs import FolderLock, is_population, make_next, numbered_runs, write_atomically
+from aclearn.runs import (
+    FolderLock,
+    is_population,
+    lock_new,
+    make_next,
+    numbered_runs,
+    write_atomically,
+)
 from services.start.folder import differences
 
 #: The configuration of all members.
@@ -48,25 +55,24 @@ class PopulationFolder:
     def create(cls, config: Config, lineage: Lineage) -> PopulationFolder:
         """The folder of a new population: that of `run.name`, else the next number's.
 
+        One that a killed command has begun to make is taken.
+
         Raises:
             RunFolderError: it exists already, or cannot be made.
         """
         dir = Path(config.run.dir)
         try:
-            if config.run.name is None:
-                path = make_next(dir, experiment_of(config))
-            else:
-                path = dir / config.run.name
-                path.mkdir(parents=True)
-        except FileExistsError as error:
-            raise RunFolderTaken(_taken(path)) from error
+            name = config.run.name
+            path = make_next(dir, experiment_of(config)) if name is None else dir / name
+            lock = lock_new(path, _LOCK, first=(CONFIG_FILE,))
         except OSError as error:
             raise RunFolderError(
                 f"a folder for the population cannot be made in {dir} ({error.strerror}); choose "
                 "another run.dir"
             ) from error
+        if lock is None:
+            raise RunFolderTaken(_taken(path))
         config = config.with_run(name=path.name, experiment=config.experiment)
-        lock = FolderLock(path, _LOCK)
         try:
             write_config(path, config)
             write_lineage(path, lineage)  # last: it makes the folder a population

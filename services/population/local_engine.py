@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from aclearn.config import Config
@@ -43,7 +42,7 @@ class LocalEngine:
         ConfigError: more than one at a time would listen at one port.
     """
 
-    def __init__(self, config: Config, folder: Path, at_once: int | None = None) -> None:
+    def __init__(self, config: Config, stop: StopFlag, at_once: int | None = None) -> None:
         self._at_once = runs_at_once(config, at_once)
         self._most_restarts = config.supervisor.max_restarts
         self._end_within_s = config.supervisor.stop_timeout_s + _END_S

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import secrets
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -14,17 +15,18 @@ from pathlib import Path
 from typing import Final
 
 from aclearn.config import Config, SupervisorConfig
-from aclearn.errors import ConfigError
+from aclearn.errors import ConfigError, RunFolderError
 from aclearn.files import disk_is_full
 from aclearn.launch import EXIT_GIVE_UP, RoleCommand, StopFlag
 from aclearn.launch.log_tail import log_tail
 from aclearn.launch.restart_policy import RestartPolicy
-from services.launcher.ray_place import check_keys
+from aclearn.runs import write_atomically
+from services.launcher.ray_place import check_keys, learning_device
 from services.launcher.seed_runs import cores_of
 from services.on_ray.cluster import RayCluster, open_cluster, unplaced_words
 from services.on_ray.host import FILES, Order, pack, unpack
 from services.on_ray.process import LongWaits, ProcessOnRay
-from services.on_ray.room import Need, room_for
+from services.on_ray.room import Need, Node, room_for
 from services.population.engine import EXIT_DISK_FULL, DiskFull, Outcome, Task
 from services.population.member import ROUND_FILE, dead, read_outcome
 
@@ -35,6 +37,8 @@ _LOOK_EVERY_S: Final = 0.1
 _END_S: Final = 3.0
 #: Seconds between two starts of a member, at least.
 _LEAST_PAUSE_S: Final = 2.0
+#: In a population's folder: a random number that another population does not have.
+_ID: Final = "ray_id"
 #: A member's output, in its folder.
 _LOG: Final = "logs/member.log"
 #: Seconds for which a member that has ended waits for a driver that was killed.
@@ -56,22 +60,17 @@ class RayEngine:
         ConfigError: the cluster cannot be used, or no node has room for a member.
     """
 
-    def __init__(self, config: Config, folder: Path, at_once: int | None = None) -> None:
-        check_keys(config)
-        if config.monitor.port is not None:
-            raise ConfigError(
-                f"--on ray: members on one node cannot listen at one monitor.port, "
-                f"{config.monitor.port}; set it to null"
-            )
+    def __init__(self, config: Config, stop: StopFlag, at_once: int | None = None) -> None:
+        check_members(config)
         self._at_once, self._supervisor = at_once, config.supervisor
         self._end_within_s = config.supervisor.stop_timeout_s + _END_S
         self._running: dict[int, _Running] = {}
         self._waits = LongWaits()
         self._open = ExitStack()
-        self._cluster: RayCluster = self._open.enter_context(open_cluster(StopFlag()))
+        self._cluster: RayCluster = self._open.enter_context(open_cluster(stop))
         try:
-            self._need = need_of_member(config)
-            if self._room() == 0:
+            self._need = need_of_member(config, self._cluster.nodes())
+            if self._room() == 0 and not stop:
                 raise ConfigError(
                     "--on ray: no node has room for a member, which takes "
                     f"{unplaced_words([self._need], self._cluster.nodes())}. Add a node, or set "
@@ -86,7 +85,8 @@ class RayEngine:
 
     def run(self, tasks: Sequence[Task], stop: StopFlag) -> Iterator[Outcome]:
         """Train and judge; see `Engine`."""
-        waiting = [_Running(task, self._supervisor) for task in tasks]
+        population = _name_of(tasks[0].folder.parent) if tasks else ""
+        waiting = [_Running(task, self._supervisor, population) for task in tasks]
         try:
             self._take_over(waiting)
             while (waiting or self._running) and not stop:
@@ -127,7 +127,8 @@ class RayEngine:
         left = self._cluster.named(waiting[0].population) if waiting else []
         for running in waiting:
             for name in [name for name in left if name.startswith(running.prefix)]:
-                running.restarts = int(name.removeprefix(running.prefix))
+                running.left = name
+                running.restarts = int(name.removeprefix(running.prefix).partition(".")[0])
                 left.remove(name)
         for name in left:
             self._cluster.end_named(name)
@@ -178,7 +179,7 @@ class RayEngine:
 class _Running:
     """A member's process in this round."""
 
-    def __init__(self, task: Task, supervisor: SupervisorConfig) -> None:
+    def __init__(self, task: Task, supervisor: SupervisorConfig, population: str) -> None:
         self.task, self.restarts, self._due = task, 0, 0.0
         # a node's death is known some seconds later: until then a start there would be lost too
         self._policy = RestartPolicy(
@@ -187,10 +188,14 @@ class _Running:
             max(_LEAST_PAUSE_S, supervisor.backoff_first_s),
             max(_LEAST_PAUSE_S, supervisor.backoff_max_s),
         )
-        path = os.fsencode(task.folder.parent.absolute())
-        #: Of the names of the population's actors, and of this round's.
-        self.population = f"population-{hashlib.sha256(path).hexdigest()[:16]}-"
-        self.prefix = f"{self.population}{task.folder.name}-round-{task.round}-start-"
+        #: Of the names of the population's actors, and of this round's with this configuration.
+        self.population = f"{population}-"
+        # a resumed population is searched for modules in other places, too
+        config = task.config.with_run(dir="", experiment=None, pythonpath=())
+        digest = _digest(config.to_yaml().encode())
+        self.prefix = f"{population}-{task.folder.name}-round-{task.round}-{digest}-start-"
+        #: Name of the actor that a killed driver has left.
+        self.left: str | None = None
         self.process: ProcessOnRay
 
     @property
@@ -203,7 +208,7 @@ class _Running:
         pause_s = self._policy.failed(time.monotonic())
         if pause_s is None:
             return False
-        self.restarts += 1
+        self.restarts, self.left = self.restarts + 1, None
         self._due = time.monotonic() + pause_s
         return True
 
@@ -229,9 +234,8 @@ class _Running:
             folder=pack(task.folder, without=_LOG),  # it is written here
             abandoned_after_s=_ABANDONED_AFTER_S,
         )
-        self.process = ProcessOnRay(
-            cluster, command, order, need, detached_as=f"{self.prefix}{self.restarts}"
-        )
+        name = self.left or f"{self.prefix}{self.restarts}"
+        self.process = ProcessOnRay(cluster, command, order, need, detached_as=name)
 
     def fetch(self) -> bool:
         """Bring the folder back; False if it is lost with its node. The outcome comes last.
@@ -257,10 +261,47 @@ class _Running:
         return said.rpartition("\n")[2] or "its log is empty"
 
 
-def need_of_member(config: Config) -> Need:
-    """What the whole run of a member takes of one node."""
-    devices = (config.trainer.device, config.resident.device)
-    on_gpu = any(device.startswith("cuda") for device in devices)
+def _name_of(folder: Path) -> str:
+    """What the names of a population's actors begin with; another one at its place has another.
+
+    Raises:
+        RunFolderError: the folder cannot be read or written.
+    """
+    path = folder / _ID
+    try:
+        if not path.exists():
+            write_atomically(path, secrets.token_hex(16).encode())
+        known = path.read_bytes() + os.fsencode(folder.absolute())  # it may have been copied
+    except OSError as error:
+        raise RunFolderError(
+            f"{path} cannot be written or read ({error.strerror}); mend that, then continue with "
+            "--resume"
+        ) from error
+    return f"population-{_digest(known)}"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def check_members(config: Config) -> None:
+    """Raise `ConfigError` for keys that contradict members on the nodes of a cluster."""
+    check_keys(config)
+    if config.monitor.port is not None:
+        raise ConfigError(
+            f"--on ray: members on one node cannot listen at one monitor.port, "
+            f"{config.monitor.port}; set it to null"
+        )
+
+
+def need_of_member(config: Config, nodes: Sequence[Node]) -> Need:
+    """What the whole run of a member takes of one node.
+
+    Args:
+        nodes: of the cluster; where one has a GPU, a member on the device `auto` takes one.
+    """
+    device = learning_device(config)
+    on_gpu = device.startswith("cuda") or (device == "auto" and any(node.gpus for node in nodes))
     return Need(
         config.ray.num_cpus.get("member", float(cores_of(config))),
         config.ray.num_gpus.get("member", float(on_gpu)),

@@ -12,8 +12,9 @@ from typing import Final
 
 from aclearn.config import Config
 from aclearn.errors import ConfigError
+from aclearn.runs import POPULATION_FILE
 from services.container.command import MOST_RESTARTS, RUNS, WORK
-from services.population.ray_engine import need_of_member
+from services.population.ray_engine import check_members, need_of_member
 from services.schedulers.checks import gpus
 from services.schedulers.pods import (
     CONFIG_FOLDER,
@@ -49,7 +50,16 @@ def population_objects(config: Config, image: str, storage: str) -> Mapping[str,
         ("resident.device", config.resident.device),
     ):
         gpus(device, key)
-    need = need_of_member(config)
+    check_members(config)
+    # a pod has room for what is counted here: not the cores of this machine, nor those of its own
+    threads = config.resident.threads or 1
+    counted = config.resident.model_copy(update={"threads": threads})
+    need = need_of_member(config.model_copy(update={"resident": counted}), nodes=())
+    taken = {
+        "num_cpus": {**config.ray.num_cpus, "member": need.num_cpus},
+        "num_gpus": {**config.ray.num_gpus, "member": need.num_gpus},
+    }
+    config = config.model_copy(update={"ray": config.ray.model_copy(update=taken)})
     if need.labels:
         raise ConfigError(
             "ray.labels: the manifests start all nodes of the population alike, without labels; "
@@ -62,7 +72,7 @@ def population_objects(config: Config, image: str, storage: str) -> Mapping[str,
     start = f"ray start --head --port={_RAY_PORT} {here}"
     evolve = f"aclearn evolve {CONFIG_PATH} --on ray"
     select = (
-        f"{start} && if [ -e runs/{name} ]; then resume=--resume; fi && "
+        f"{start} && if [ -e runs/{name}/{POPULATION_FILE} ]; then resume=--resume; fi && "
         f"RAY_ADDRESS=$POD_IP:{_RAY_PORT} exec {evolve} ${{resume:-}}"
     )
     train = f"exec ray start --address={head}:{_RAY_PORT} {here} --block"

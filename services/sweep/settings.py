@@ -33,6 +33,11 @@ _ENDS: Final = (
     "run.name",
     *(f"run.{key}" for key in ("max_env_steps", "max_updates", "max_wall_s", "target_return")),
 )
+#: What a population refuses of a configuration: without it, and why in words of a sweep.
+_REFUSED: Final = {
+    "evaluator.stop_after": ("null", "the steps of a sweep end its runs"),
+    "policies": ("{}", "a run of a sweep has one policy, whose fitness is one number"),
+}
 
 
 class Search(Group):
@@ -110,6 +115,15 @@ class SweepSettings(Group):
     sampler: Sampler = Field(default="tpe", description="proposes values; of Optuna")
     pruner: Pruner = Field(default="median", description="ends poor trials early; of Optuna")
     seed: Whole = Field(default=1, ge=0, le=2**31 - 1, description="seed of the sampler")
+
+    @model_validator(mode="after")
+    def _has_steps_for_each_judgement(self) -> SweepSettings:
+        if self.judgements > self.steps:
+            raise ValueError(
+                f"judgements: {self.judgements} of a run of {self.steps} steps are more than one a "
+                "step; lower this, or set steps higher"
+            )
+        return self
 
     @cached_property
     def base(self) -> Config:
@@ -190,7 +204,11 @@ def load_sweep(path: Path) -> SweepSettings:
 
 
 def _mistakes(settings: SweepSettings) -> Iterator[str]:
-    settings.config_of({})
+    try:
+        settings.config_of({})
+    except ConfigError as error:
+        yield from map(_in_words_of_a_sweep, str(error).splitlines())
+        return
     for key in settings.set:
         if key in _ENDS:
             yield f"set.{key}: steps ends each run, and its folder has the run's name; remove this"
@@ -204,3 +222,12 @@ def _mistakes(settings: SweepSettings) -> Iterator[str]:
             except ConfigError as error:
                 yield f"search.{key}: {json.dumps(value)} is refused: {error}"
                 break
+
+
+def _in_words_of_a_sweep(mistake: str) -> str:
+    """A mistake of the configuration, whose population is the sweep's own."""
+    for key, (without, why) in _REFUSED.items():
+        place, found, said = mistake.partition(f"{key}: ")
+        if found and "population" in said:
+            return f"{place}{key}: {why}; give set: {{{key}: {without}}}"
+    return mistake

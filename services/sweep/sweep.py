@@ -7,7 +7,7 @@ so a kill at any moment loses the present part of the runs that were trained.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -22,7 +22,7 @@ from services.population.member import read_outcome
 from services.sweep.proposals import Proposals, Trial
 from services.sweep.settings import SweepSettings
 
-#: Trials without a fitness, and no other, after which a sweep ends.
+#: Trials of one command without a fitness after which a sweep ends, if no trial has one.
 _HOPELESS: Final = 5
 _ENDS: Final = dict.fromkeys(("target_return", "max_updates", "max_wall_s"))
 Note = Callable[[str], object]
@@ -61,7 +61,9 @@ class Sweep:
             AclearnError: the disk cannot be used.
         """
         self._settle()
+        earlier = {each.number for each in self._proposals.trials() if not _runs(each)}
         while not self._stop:
+            self._check_hope(least=_HOPELESS, earlier=earlier)
             running = self._running()
             if not running:
                 break
@@ -84,20 +86,22 @@ class Sweep:
             elif poor:
                 self._proposals.prune(number)
 
-    def _check_hope(self, least: int) -> None:
-        """Raise `RoleFailure` if so many trials have ended, and all without a fitness."""
+    def _check_hope(self, *, least: int, earlier: Container[int] = ()) -> None:
+        """Raise `RoleFailure` if all trials have failed, and so many of them not in `earlier`."""
         ended = [each for each in self._proposals.trials() if not _runs(each)]
-        if len(ended) >= least and all(each.state == "fail" for each in ended):
-            reasons = "\n".join(f"  trial {each.number}: {each.reason}" for each in ended[:5])
+        newer = [each for each in ended if each.number not in earlier]
+        if len(newer) >= least and all(each.state == "fail" for each in ended):
+            reasons = "\n".join(f"  trial {each.number}: {each.reason}" for each in newer[:5])
             raise RoleFailure(
-                f"none of {len(ended)} trials of {self._folder} could be trained; mend the "
-                f"configuration, or begin another sweep with smaller ranges (search):\n{reasons}"
+                f"none of {len(ended)} trials of {self._folder} could be trained; mend the cause "
+                "and continue with --resume, which tries those that are left of trials, or begin "
+                "another sweep with another configuration or smaller ranges (search):\n"
+                f"{reasons}"
             )
 
     def _running(self) -> list[Trial]:
         """The trials of the next round: those that run, and new ones in place of the others."""
         trials = self._proposals.trials()
-        self._check_hope(least=_HOPELESS)
         running = [each for each in trials if _runs(each)]
         room = max(1, self._at_once() // self._settings.seeds) - len(running)
         left = self._settings.trials - len(trials)

@@ -270,7 +270,6 @@ def _environments(
         threads=config.resident.threads,
         squash=squash,
         steps=config.actors.unroll_length,
-        config=config.env.kwargs,
         more_bytes=learning_bytes(
             config,
             env.spec(squash=squash),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from aclearn.config import EnvConfig
+from aclearn.envs import env_check
 from aclearn.envs.env_check import check_env
 from aclearn.errors import EnvironmentFailure
 from tests.support import space_envs
@@ -41,6 +43,29 @@ def test_an_environment_that_keeps_the_contract_has_nothing_to_mend() -> None:
     # 105 steps of ten each: ten have ended
     assert "10 episodes terminated, 0 were truncated, mean length 10" in report.fine
     assert "one seed gives one episode" in report.fine
+
+
+def test_resets_count_into_the_time_of_the_check_and_not_into_the_speed(monkeypatch) -> None:
+    now = [0.0]
+
+    class Slow(Good):
+        """A reset takes 1 s, and each of two steps 0.25 s."""
+
+        def reset(self, **given):
+            now[0] += 1.0
+            shown, info = super().reset(**given)
+            self.left = 2
+            return shown, info
+
+        def step(self, action):
+            now[0] += 0.25
+            return super().step(action)
+
+    monkeypatch.setattr(env_check, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    report = check_env(Slow, _PLAIN, steps=1000, seconds=5.0)
+    # an episode with the reset after it takes 1.5 s: three of them, 0.25 s, and 0.25 s with a reset
+    assert "reset and step keep the contract in 8 steps with random actions" in report.fine
+    assert "4 steps/s in one environment" in report.fine
 
 
 def made(**methods) -> type[Good]:
@@ -183,6 +208,30 @@ def test_masks_are_checked_and_allowed_actions_are_taken() -> None:
     assert (report.mend, report.advice) == ([], [])
     [found] = check_env(Good, _MASKED, steps=50).mend[:1]
     assert found == "reset: its action mask: missing; only a terminal step needs none"
+
+
+class Late(space_envs.Gates):
+    """`Gates` whose observation has its mask but at the end, and not at step `forgets`."""
+
+    observation_space = spaces.Dict({"gate": spaces.Discrete(6), "open": spaces.MultiBinary(6)})
+    forgets = -1
+
+    def _next(self):
+        super()._next()
+        mask = {} if self.steps in (8, self.forgets) else {"open": self.open}
+        return {"gate": self.wanted, **mask}
+
+    def info(self):
+        return {}
+
+
+def test_a_mask_that_an_observation_lacks_is_a_fault_unless_the_episode_has_ended() -> None:
+    config = EnvConfig(id="Gates", action_mask="observation.open")
+    assert check_env(Late, config, steps=50).mend == []
+    late = type("Forgets", (Late,), {"forgets": 3, "reward": lambda self, action: 0.0})
+    report = check_env(late, config, steps=50)
+    assert report.mend == ["step: its action mask: missing; only a terminal step needs none"]
+    assert any("in one environment" in sentence for sentence in report.fine)  # it went on
 
 
 _EVERY_FORM = [

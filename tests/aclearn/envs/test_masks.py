@@ -114,6 +114,19 @@ def test_a_mask_in_the_observation_is_applied_and_no_leaf(make_group) -> None:
         observations = step.observations
 
 
+class Shut(Doors):
+    """`Doors` without the part at the end of an episode."""
+
+    def _next(self) -> Any:
+        shown = super()._next()
+        return shown if self.steps < 8 else {key: shown[key] for key in ("gate", "time")}
+
+
+def test_a_terminal_observation_needs_no_mask(make_group) -> None:
+    group = make_group(f"{__name__}:Shut", action_mask="observation.open", max_faults=0)
+    assert last_step(group).terminated.all() and group.masks.all() and not group.faults
+
+
 def test_masks_of_numbers_are_refused_and_a_mask_without_a_use_is_named(make_group, caplog) -> None:
     with pytest.raises(EnvironmentFailure, match=r"env\.action_mask is set, .* nothing to mask"):
         make_group("Pendulum-v1", action_mask="info")

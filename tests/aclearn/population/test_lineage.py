@@ -72,6 +72,17 @@ def test_a_stopped_member_is_trained_again_with_other_weights() -> None:
     assert following(round_, origins, stop_after=2).members[0].status == "waiting"
 
 
+def test_a_stopped_member_goes_on_with_a_larger_stop_after() -> None:
+    round_ = begun(10.0, 10.0).now
+    for _ in range(3):
+        round_ = played(following(round_, stay(round_), stop_after=2), [5.0, 9.5])
+    for stop_after, status in ((2, "stopped"), (3, "waiting"), (None, "waiting")):
+        assert following(round_, stay(round_), stop_after).members[0].status == status
+    resumed = played(following(round_, stay(round_), stop_after=3), [5.0, 9.5])
+    assert resumed.members[0].peak.rounds_below == 3
+    assert following(resumed, stay(resumed), stop_after=3).members[0].status == "stopped"
+
+
 def test_a_dead_member_stays_dead_without_other_weights_and_is_counted_once() -> None:
     lineage = begun(DEAD, 1.0)
     for _ in range(2):

@@ -14,6 +14,7 @@ from aclearn.config.population import SelectorConfig
 from aclearn.errors import ConfigError
 from aclearn.population import (
     DEAD,
+    Lineage,
     Origin,
     Parameter,
     SearchSpace,
@@ -23,6 +24,7 @@ from aclearn.population import (
     checked,
     load_selector,
 )
+from aclearn.population.file import read_lineage, write_lineage
 from aclearn.population.mf_pbt import MultipleFrequencies
 from aclearn.population.unselected import NoSelection, RandomSearch
 
@@ -221,6 +223,16 @@ def test_the_documented_selector_copies_the_best_over_the_worst(
     assert copied(made.select(1, standings([3.0] * 4), SPACE, np.random.default_rng(0))) == {}
 
 
+def test_members_may_be_named_by_numbers_of_numpy(tmp_path: Path) -> None:
+    members = standings([1.0, 2.0])
+    named = [Origin(np.int64(1), np.int64(0), members[0].values), Origin.stays(members[1])]
+    lineage = Lineage.begin([each.values for each in members], round_steps=5)
+    origins = checked(named, members, SPACE, name="mine")
+    lineage = lineage.with_next(lineage.now.next(origins, round_steps=5, stop_after=None))
+    write_lineage(tmp_path, lineage)
+    assert read_lineage(tmp_path).now.members[0].weights_from == 1
+
+
 @pytest.mark.parametrize(
     ("origins", "words"),
     [
@@ -228,6 +240,10 @@ def test_the_documented_selector_copies_the_best_over_the_worst(
         (["a", "b", "c"], "an Origin for each of 3 members"),
         ([(2, 0), (1, 1), (2, 2)], "no living member; expected one of [0, 1]"),
         ([(9, 0), (1, 1), (2, 2)], "the weights of 9"),
+        ([(0.0, 0), (1, 1), (2, 2)], "the weights of 0.0"),
+        ([(0, 9), (1, 1), (2, 2)], "of 9, which is no member; expected one of [0, 1, 2]"),
+        ([(0, None), (1, 1), (2, 2)], "the hyper-parameters of None"),
+        ([(0, 1.0), (1, 1), (2, 2)], "the hyper-parameters of 1.0"),
         ([(1, 1, {"a": 5.0, "b": 0.0}), (1, 1), (2, 2)], "a: expected a value from 0.0001 to 0.1"),
     ],
 )

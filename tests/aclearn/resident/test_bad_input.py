@@ -19,6 +19,7 @@ from services.start.preflight import check_resident_extra
 resident = pytest.importorskip("aclearn.resident")
 from aclearn.resident.buffers import Buffers  # noqa: E402
 from aclearn.resident.environments import cartpole  # noqa: E402
+from aclearn.resident.vector_env import read_specs  # noqa: E402
 from aclearn.resident.warp_setup import import_warp, wp  # noqa: E402
 
 CARTPOLE = resident.find_env("CartPole")
@@ -106,6 +107,16 @@ def test_an_observation_of_another_length_than_its_space() -> None:
 def test_settings_that_cannot_work(settings: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         resident.make("CartPole", **{"device": "cpu"} | settings)
+
+
+def test_a_time_limit_where_an_episode_has_a_key_of_its_own_for_its_length() -> None:
+    config = Config(
+        env={"id": "resident:tag_gridworld", "kwargs": {"time_limit": 9}}, resident={"envs": 4}
+    )
+    words = "tag_gridworld: time_limit: .* set episode_length instead"
+    for read in (resident.resident_env_of, read_specs):
+        with pytest.raises(ConfigError, match=words):
+            read(config)
 
 
 def test_actions_of_another_shape_and_unknown_names() -> None:

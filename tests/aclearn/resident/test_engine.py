@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from aclearn.config import Config
+
 resident = pytest.importorskip("aclearn.resident")
+from aclearn.resident.environments import cartpole  # noqa: E402
+from aclearn.resident.vector_env import read_specs  # noqa: E402
 
 
 def _pcg(state: np.ndarray) -> np.ndarray:
@@ -102,6 +106,68 @@ def test_the_time_limit_truncates_and_keeps_terminated_apart() -> None:
         assert truncated.tolist() == [at in (20, 41)] * 3
         assert rewards.tolist() == [0.0 if at in (21, 42) else -1.0] * 3
     assert made.take_sums() == resident.EpisodeSums(6, -120.0, 6)
+
+
+def strong(force: float = 10.0):
+    """CartPole of this force, whose parameters have no keys."""
+
+    def make_params(device):
+        return cartpole.make_params(device, force=force)
+
+    return replace(resident.find_env("CartPole"), make_params=make_params)
+
+
+def heavy(force: float = 10.0, cart_mass: float = 1.0):
+    """CartPole, whose parameters have one of the keys again: a cart twice as heavy."""
+
+    def make_params(device, cart_mass=3.0):
+        return cartpole.make_params(device, force=force, cart_mass=2.0 * cart_mass)
+
+    return replace(resident.find_env("CartPole"), make_params=make_params)
+
+
+def bare(force: float = 10.0):
+    """CartPole, whose parameters are zeros."""
+    return replace(resident.find_env("CartPole"), make_params=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "force", "cart_mass"),
+    [
+        ("strong", {"force": 5.0}, 5.0, 1.0),
+        ("heavy", {"force": 5.0, "cart_mass": 4.0}, 5.0, 8.0),
+        ("heavy", {"force": 5.0}, 5.0, 6.0),
+        ("bare", {"force": 5.0}, 0.0, 0.0),
+    ],
+)
+def test_what_a_function_makes_gets_its_arguments_again_only_where_it_has_keys_for_them(
+    name: str, kwargs: dict[str, float], force: float, cart_mass: float
+) -> None:
+    env = {"id": f"resident:{__name__}:{name}", "kwargs": kwargs}
+    config = Config(env=env, resident={"envs": 4})
+    read_specs(config)  # before the run
+    params = resident.resident_env_of(config).configured("cpu", {})
+    assert (params.force, params.cart_mass) == (force, cart_mass)
+
+
+@pytest.mark.parametrize(
+    ("id", "chosen"),
+    [
+        ("resident:CartPole", {}),
+        ("CartPole-v1", {}),
+        ("Pendulum-v1", {"env": "CartPole"}),
+        (f"resident:{__name__}:strong", {}),
+    ],
+)
+def test_a_time_limit_among_the_arguments_is_that_of_the_environment(id, chosen) -> None:
+    config = Config(
+        env={"id": id, "kwargs": {"time_limit": 7, "force": 5.0}}, resident={"envs": 4} | chosen
+    )
+    found = resident.resident_env_of(config)
+    assert found.time_limit == 7 and found.configured("cpu", {}).force == 5.0
+    if config.env.is_resident:
+        read_specs(config)
+    assert resident.find_env("CartPole").time_limit == 500
 
 
 def test_a_restored_snapshot_continues_bit_for_bit() -> None:

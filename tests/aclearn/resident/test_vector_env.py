@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from aclearn.config import EnvConfig
+from aclearn.config import Config, EnvConfig
+from aclearn.distributions import distribution_of
 from aclearn.envs.factory import make_policy_envs, make_vector_env, read_spec
-from aclearn.errors import ConfigError
+from aclearn.errors import ConfigError, EnvironmentFailure
 
 resident = pytest.importorskip("aclearn.resident")
-from tests.support.herd import HERD, SHEEP  # noqa: E402
+from aclearn.resident import wp  # noqa: E402
+from aclearn.resident.vector_env import read_specs  # noqa: E402
+from tests.support.herd import HERD, SHEEP, Agent, Params, World  # noqa: E402
 
 _HERD = EnvConfig(id="resident:tests.support.herd:HERD")
 _PATTERNS = {"flock": ("sheep_0", "sheep_2"), "lone": ("sheep_1",), "dog": ("rex",)}
@@ -85,6 +90,104 @@ def test_one_policy_for_agents_of_other_spaces_is_refused_and_the_spec_has_all_p
         make_vector_env(_HERD, num_envs=1, **_LIMITS)
     spec = read_spec(_HERD, patterns=_PATTERNS)
     assert spec.by_policy(_PATTERNS)["flock"].agent_names == ("sheep_0", "sheep_2")
+
+
+@wp.func
+def _mask(
+    world: World,
+    agents: wp.array(dtype=Agent),
+    in_game: wp.array(dtype=wp.bool),
+    a: wp.int32,
+    p: Params,
+    row: wp.array(dtype=wp.bool),
+):
+    """All while a sheep has energy, but of sheep_1 nothing at time 3 where dogs are heavy."""
+    forgotten = a == 1 and world.time == 3 and p.mass[world.number] >= 10.0
+    for choice in range(3):
+        row[choice] = in_game[a] and agents[a].energy > 0 and not forgotten
+
+
+_SHEEP_KIND, _DOG_KIND = HERD.kinds
+MASKED = replace(HERD, name="Masked", kinds=(replace(_SHEEP_KIND, mask=_mask), _DOG_KIND))
+
+
+def _play_masked(steps: int, **kwargs: float) -> tuple[int, int]:
+    """Rows of sheep in all, and those to which their own mask has allowed nothing."""
+    config = EnvConfig(id=f"resident:{__name__}:MASKED", kwargs=kwargs)
+    parts = make_policy_envs(
+        config, {"flock": ("sheep_*",), "dog": ("rex",)}, num_envs=8, **_LIMITS
+    )
+    worlds, rng = parts["flock"]._group.envs, np.random.default_rng(1)
+    rows = nothing = 0
+    try:
+        for part in parts.values():
+            part.reset()
+        for _ in range(steps):
+            for part in parts.values():
+                distribution = distribution_of(part.spec.action)
+                logits = np.zeros((part.num_envs, distribution.parameter_count), np.float32)
+                part.send(distribution.sample(distribution.mask(logits, part.masks), rng)[0])
+            for part in parts.values():
+                part.recv()
+            assert parts["flock"].masks.all()
+            rows += parts["flock"].num_envs
+            nothing += int((~worlds.masks()["sheep"].any(-1)).sum())
+    finally:
+        parts["flock"].close()
+    return rows, nothing
+
+
+def test_an_agent_out_of_the_game_needs_no_allowed_action_and_one_that_plays_does() -> None:
+    rows, nothing = _play_masked(30)
+    assert rows == 30 * 8 * SHEEP and 50 < nothing < rows - 50
+    words = r"Masked: environment \d, agent sheep_1: its mask allows nothing"
+    with pytest.raises(EnvironmentFailure, match=words):
+        _play_masked(4, heavier=10.0)
+
+
+_FRONT = replace(_SHEEP_KIND, name="front", agents=("sheep_0",))
+_REAR = replace(_SHEEP_KIND, name="rear", agents=("sheep_1", "sheep_2"))
+TWO_KINDS = replace(HERD, kinds=(_FRONT, _REAR))
+THREE_KINDS = replace(HERD, kinds=(_FRONT, _REAR, _DOG_KIND))
+
+
+@pytest.mark.parametrize(
+    ("world", "policies", "policy"),
+    [
+        ("TWO_KINDS", {}, "default"),
+        ("THREE_KINDS", {"all": {"agents": "sheep_*"}, "d": {"agents": "rex"}}, "all"),
+    ],
+    ids=("one policy", "several"),
+)
+def test_agents_of_two_kinds_with_equal_spaces_have_policies_of_their_own(
+    world: str, policies: dict, policy: str
+) -> None:
+    env = {"id": f"resident:{__name__}:{world}"}
+    words = rf"policies\.{policy}\.agents: its agents are of the kinds front, rear, and a policy"
+    with pytest.raises(ConfigError, match=words):
+        read_specs(Config(env=env, resident={"envs": 4}, policies=policies))
+
+
+@pytest.mark.parametrize(
+    ("env", "patterns"),
+    [(EnvConfig(id="resident:CartPole"), {}), (_HERD, _PATTERNS)],
+    ids=("one agent", "several"),
+)
+def test_each_reset_begins_other_episodes_also_without_a_step_between(env, patterns) -> None:
+    parts = make_policy_envs(env, patterns, num_envs=4, **_LIMITS)
+
+    def begin(seed: int | None = None) -> np.ndarray:
+        shown = [part.reset(seed)["observation"] for part in parts.values()]
+        return np.concatenate([each.ravel() for each in shown])
+
+    first, second, third = begin(), begin(), begin()
+    seeded, after_it, again = begin(_LIMITS["seed"]), begin(), begin(_LIMITS["seed"])
+    next(iter(parts.values())).close()
+    np.testing.assert_array_equal(seeded, first)
+    np.testing.assert_array_equal(again, first)
+    np.testing.assert_array_equal(after_it, second)
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first, third) and not np.array_equal(second, third)
 
 
 def test_a_seed_begins_the_same_episodes_again_whenever_it_is_given() -> None:

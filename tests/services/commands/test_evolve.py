@@ -10,6 +10,7 @@ import yaml
 
 import aclearn
 from aclearn.errors import ConfigError, RunFolderError
+from aclearn.launch import StopFlag
 from services.population import engine
 from tests.support.cli import aclearn as command
 from tests.support.populations import RATE, StandInEngine
@@ -18,7 +19,7 @@ from tests.support.populations import RATE, StandInEngine
 class Quick(StandInEngine):
     """Fitness is the weight."""
 
-    def __init__(self, config: Any, folder: Path, at_once: int | None) -> None:
+    def __init__(self, config: Any, stop: StopFlag, at_once: int | None) -> None:
         super().__init__(lambda task, weight: weight)
         self.at_once = at_once
         self.open.append(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from aclearn.types.action_spec import ActionPart
 from services.commands.new import config_text
 from services.commands.starting_point import choose, start_from
 from services.policy.factory import architecture_of
+from services.start.probe import probe_environment
 from tests.support.calls_here import Here
 from tests.support.cli import aclearn
 
@@ -118,6 +120,45 @@ def test_a_named_environment_is_wrapped_to_be_edited_and_an_atari_game_is_not(
     names = {path.name for path in (tmp_path / "pong").iterdir()}
     assert names == {"config.yaml", "config.schema.json"}
     assert load_config(tmp_path / "pong/config.yaml").env.id == "ALE/Pong-v5"
+
+
+@pytest.fixture
+def probed_here(monkeypatch) -> None:
+    probe = partial(probe_environment, call=Here())
+    monkeypatch.setattr("services.commands.starting_point.probe_environment", probe)
+
+
+@pytest.mark.usefixtures("probed_here")
+@pytest.mark.parametrize("old", ["PongNoFrameskip-v4", "ale_py:Pong-v0"])
+def test_an_older_id_of_an_atari_game_is_written_as_its_present_one(
+    old: str, tmp_path: Path
+) -> None:
+    told = aclearn("new", tmp_path, "--env", old)
+    assert "aclearn check-env ALE/Pong-v5" in told
+    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "config.schema.json"}
+    assert parse_yaml((tmp_path / "config.yaml").read_text()).value["env"]["id"] == "ALE/Pong-v5"
+
+
+@pytest.mark.usefixtures("probed_here")
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [
+            "policies.one.agents=long",
+            "policies.other.agents=[short]",
+            "policies.one.loss.clip_range=0.1",
+        ],
+        ["policies.one={agents: long, loss: {clip_range: 0.1}}", "policies.other.agents=short"],
+        ["policies={one: {agents: [long]}, other: {agents: short, learns: false}}"],
+    ],
+    ids=("keys", "a policy", "the section"),
+)
+def test_the_agents_of_policies_are_known_when_the_environment_is_made(
+    overrides: list[str],
+) -> None:
+    config, spec, _ = start_from("tests.support.agents_env:Uneven", overrides)
+    assert config.patterns == {"one": ("long",), "other": ("short",)}
+    assert [kind.action.counts for kind in spec.kinds] == [(3,), (4,)]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -70,6 +72,21 @@ def test_what_contradicts_a_cluster_is_refused_before_ray_is_asked(values, words
         open_ray(Config(**CARTPOLE, **values), StopFlag()),
     ):
         pass
+
+
+def test_a_stop_while_the_nodes_are_asked_ends_without_a_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop = StopFlag()
+
+    @contextmanager
+    def asked(given: StopFlag) -> Iterator[Nodes]:
+        given.set("SIGINT")
+        yield Nodes()  # none has answered
+
+    monkeypatch.setattr(module, "open_cluster", asked)
+    with open_place("ray", Config(**CARTPOLE), stop) as place:
+        assert place is None and stop.reason == "SIGINT"
 
 
 def test_an_unknown_place_is_named() -> None:
@@ -145,6 +162,9 @@ def test_a_gpu_is_the_trainer_s_where_there_is_one(clock: SimpleNamespace, tmp_p
         config = Config(**CARTPOLE, trainer={"device": device})
         place = OnRay(config, Nodes(2, gpus=gpus), keys)
         assert _start(place, "trainer-0").need.num_gpus == taken
+    resident = {"envs": 8, "threads": 2, "device": "cpu"}
+    place = OnRay(Config(**CARTPOLE, resident=resident), Nodes(2, gpus=1.0), keys)
+    assert _start(place, "trainer-0").need.num_gpus == 0.0
     config = Config(**CARTPOLE, resident={"envs": 8, "threads": 2})
     place = OnRay(config, Nodes(2), keys)
     assert place.actors(None, print) is None  # no actors

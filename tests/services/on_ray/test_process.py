@@ -13,7 +13,7 @@ from aclearn.launch import RoleCommand
 from services.on_ray import process as module
 from services.on_ray.host import Look, Order
 from services.on_ray.process import ProcessOnRay
-from services.on_ray.room import Need
+from services.on_ray.room import Need, Node
 
 
 class Lost(Exception):
@@ -30,8 +30,15 @@ class Scripted:
         self.ended = False
         self.placed: list[object] = []
         self.looks: list[object] = []
+        self.list = [Node("a", "10.0.0.1", 1.0)]
+        self.names: list[str | None] = []
+
+    def nodes(self) -> list[Node]:
+        return self.list
 
     def start(self, order: Order, need: Need, detached_as: str | None) -> SimpleNamespace:
+        self.names.append(detached_as)
+
         def remote(name: str, answers: list[object]) -> SimpleNamespace:
             return SimpleNamespace(
                 remote=lambda *given: (
@@ -124,6 +131,26 @@ def test_one_that_waits_for_a_node_ends_at_once(cluster: Scripted, process: Proc
     process.terminate()
     assert process.exited() and cluster.ended
     assert process.ending(process.reap()) == "it had no node yet"
+
+
+def test_one_that_waits_for_a_node_is_asked_for_again_once_a_node_has_joined(
+    cluster: Scripted, tmp_path: Path
+) -> None:
+    command = RoleCommand("member", "member-0", (), {}, tmp_path / "member.log")
+    made = [
+        ProcessOnRay(cluster, command, Order("member", "member-0", (), {}), need, name)  # type: ignore[arg-type]
+        for need, name in ((Need(1.0), "m"), (Need(1.0), None), (Need(1.0, node_id="a"), "here"))
+    ]
+    cluster.list = [Node("b", "10.0.0.2", 1.0)]  # it was not among those that Ray may choose
+    for _ in range(2):
+        assert not any(process.exited() for process in made)
+    assert cluster.names == ["m", None, "here", "m.1", None] and cluster.ended
+    cluster.list = [Node("c", "10.0.0.3", 1.0)]
+    assert not made[0].exited() and cluster.names[5:] == ["m.2"]
+    cluster.placed.append(("c", 41))
+    assert not made[0].exited() and made[0].node_id == "c"
+    cluster.list = [Node("d", "10.0.0.4", 1.0)]
+    assert not made[0].exited() and len(cluster.names) == 6
 
 
 def test_a_node_that_does_not_answer_a_kill_is_not_waited_for(

@@ -62,7 +62,7 @@ def _round(engine: BatchedEngine, tasks: list[Task], stop: StopFlag | None = Non
 
 def test_each_member_has_a_run_folder_as_any_run_has(tmp_path: Path) -> None:
     config = _config(tmp_path)
-    engine, rates = BatchedEngine(config, tmp_path), [1e-3, 2e-3, 3e-3]
+    engine, rates = BatchedEngine(config, StopFlag()), [1e-3, 2e-3, 3e-3]
     first = _round(engine, _tasks(config, tmp_path, 1, rates))
     second = _round(engine, _tasks(config, tmp_path, 2, rates))
     for round_, outcomes in enumerate((first, second), start=1):
@@ -83,7 +83,7 @@ def test_each_member_has_a_run_folder_as_any_run_has(tmp_path: Path) -> None:
 
 def test_a_member_that_diverges_dies_alone(tmp_path: Path) -> None:
     config = _config(tmp_path)
-    engine, rates = BatchedEngine(config, tmp_path), [1e-3] * 3
+    engine, rates = BatchedEngine(config, StopFlag()), [1e-3] * 3
     _round(engine, _tasks(config, tmp_path, 1, rates))
     found = load_newest(tmp_path / "member-1" / "checkpoints")
     assert found is not None
@@ -98,7 +98,7 @@ def test_a_member_that_diverges_dies_alone(tmp_path: Path) -> None:
 
 def test_a_member_whose_checkpoints_are_damaged_dies_alone(tmp_path: Path) -> None:
     config = _config(tmp_path)
-    engine, rates = BatchedEngine(config, tmp_path), [1e-3] * 3
+    engine, rates = BatchedEngine(config, StopFlag()), [1e-3] * 3
     _round(engine, _tasks(config, tmp_path, 1, rates))
     for path in (tmp_path / "member-0" / "checkpoints").glob("*.safetensors"):
         path.write_bytes(b"damaged")
@@ -119,13 +119,13 @@ def test_a_batch_waits_for_the_trainer_of_a_killed_member(
             orphans.pop().close()
 
     monkeypatch.setattr(member.time, "sleep", ends)
-    outcomes = _round(BatchedEngine(config, tmp_path), tasks)
+    outcomes = _round(BatchedEngine(config, StopFlag()), tasks)
     assert [each.status for each in outcomes] == ["trained"] * 3 and orphans == []
 
 
 def test_a_stopped_round_saves_its_members_and_goes_on_later(tmp_path: Path) -> None:
     config = _config(tmp_path)
-    engine, tasks = BatchedEngine(config, tmp_path, 2), _tasks(config, tmp_path, 1, [1e-3] * 3)
+    engine, tasks = BatchedEngine(config, StopFlag(), 2), _tasks(config, tmp_path, 1, [1e-3] * 3)
     stop = StopFlag()
     stop.set("SIGTERM")
     assert _round(engine, tasks, stop) == []
@@ -138,7 +138,7 @@ def test_a_round_that_no_checkpoint_has_is_not_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = _config(tmp_path)
-    engine, rates = BatchedEngine(config, tmp_path), [1e-3] * 3
+    engine, rates = BatchedEngine(config, StopFlag()), [1e-3] * 3
     _round(engine, _tasks(config, tmp_path, 1, rates))
     tasks = _tasks(config, tmp_path, 2, rates)
 
@@ -158,4 +158,4 @@ def test_a_round_that_no_checkpoint_has_is_not_judged(
 def test_a_key_that_members_of_a_batch_may_not_differ_in_is_refused(tmp_path: Path) -> None:
     population = {"members": 3, "mutate": {"optimiser.epsilon": [1e-6, 1e-3]}}
     with pytest.raises(ConfigError, match=r"optimiser\.epsilon: members differ in it"):
-        BatchedEngine(_config(tmp_path, population=population), tmp_path)
+        BatchedEngine(_config(tmp_path, population=population), StopFlag())

@@ -142,9 +142,6 @@ def test_a_driver_that_is_killed_at_any_write_comes_to_the_same_end(
                 pass
             else:
                 break
-        path = tmp_path / str(at) / "p"
-        if not (path / "population.json").exists():
-            continue  # before it was a population; --resume says so
         resumed, reason, _ = evolve(config, StandInEngine(by_rate))
         assert reason == "rounds"
         assert _plain(resumed.lineage) == _plain(expected), f"killed at write {at}"
@@ -426,6 +423,21 @@ def test_a_folder_that_is_no_population_is_refused(tmp_path: Path) -> None:
         existing_folder(population_config(tmp_path))
     with pytest.raises(RunFolderError, match=r"p exists already; give another run.name"):
         PopulationFolder.create(population_config(tmp_path), begin(population_config(tmp_path)))
+
+
+def test_a_folder_that_a_killed_start_has_left_becomes_the_population(tmp_path: Path) -> None:
+    config, path = population_config(tmp_path), tmp_path / "p"
+    path.mkdir()
+    for name in (".lock", "population.yaml", "population.json.tmp"):
+        (path / name).touch()
+    (path / "mine").touch()
+    with pytest.raises(RunFolderError, match=r"p exists already; give another run.name"):
+        PopulationFolder.create(config, begin(config))
+    (path / "mine").unlink()
+    PopulationFolder.create(config, begin(config)).close()
+    assert existing_folder(config) == path
+    with pytest.raises(RunFolderError, match=r"p exists already; continue it with --resume"):
+        PopulationFolder.create(config, begin(config))
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def _run(tasks: list[Task], at_once: int, stop: StopFlag | None = None) -> dict[int, Outcome]:
-    engine = LocalEngine(tasks[0].config, tasks[0].folder.parent, at_once)
+    engine = LocalEngine(tasks[0].config, StopFlag(), at_once)
     return {each.member: each for each in engine.run(tasks, StopFlag() if stop is None else stop)}
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from aclearn.config import Config
+from aclearn.config import Config, load_config
 from aclearn.errors import ConfigError
 from aclearn.launch import EXIT_GIVE_UP, StopFlag
 from services.on_ray.host import pack, unpack
@@ -117,6 +119,12 @@ def _tasks(tmp_path: Path, count: int) -> list[Task]:
     return tasks
 
 
+def _prefix(task: Task) -> str:
+    """What the name of a member's actor begins with."""
+    name = module._name_of(task.folder.parent)
+    return module._Running(task, task.config.supervisor, name).prefix
+
+
 def _config(**values: Any) -> Config:
     values = {"supervisor": {"max_restarts": 2}, "ray": {"num_cpus": {"member": 1.0}}, **values}
     return Config(env={"id": "CartPole-v1"}, **values)
@@ -126,7 +134,7 @@ def test_as_many_members_as_the_nodes_have_room_for_and_their_folders_come_back(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     Process.script = lambda member, start: (0, 10.0 * int(member[-1]))
-    engine = RayEngine(_config(), tmp_path)
+    engine = RayEngine(_config(), StopFlag())
     found = {each.member: each for each in engine.run(_tasks(tmp_path, 5), StopFlag())}
     assert {number: each.fitness for number, each in found.items()} == {
         0: 0.0, 1: 10.0, 2: 20.0, 3: 30.0, 4: 40.0,
@@ -137,7 +145,7 @@ def test_as_many_members_as_the_nodes_have_room_for_and_their_folders_come_back(
     for at_once, most in ((2, 2), (9, 3)):
         Process.most = 0
         list(
-            RayEngine(_config(), tmp_path, at_once).run(
+            RayEngine(_config(), StopFlag(), at_once).run(
                 _tasks(tmp_path / str(at_once), 4), StopFlag()
             )
         )
@@ -154,7 +162,7 @@ def test_a_member_whose_node_dies_begins_the_round_again_and_only_so_often(
         "member-3": [(1, None), (0, 5.0)],
     }
     Process.script = lambda member, start: ends[member][start]
-    engine = RayEngine(_config(), tmp_path)
+    engine = RayEngine(_config(), StopFlag())
     found = {each.member: each for each in engine.run(_tasks(tmp_path, 4), StopFlag())}
     assert [(found[n].status, found[n].restarts) for n in range(4)] == [
         ("trained", 1), ("failed", 2), ("failed", 0), ("trained", 1),
@@ -170,16 +178,33 @@ def test_a_resumed_driver_takes_over_what_a_killed_one_has_left(
 ) -> None:
     starts: list[str] = []
     Process.script = lambda member, start: starts.append(f"{member} {start}") or (0, 1.0)
-    engine, tasks = RayEngine(_config(), tmp_path), _tasks(tmp_path, 2)
-    prefix = module._Running(tasks[0], _config().supervisor).population
+    engine, tasks = RayEngine(_config(), StopFlag()), _tasks(tmp_path, 2)
+    prefixes = [_prefix(task) for task in tasks]
     cluster.left = [
-        f"{prefix}member-1-round-3-start-2",  # it was restarted twice
-        f"{prefix}member-0-round-2-start-0",  # of a round that is over
+        f"{prefixes[1]}2.1",  # it was restarted twice, and asked for again
+        f"{prefixes[0].replace('round-3', 'round-2')}0",  # of a round that is over
+        f"{_prefix(replace(tasks[1], config=_config(optimiser={'learning_rate': 0.5})))}0",
         "population-another-member-0-round-3-start-0",
     ]
     assert len(list(engine.run(tasks, StopFlag()))) == 2
     assert sorted(starts) == ["member-0 0", "member-1 2"]
-    assert cluster.ended == [f"{prefix}member-0-round-2-start-0"]
+    assert (Process.there / cluster.left[0]).is_dir()  # taken over by its name
+    assert cluster.ended == sorted(cluster.left[1:3])
+
+
+def test_members_are_known_by_their_population_and_configuration(tmp_path: Path) -> None:
+    [task] = _tasks(tmp_path, 1)
+    name = _prefix(task)
+    # as a command that is resumed elsewhere reads it
+    (tmp_path / "q").mkdir()
+    (tmp_path / "q" / "written.yaml").write_text(task.config.to_yaml())
+    assert _prefix(replace(task, config=load_config(tmp_path / "q" / "written.yaml"))) == name
+    # a copy, and another population at the same place
+    shutil.copytree(tmp_path / "p", tmp_path / "copy")
+    assert _prefix(replace(task, folder=tmp_path / "copy" / "member-0")) != name
+    shutil.rmtree(tmp_path / "p")
+    [task] = _tasks(tmp_path, 1)
+    assert _prefix(task) != name
 
 
 def test_a_stop_ends_members_by_its_signal_and_brings_their_checkpoints_back(
@@ -193,7 +218,7 @@ def test_a_stop_ends_members_by_its_signal_and_brings_their_checkpoints_back(
 
     Process.script = script
     tasks = _tasks(tmp_path, 2)
-    engine = RayEngine(_config(), tmp_path)
+    engine = RayEngine(_config(), StopFlag())
     assert list(engine.run(tasks, stop)) == []
     assert Process.living == []
     assert (tmp_path / "p" / "member-0" / "checkpoints" / "0.json").read_text() == "member-0"
@@ -204,7 +229,7 @@ def test_a_member_that_no_node_has_room_for_is_named_once(
 ) -> None:
     Process.script = lambda member, start: (None, None)
     stop = StopFlag()
-    engine = RayEngine(_config(), tmp_path)
+    engine = RayEngine(_config(), StopFlag())
     cluster.list = [Node("c", "10.0.0.3", 0.5)]  # the nodes that had room have died
 
     def nodes() -> list[Node]:
@@ -229,7 +254,7 @@ def test_a_member_that_cannot_be_started_dies_alone(
         return Process(cluster, command, *given, **more)
 
     monkeypatch.setattr(module, "ProcessOnRay", start)
-    engine = RayEngine(_config(), tmp_path)
+    engine = RayEngine(_config(), StopFlag())
     found = {each.member: each for each in engine.run(_tasks(tmp_path, 3), StopFlag())}
     assert [found[n].status for n in range(3)] == ["trained", "failed", "trained"]
     assert found[1].detail == "cannot be started: Permission denied"
@@ -245,9 +270,52 @@ def test_a_folder_that_cannot_be_brought_back_leaves_no_member_running(
     Process.script = lambda member, start: (ends[member], 1.0)
     monkeypatch.setattr(module, "unpack", full)
     with pytest.raises(DiskFull, match=r"member-\d: the disk .* is full"):
-        list(RayEngine(_config(), tmp_path).run(_tasks(tmp_path, 3), StopFlag()))
+        list(RayEngine(_config(), StopFlag()).run(_tasks(tmp_path, 3), StopFlag()))
     # the first one's process has ended, and its actor waits for a driver that resumes
     assert [each.member for each in Process.living] == ["member-0"]
+
+
+@pytest.mark.parametrize(
+    ("values", "here", "taken"),
+    [
+        ({"trainer": {"device": "auto"}}, 1.0, 1.0),
+        ({"trainer": {"device": "auto"}}, 0.0, 0.0),
+        ({"trainer": {"device": "cpu"}}, 1.0, 0.0),
+        ({"trainer": {"device": "cuda"}}, 1.0, 1.0),
+        ({"resident": {"envs": 8, "threads": 1, "device": "cpu"}}, 1.0, 0.0),
+        ({"ray": {"num_cpus": {"member": 1.0}, "num_gpus": {"member": 0.5}}}, 1.0, 0.5),
+    ],
+)
+def test_a_member_takes_a_gpu_where_the_cluster_has_one(
+    cluster: Cluster, tmp_path: Path, values: dict[str, Any], here: float, taken: float
+) -> None:
+    needs: list[Need] = []
+
+    def start(cluster: Any, command: Any, order: Any, need: Need, **more: Any) -> Process:
+        needs.append(need)
+        return Process(cluster, command, order, need, **more)
+
+    cluster.list.append(Node("c", "10.0.0.3", 4.0, here))
+    Process.script = lambda member, start: (0, 1.0)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "ProcessOnRay", start)
+        list(RayEngine(_config(**values), StopFlag()).run(_tasks(tmp_path, 1), StopFlag()))
+    assert [need.num_gpus for need in needs] == [taken]
+
+
+def test_a_stop_while_the_nodes_are_asked_ends_without_an_error(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def asked(stop: StopFlag) -> Iterator[Cluster]:
+        stop.set("SIGINT")
+        cluster.list = []  # none has answered
+        yield cluster
+
+    monkeypatch.setattr(module, "open_cluster", asked)
+    stop = StopFlag()
+    assert list(RayEngine(_config(), stop).run(_tasks(tmp_path, 1), stop)) == []
+    assert stop.reason == "SIGINT"
 
 
 @pytest.mark.parametrize(
@@ -266,4 +334,4 @@ def test_a_population_that_has_no_place_is_refused(
     cluster: Cluster, tmp_path: Path, values: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
-        RayEngine(_config(**values), tmp_path)
+        RayEngine(_config(**values), StopFlag())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -124,8 +125,8 @@ def test_every_pod_has_few_rights_probes_and_time_to_save(made) -> None:
             assert alive == container["startupProbe"]["exec"]["command"] == [*ready, "--alive"]
 
 
-def _population(made: Callable[..., Objects]) -> Objects:
-    return made(config="population/cartpole")
+def _population(made: Callable[..., Objects], *overrides: str) -> Objects:
+    return made(*overrides, config="population/cartpole")
 
 
 def test_who_may_talk_to_whom_is_what_the_wiring_says(made) -> None:
@@ -235,6 +236,34 @@ def test_a_population_is_a_job_that_selects_and_an_indexed_job_of_nodes(made) ->
 
 
 @pytest.mark.parametrize(
+    ("device", "threads", "given", "cpus", "devices"),
+    [
+        ("auto", None, {}, 1, 0),
+        ("cuda", None, {}, 1, 1),
+        ("auto", 3, {}, 3, 0),
+        ("auto", None, {"member": 5.0}, 5, 0),
+    ],
+)
+def test_a_pod_has_room_for_what_its_member_takes_there(
+    device: str, threads: int | None, given: dict, cpus: int, devices: int, made, monkeypatch
+) -> None:
+    monkeypatch.setattr("services.launcher.seed_runs.usable_cores", lambda: 64)
+    values = {"trainer.device": "auto", "resident.device": device, "resident.threads": threads}
+    overrides = [f"{key}={json.dumps(value)}" for key, value in values.items()]
+    objects = _population(made, *overrides, f"ray.num_cpus={json.dumps(given)}")
+    config = config_from_yaml(objects["config"]["data"]["run.yaml"])
+    assert (config.ray.num_cpus, config.ray.num_gpus) == ({"member": cpus}, {"member": devices})
+    assert config.resident.threads == threads
+    for name in ("selection", "members"):
+        [pod] = objects[name]["spec"]["template"]["spec"]["containers"]
+        assert f"--num-cpus={cpus} --num-gpus={devices} " in pod["command"][2]
+        assert pod["resources"]["requests"]["cpu"] == str(cpus)
+    # one that was killed before it was a population is begun, not resumed
+    [head] = objects["selection"]["spec"]["template"]["spec"]["containers"]
+    assert f"[ -e runs/{config.run.name}/population.json ]" in head["command"][2]
+
+
+@pytest.mark.parametrize(
     ("overrides", "said"),
     [
         ("run.name=CartPole", "run.name: Kubernetes refuses 'CartPole'.* run.name=cartpole"),
@@ -249,6 +278,7 @@ def test_a_population_is_a_job_that_selects_and_an_indexed_job_of_nodes(made) ->
         ("run.deterministic=true", "run.deterministic: "),
         ("run.init_from=runs/other", "run.init_from: pods do not have .*runs/other"),
         ("population.members=4 ; ray.labels={member: {pool: a}}", "ray.labels: "),
+        ("population.members=4 ; monitor.port=5555", "one monitor.port, 5555; set it to null"),
     ],
 )
 def test_what_pods_cannot_express_is_refused_by_name(overrides: str, said: str, made) -> None:

@@ -73,6 +73,7 @@ def test_a_sweep_has_ranges_logs_and_choices_of_any_key(tmp_path: Path) -> None:
         ({"trails": 3}, "trails"),
         ({"sampler": "grid"}, "sampler"),
         ({"steps": 0}, "steps"),
+        ({"steps": 3}, "judgements: 4 of a run of 3 steps .* set steps higher"),
         ({"config": "cartpol"}, "cartpol"),
     ],
 )
@@ -81,8 +82,28 @@ def test_a_mistake_is_named_with_its_file_and_key(
 ) -> None:
     with pytest.raises(ConfigError, match=words) as raised:
         _load(tmp_path, **values)
-    if "config" not in values:
-        assert str(raised.value).startswith(str(tmp_path / "sweep.yaml"))
+    assert str(raised.value).startswith(str(tmp_path / "sweep.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("section", "without"),
+    [
+        ({"evaluator": {"every_s": 9.0, "stop_after": 3}}, {"evaluator.stop_after": None}),
+        ({"policies": {"one": {"agents": "*"}}}, {"policies": {}}),
+    ],
+)
+def test_what_only_a_run_may_have_is_refused_with_what_mends_it(
+    tmp_path: Path, section: dict[str, Any], without: dict[str, Any]
+) -> None:
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump({"base": "cartpole", **section}))
+    with pytest.raises(ConfigError) as raised:
+        _load(tmp_path, config="own.yaml")
+    [line] = str(raised.value).splitlines()
+    sweep, place, given = line.split("yaml: ")
+    assert (sweep, place) == (f"{tmp_path}/sweep.", f"{tmp_path}/own.")
+    assert "population" not in given
+    assert yaml.safe_load(given.partition("; give ")[2]) == {"set": without}
+    assert _load(tmp_path, config="own.yaml", set=without).base.policies == {}
 
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:

@@ -276,6 +276,19 @@ def test_a_trial_that_diverges_is_counted_as_failed_and_the_sweep_goes_on(tmp_pa
         _sweep(tmp_path / "u", _settings(trials=1), StandIn(lambda task: "no"))
 
 
+def test_a_sweep_without_hope_goes_on_once_its_cause_is_mended(tmp_path: Path) -> None:
+    settings = _settings(trials=12, judgements=1)
+    broken = StandIn(lambda task: "no data")
+    for ended in (5, 10):
+        with pytest.raises(RoleFailure, match=rf"none of {ended} trials .* continue with --resume"):
+            _sweep(tmp_path / "s", settings, broken, at_once=5)
+    best, _ = _sweep(tmp_path / "s", settings, StandIn(_rate), at_once=5)
+    states = [each["state"] for each in _results(tmp_path / "s")["trials"]]
+    assert states == ["fail"] * 10 + ["complete"] * 2 and best.number >= 10
+    # one fitness is hope, whenever it was
+    _sweep(tmp_path / "s", _settings(trials=17, judgements=1), broken, at_once=5)
+
+
 def test_values_that_are_possible_alone_but_not_together_fail_their_trial(tmp_path: Path) -> None:
     search = {
         "supervisor.backoff_first_s": {"choices": [0.5, 9.0]},
