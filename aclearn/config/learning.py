@@ -13,9 +13,19 @@ from aclearn.config._fields import AtMostTwo, Device, Group, Whole
 #: Largest `optimiser.learning_rate`.
 MOST_LEARNING_RATE = 10.0
 #: Links of a chain that round, and others that compute the same network.
-_ROUNDING = frozenset({"int8", "fp16", "bf16", "quantize"})
+_ROUNDING = frozenset({"int8", "fp16", "bf16"})
 _HALVES = frozenset({"fp16", "bf16"})
 _SAME_NETWORK = frozenset({"fuse", "onnx", "torchscript"})
+
+
+def _link(item: Any) -> str:
+    """The name of a link in a chain; of `quantize` its precision."""
+    name, given = next(iter(item.items()), ("", None)) if isinstance(item, dict) else (item, None)
+    if name != "quantize":
+        return str(name)
+    if isinstance(given, dict):
+        given = given.get("precision")
+    return "int8" if given is None else str(given).lower()
 
 
 class TrainerConfig(Group):
@@ -158,7 +168,7 @@ class TrainerConfig(Group):
 
     def _of_as_actors(self, config: Any) -> Iterator[str]:
         key, chain = "trainer.as_actors", config.compressor.chain
-        names = [next(iter(item), "") if isinstance(item, dict) else str(item) for item in chain]
+        names = [_link(item) for item in chain]
         if config.loss.acting != "sample" or config.loss.source == "replay":
             yield (
                 f"{key}: loss.kind {config.loss.kind} learns without importance ratios, which it "

@@ -17,9 +17,20 @@ class StepHungError(BaseException):
 
 
 _MAIN_THREAD = threading.main_thread()
-#: Faults of an environment, if its code raises them: pygame exits when its window closes. A user's
-#: Ctrl-C is no KeyboardInterrupt, since all commands handle SIGINT.
-ENVIRONMENT_FAULTS = (Exception, StepHungError, SystemExit, KeyboardInterrupt)
+#: Pygame exits when its window closes.
+_FAULTS = (Exception, StepHungError, SystemExit)
+
+
+def environment_faults() -> tuple[type[BaseException], ...]:
+    """Exceptions that are faults of an environment if its code raises them.
+
+    A KeyboardInterrupt is one where it cannot be the user's Ctrl-C: outside the main thread, and in
+    commands and roles, which handle SIGINT in their own way.
+    """
+    in_main_thread = threading.current_thread() is _MAIN_THREAD
+    if in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        return _FAULTS
+    return (*_FAULTS, KeyboardInterrupt)
 
 
 class StepDeadline:

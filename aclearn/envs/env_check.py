@@ -16,7 +16,7 @@ import numpy as np
 from aclearn.distributions import distribution_of
 from aclearn.envs import contract
 from aclearn.envs.contract import ContractError
-from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
+from aclearn.envs.deadline import StepDeadline, StepHungError, environment_faults
 from aclearn.envs.env_advice import Seen, advice_on_actions, advice_on_numbers, same
 from aclearn.envs.observation_layout import ObservationLayout
 from aclearn.envs.spaces import mask_row, read_actions
@@ -89,7 +89,7 @@ def _within(call: str, deadline: StepDeadline, report: EnvReport) -> Iterator[No
     try:
         with deadline:
             yield
-    except ENVIRONMENT_FAULTS as error:
+    except environment_faults() as error:
         deadline.disarm()
         report.mend.append(f"{call}: raises {words_of(error)}{users_line(error)}")
         raise _Ended from error
@@ -174,7 +174,7 @@ class _Trial:
         except ContractError as error:
             self._mend("reset", error)
             shown, info = self._old_reset(), {}
-        except ENVIRONMENT_FAULTS as error:
+        except environment_faults() as error:
             self._raises("reset", error)
             raise _Ended from error
         self._check("reset", shown, info, terminal=False)
@@ -185,7 +185,7 @@ class _Trial:
         try:
             with self._deadline:
                 result = self.env.step(action)
-        except ENVIRONMENT_FAULTS as error:
+        except environment_faults() as error:
             self._raises("step", error)
             if isinstance(error, StepHungError):
                 raise _Ended from error
@@ -208,7 +208,7 @@ class _Trial:
         try:
             with self._deadline:
                 self.env.close()
-        except ENVIRONMENT_FAULTS as error:
+        except environment_faults() as error:
             self._deadline.disarm()
             self._report.advice.append(f"close: raises {words_of(error)}{users_line(error)}")
 

@@ -19,7 +19,7 @@ from aclearn.envs.contract import (
     range_error,
     step_result,
 )
-from aclearn.envs.deadline import ENVIRONMENT_FAULTS
+from aclearn.envs.deadline import environment_faults
 from aclearn.envs.observation_layout import ObservationLayout
 from aclearn.envs.restarting import RestartingEnvs
 from aclearn.envs.spaces import read_actions
@@ -57,11 +57,10 @@ class GymnasiumVectorEnv(VectorEnv):
             action = read_actions(made.single_action_space, name, squash=env.squash_actions)
             space = made.single_observation_space
             self._layout = ObservationLayout(space, name, env, num_envs=num_envs)
-        except EnvironmentFailure:
+        except BaseException as error:
             group.close()
-            raise
-        except ENVIRONMENT_FAULTS as error:
-            group.close()
+            if isinstance(error, EnvironmentFailure) or not isinstance(error, environment_faults()):
+                raise
             raise EnvironmentFailure(
                 f"environment {name}: its spaces cannot be read ({words_of(error)})"
                 f"{users_line(error)}"

@@ -6,13 +6,14 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from aclearn.envs.contract import ContractError
-from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
+from aclearn.envs.deadline import StepDeadline, StepHungError, environment_faults
 from aclearn.envs.torch_defaults import ENVIRONMENTS
 from aclearn.errors import EnvironmentFailure, trace_of, words_of
 from aclearn.extensions import users_line
@@ -62,25 +63,33 @@ class RestartingEnvs:
         self.between_attempts: Callable[[], None] = lambda: None
         self._make, self._max_faults = make, max_faults
         self._recent_faults: deque[tuple[float, str]] = deque()
-        for _ in range(count):
-            fault = self.fault_of(lambda: self.envs.append(make()))
-            if fault is None:
-                continue
-            self.close()
-            if isinstance(fault, EnvironmentFailure):
-                raise fault
-            log_trace(name, fault)
-            raise EnvironmentFailure(
-                f"environment {name} cannot be made ({words_of(fault)}){users_line(fault)}"
-            ) from fault
+        with ExitStack() as failed:
+            failed.callback(self.close)
+            for _ in range(count):
+                fault = self.fault_of(lambda: self.envs.append(make()))
+                if fault is None:
+                    continue
+                if isinstance(fault, EnvironmentFailure):
+                    raise fault
+                log_trace(name, fault)
+                raise EnvironmentFailure(
+                    f"environment {name} cannot be made ({words_of(fault)}){users_line(fault)}"
+                ) from fault
+            failed.pop_all()
 
     def fault_of(self, act: Callable[[], object]) -> BaseException | None:
-        """Call an environment's code; returns its fault, None if it succeeds in time."""
+        """Call an environment's code; returns its fault, None if it succeeds in time.
+
+        Raises:
+            KeyboardInterrupt: the user's; see `environment_faults`.
+        """
         try:
             with ENVIRONMENTS, self.deadline:
                 act()
-        except ENVIRONMENT_FAULTS as error:
+        except BaseException as error:
             self.deadline.disarm()
+            if not isinstance(error, environment_faults()):
+                raise
             return error
         return None
 
@@ -110,11 +119,12 @@ class RestartingEnvs:
         self.between_attempts()
 
     def close(self) -> None:
-        """Close every environment; errors are logged."""
+        """Close every environment, also if one is interrupted; errors are logged."""
         envs, self.envs = self.envs, []
-        for index, env in enumerate(envs):
-            self._close_one(index, env)
-        self.deadline.close()
+        with ExitStack() as closing:
+            closing.callback(self.deadline.close)
+            for index, env in reversed([*enumerate(envs)]):
+                closing.callback(self._close_one, index, env)
 
     def _make_again(self, index: int, begin: Callable[[int, int], None]) -> None:
         self.envs[index] = self._make()

@@ -19,7 +19,7 @@ from aclearn.envs.contract import (
     reward_of,
     step_result,
 )
-from aclearn.envs.deadline import ENVIRONMENT_FAULTS
+from aclearn.envs.deadline import environment_faults
 from aclearn.envs.observation_layout import ObservationLayout
 from aclearn.envs.restarting import RestartingEnvs
 from aclearn.envs.spaces import mask_row, read_actions
@@ -58,11 +58,10 @@ class SyncVectorEnv:
         self._mask_from, masked = env.action_mask, env.action_mask is not None
         try:
             self._read_spaces(env)
-        except AclearnError:
+        except BaseException as error:
             group.close()
-            raise
-        except ENVIRONMENT_FAULTS as error:
-            group.close()
+            if isinstance(error, AclearnError) or not isinstance(error, environment_faults()):
+                raise
             raise EnvironmentFailure(
                 f"environment {name}: its spaces cannot be read ({words_of(error)})"
                 f"{users_line(error)}"
@@ -156,8 +155,10 @@ class SyncVectorEnv:
                         e += 1
                         if took_s > _PAUSE_AFTER_S:
                             break
-            except ENVIRONMENT_FAULTS as fault:
+            except BaseException as fault:
                 group.deadline.disarm()
+                if not isinstance(fault, environment_faults()):
+                    raise
                 if e < count:  # otherwise the alarm came just after the last one
                     self._replace(e, fault, faulted)
                     e += 1

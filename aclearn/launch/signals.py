@@ -39,8 +39,9 @@ class StopFlag:
         reason: name of the first signal, e.g. "SIGTERM", or the argument of `set`; None before.
         signal: name of the first signal, also of one after `set`; None without one.
         forced: True from the second Ctrl-C on: do not wait for an orderly end.
-        last_acts: called by the third Ctrl-C before it ends the process without any `finally`; must
-            be short and must not raise.
+        last_acts: called by the third Ctrl-C first of all; must be short and must not raise.
+        ends_process: whether the third Ctrl-C then ends the process without any `finally`; if
+            False, it restores the earlier handlers and is theirs.
     """
 
     def __init__(self) -> None:
@@ -48,6 +49,7 @@ class StopFlag:
         self.signal: str | None = None
         self.forced = False
         self.last_acts: list[Callable[[], object]] = []
+        self.ends_process = True
         self._interrupts = 0
         self._previous: dict[int, Any] = {}
 
@@ -84,15 +86,18 @@ class StopFlag:
             # the loop does not read the flag
             for act in self.last_acts:
                 act()
-            signal.signal(number, signal.SIG_DFL)
+            if self.ends_process:
+                signal.signal(number, signal.SIG_DFL)
+            else:
+                self.__exit__()
             os.kill(os.getpid(), number)
 
 
 def install_stop_signals() -> StopFlag:
     """A flag set by SIGTERM, SIGINT and a closed terminal (SIGHUP) from now on.
 
-    The second Ctrl-C sets `forced`; the third ends the process at once. An ignored SIGHUP stays
-    ignored (`nohup`).
+    The second Ctrl-C sets `forced`; the third ends the process at once, see `ends_process`. An
+    ignored SIGHUP stays ignored (`nohup`).
 
     Raises:
         ValueError: called outside the main thread, where Python allows no handlers.

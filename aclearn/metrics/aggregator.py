@@ -85,6 +85,8 @@ class MetricsAggregator:
             self._totals = StepTotals.from_state(state.get("totals", {}))
             self._means = EpisodeMeans(state.get("episodes", []))
             self._episodes_of = counts_of(state.get("episodes_of", {}))
+            # it is written before the line
+            self._episodes = counts_of({"": state.get("episode_count", self._episodes)})[""]
         self._processes: dict[str, _Process] = {}
         self._trainers = TrainerRanks()
         self._superseded: set[str] = set()
@@ -139,6 +141,7 @@ class MetricsAggregator:
             "totals": self._totals.state(),
             "episodes": self._means.state(),
             "episodes_of": dict(self._episodes_of),
+            "episode_count": self._episodes,
         }
 
     def observe_heartbeat(

@@ -81,6 +81,11 @@ def ensemble_tensors(members: Sequence[Mapping[str, Tensor]]) -> dict[str, Tenso
     }
 
 
+def is_ensemble(architecture: Architecture) -> bool:
+    """Whether it is of several members."""
+    return any(layer.name.startswith(_prefix(0)) for layer in architecture.layers)
+
+
 def _prefix(number: int) -> str:
     return f"member_{number}."
 

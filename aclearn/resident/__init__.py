@@ -60,8 +60,8 @@ def find_env(
 
     Args:
         arguments: keys of its parameters, and `time_limit`, as of `make`. A function that makes the
-            environment, such as that of "Trading", is called with the keys; of these `make_params`
-            then gets only those that it takes.
+            environment, such as that of "Trading", is called with the keys, and with `time_limit`
+            if it has a parameter of this name; `make_params` then gets only those that it takes.
 
     Raises:
         ConfigError: there is a `time_limit`, and the environment has a key of its own for it.
@@ -79,7 +79,8 @@ def find_env(
     found = load_extension(full, key="resident environment", error=EnvironmentFailure)
     is_made = inspect.isfunction(found)
     if is_made:
-        keys = {key: value for key, value in arguments.items() if key != _TIME_LIMIT}
+        own = inspect.signature(found).parameters
+        keys = {k: value for k, value in arguments.items() if k != _TIME_LIMIT or k in own}
         try:
             found = found(**keys)
         except TypeError as error:

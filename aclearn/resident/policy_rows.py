@@ -72,10 +72,11 @@ def kind_of(policy: str, agents: Collection[str], kinds: Mapping[str, Collection
         ConfigError: they are of several kinds.
     """
     found = [name for name, its in kinds.items() if {*agents} & {*its}]
-    if len(found) > 1:
+    if len(found) != 1:
         raise ConfigError(
-            f"policies.{policy}.agents: its agents are of the kinds {', '.join(found)}, and a "
-            "policy of resident environments has agents of one; give them policies of their own"
+            f"policies.{policy}.agents: its agents are of the kinds {', '.join(found) or 'none'}, "
+            "and a policy of resident environments has agents of one; give them policies of their "
+            "own"
         )
     return found[0]
 

@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 #: What a checkpoint is for, beside resuming: the best policy so far, or one that is kept for later.
 Mark = Literal["", "best", "kept"]
 _FORMAT: Final = 3
+#: Times that a folder is listed whose checkpoints a live run replaces meanwhile.
+_LISTINGS: Final = 5
 _NAME: Final = re.compile(r"(?P<number>\d{6,})-(?P<label>\d+)(-(?P<mark>best|kept))?")
 _DTYPES: Final = frozenset(
     {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
@@ -164,7 +166,7 @@ def load_newest(
             undamaged one has another architecture or other policies.
     """
     check_parts(dir)
-    checkpoint = _load_first_whole(dir, list_checkpoints(dir))
+    checkpoint = _load_first_whole(dir)
     if checkpoint is None:
         return None
     path = checkpoint.path
@@ -191,8 +193,7 @@ def load_best(dir: Path) -> Checkpoint | None:
     Raises:
         CheckpointError: all of them are damaged.
     """
-    best = [path for path in list_checkpoints(dir) if mark_of(path) == "best"]
-    return _load_first_whole(dir, best)
+    return _load_first_whole(dir, mark="best")
 
 
 def list_checkpoints(dir: Path) -> list[Path]:
@@ -309,14 +310,21 @@ def saved_labels(dir: Path) -> list[int]:
     return [_label(path) for path in list_checkpoints(dir)]
 
 
-def _load_first_whole(dir: Path, paths: list[Path]) -> Checkpoint | None:
-    reasons = []
-    for path in paths:
-        try:
-            return load_checkpoint(path)
-        except CheckpointError as exc:
-            _log.warning("event=checkpoint_skipped reason=%s", exc)
-            reasons.append(str(exc))
+def _load_first_whole(dir: Path, *, mark: Mark | None = None) -> Checkpoint | None:
+    """The first whole one with this mark, or of all; None if there is none."""
+    for _ in range(_LISTINGS):
+        reasons, is_replaced = [], False
+        for path in list_checkpoints(dir):
+            if mark not in (None, mark_of(path)):
+                continue
+            try:
+                return load_checkpoint(path)
+            except CheckpointError as exc:
+                _log.warning("event=checkpoint_skipped reason=%s", exc)
+                reasons.append(str(exc))
+                is_replaced |= not path.exists()
+        if not is_replaced:
+            break
     if reasons:
         raise CheckpointError(f"every checkpoint in {dir} is damaged: " + "; ".join(reasons))
     return None

@@ -26,12 +26,14 @@ class Kept(NamedTuple):
 
     Attributes:
         percent: its agent steps as a part of those of the newest one.
+        is_judged: whether it was judged to be the best of its time.
     """
 
     path: Path
     env_steps: int
     percent: float
     mark: Mark
+    is_judged: bool
 
     def __str__(self) -> str:
         mark = f", {self.mark}" if self.mark == BEST else ""
@@ -53,6 +55,8 @@ def checkpoint_in(dir: Path, at: str | int = NEWEST) -> Checkpoint:
     if found is not None:
         return found
     there = kept_in(dir)
+    if at == BEST and (judged := [each for each in there if each.is_judged]):
+        return load_checkpoint(judged[-1].path)  # of a population, in its folder best
     if at == NEWEST or not there:
         raise CheckpointError(f"{dir}: no checkpoint yet; train first")
     if at == BEST:
@@ -82,16 +86,21 @@ def kept_in(dir: Path) -> list[Kept]:
 
     What cannot be read is left out.
     """
-    found: list[tuple[Path, int]] = []
+    found: list[tuple[Path, int, bool]] = []
     for path in list_checkpoints(dir) if dir.is_dir() else []:
         try:
-            found.append((path, int(read_state(path)["account"]["env_steps"])))
+            state = read_state(path)
+            judged = state.get("judged") is not None
+            found.append((path, int(state["account"]["env_steps"]), judged))
         except (CheckpointError, KeyError, TypeError, ValueError):  # loading it would say why
             continue
     if not found:
         return []
     newest = max(1, found[0][1])
-    kept = [Kept(path, steps, 100 * steps / newest, mark_of(path)) for path, steps in found]
+    kept = [
+        Kept(path, steps, 100 * steps / newest, mark_of(path), judged)
+        for path, steps, judged in found
+    ]
     return sorted(kept, key=lambda each: each.env_steps)
 
 

@@ -125,9 +125,10 @@ def read_metrics_or_none(path: Path) -> list[dict[str, Any] | None]:
 
 
 class MetricsTail:
-    """Reads new lines of a `metrics.jsonl`, each byte once.
+    """Reads new lines of a `metrics.jsonl`, each once.
 
-    An unfinished line waits for its end. A line that is no metrics line is left out.
+    An unfinished line waits for its end, or for a monitor that removes it. A line that is no
+    metrics line is left out.
 
     Args:
         first_bytes: number of bytes from its end for the first `read`.
@@ -135,14 +136,13 @@ class MetricsTail:
 
     def __init__(self, path: Path, *, first_bytes: int = _FIRST_BYTES) -> None:
         self._path, self._first_bytes = path, first_bytes
+        #: Behind the last whole line.
         self._offset: int | None = None
-        self._torn = b""
 
     def read(self) -> list[dict[str, Any]]:
         """The whole lines since the last call, the oldest first.
 
-        A file that became shorter is read from its start: a monitor removed an unfinished line, or
-        another run replaced it.
+        A file that lost whole lines is read from its start: another run has replaced it.
 
         Raises:
             RunFolderError: the file cannot be read.
@@ -153,13 +153,12 @@ class MetricsTail:
                 if self._offset is None or size < self._offset:
                     self._offset = max(0, size - self._first_bytes)
                     # probably starts in the middle of a line, whose rest is no JSON
-                    self._torn = b""
                 file.seek(self._offset)
                 new = file.read(size - self._offset)
         except OSError as exc:
             raise _unreadable(self._path, exc) from exc
-        self._offset += len(new)
-        *whole, self._torn = (self._torn + new).split(b"\n")
+        *whole, torn = new.split(b"\n")
+        self._offset += len(new) - len(torn)
         lines = map(_parse_line, whole)
         return [line for line in lines if line is not None and is_metrics_line(line)]
 

@@ -243,7 +243,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
         ):
             context.breaks += 1
         if visited is not None:
-            known.seen = found  # whole sequences may be fewer
+            known.seen = found  # whole sequences may be more
         known.looks = looks
         known.age += 1
         known.changes_age += 1

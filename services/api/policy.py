@@ -156,7 +156,8 @@ class Policy:
             A float; for a batch `[B]` float32.
 
         Raises:
-            ArgumentError: the observation has another shape or dtype.
+            ArgumentError: the observation has another shape or dtype, or it is an ensemble of
+                policies without values of states.
             ConfigError: a network of your own cannot be imported.
         """
         leaves, _, batched = self._own.read(observation)

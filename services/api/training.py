@@ -194,6 +194,7 @@ def _stopped_by_signals() -> Iterator[StopFlag]:
     # only the main thread may handle signals
     main = threading.current_thread() is threading.main_thread()
     flag = install_stop_signals() if main else StopFlag()
+    flag.ends_process = False  # it is the caller's
     try:
         with flag as stop:
             yield stop

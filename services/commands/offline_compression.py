@@ -93,8 +93,9 @@ class Halves(NamedTuple):
 def visit_run(run: SavedRun, policy: str) -> Halves:
     """Observations that a policy visits, for links and for comparisons."""
     visited = visit(run, policy, count=2 * _OBSERVATIONS, seed=SEED)
-    # environments take turns, and their number is even
-    return Halves(visited.take(slice(0, None, 2)), visited.take(slice(1, None, 2)))
+    # environments take turns, and their number is even; each has rows of all its agents
+    second = np.arange(visited.sequences) // run.policies[policy].spec.agents % 2 == 1
+    return Halves(visited.take(~second), visited.take(second))
 
 
 def sample_spaces(saved: SavedPolicy) -> Halves:

@@ -18,7 +18,7 @@ from aclearn.runs import (
     load_checkpoint,
     save_checkpoint,
 )
-from services.evaluator.saved_policy import SavedPolicy, load_policy, run_of
+from services.evaluator.saved_policy import SavedPolicy, load_run, run_of
 
 #: Members of a population that are taken.
 _USUAL: Final = 3
@@ -65,7 +65,14 @@ def members_of(
             f"ensemble: expected the folder of a population, or at least 2 run folders, got "
             f"{', '.join(map(str, paths)) or 'none'}"
         )
-    return [load_policy(path, at=at) for path in paths]
+    runs = [load_run(path, at=at) for path in paths]
+    for run in runs:
+        if run.config.policies:
+            raise ArgumentError(
+                f"ensemble: {run.checkpoint.path} has several policies, which play together, and "
+                "an ensemble plays alone; evaluate it as it is"
+            )
+    return [run.policy(None) for run in runs]
 
 
 def _judged(folder: RunFolder, checkpoint: Path) -> SavedPolicy:

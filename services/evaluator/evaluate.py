@@ -110,7 +110,7 @@ def evaluate_run(
             played[name].lengths,
             saved.checkpoint.path,
             saved.updates,
-            saved.env_steps,
+            int(run.checkpoint.state["account"]["env_steps"]),
             greedy or saved.config.loss.acting == "epsilon",
             saved.return_mean,
             played[name].cut,

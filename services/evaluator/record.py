@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import shutil
-import warnings
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,11 +121,14 @@ def record(
             steps += len(episode.rewards)
             yield episode
 
-    try:
-        _write(dataset, saved, counted(), greedy=greedy)
-    except BaseException:
-        shutil.rmtree(path, ignore_errors=True)  # half a dataset has the name of a whole one
-        raise
+    _add_namespace(dataset)
+    # Minari lists no hidden folders, and half a dataset must not have the name of a whole one
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as private:
+        whole = Path(private) / path.name
+        whole.mkdir()
+        _write(whole, dataset, saved, counted(), greedy=greedy)
+        _check_free(path)
+        whole.rename(path)
     return Recorded(path, steps, returns)
 
 
@@ -184,9 +186,23 @@ def _row(observations: Observations, row: int) -> dict[str, NDArray[Any]]:
     return {name: leaf[row] for name, leaf in observations.items()}
 
 
-def _write(dataset: str, saved: SavedPolicy, episodes: Iterator[Episode], *, greedy: bool) -> None:
+def _add_namespace(dataset: str) -> None:
+    """Make the folder of the dataset's namespace, if it has one, as Minari does."""
+    from minari.dataset.minari_dataset import parse_dataset_id
+    from minari.namespace import create_namespace, list_local_namespaces
+
+    namespace = parse_dataset_id(dataset)[0]
+    if namespace is not None and namespace not in list_local_namespaces():
+        create_namespace(namespace)
+
+
+def _write(
+    path: Path, dataset: str, saved: SavedPolicy, episodes: Iterator[Episode], *, greedy: bool
+) -> None:
+    """Write a dataset into a folder; Minari's own functions write under its name only."""
     import minari
     from minari.data_collector import EpisodeBuffer
+    from minari.dataset.minari_storage import MinariStorage
 
     leaves, actions = saved.spec.observation, saved.spec.action
 
@@ -208,19 +224,23 @@ def _write(dataset: str, saved: SavedPolicy, episodes: Iterator[Episode], *, gre
 
     config = saved.config
     how = "greedy" if greedy else "sampled"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of an author and the like, which we do not know
-        minari.create_dataset_from_buffers(
-            dataset,
-            buffers(),
-            env=_gymnasium_spec(config.env, saved.spec),
-            observation_space=_space(leaves),
-            action_space=action_space(actions),
-            algorithm_name=config.loss.kind,
-            description=f"{config.env.id} played by {saved.checkpoint.path.stem} of "
+    storage = MinariStorage.new(
+        path / "data",
+        observation_space=_space(leaves),
+        action_space=action_space(actions),
+        env_spec=_gymnasium_spec(config.env, saved.spec),
+        jpeg_encoding=False,
+    )
+    storage.update_metadata(
+        {
+            "dataset_id": dataset,
+            "algorithm_name": config.loss.kind,
+            "description": f"{config.env.id} played by {saved.checkpoint.path.stem} of "
             f"{config.run.name}, {how} (aclearn record)",
-            jpeg_encoding=False,
-        )
+            "minari_version": minari.__version__,
+        }
+    )
+    storage.update_episodes(buffers())
 
 
 def _space(leaves: ObservationSpec) -> spaces.Space[Any]:
@@ -268,7 +288,12 @@ def _free_path(dataset: str) -> Path:
             f"{_OUT}: {dataset!r}: expected the name of a dataset with its version, such as "
             "cartpole/aclearn-v0"
         ) from None
-    path = Path(get_dataset_path(dataset))
+    # an environment may change the working directory
+    path = Path(get_dataset_path(dataset)).absolute()
+    _check_free(path)
+    return path
+
+
+def _check_free(path: Path) -> None:
     if path.exists():
         raise ConfigError(f"{_OUT}: {path} exists already; choose another name or version")
-    return path

@@ -77,8 +77,10 @@ def check_keys(config: Config) -> None:
 
 
 def learning_device(config: Config) -> str:
-    """The device on which a run learns, as its key has it."""
+    """The device on which a run learns, as its key has it; a deterministic one does on the CPU."""
     resident = config.resident
+    if config.run.deterministic:
+        return "cpu"
     return config.trainer.device if resident.envs is None else resident.device
 
 

@@ -18,7 +18,7 @@ from services.on_ray.room import Need, Node
 _LOOK_S: Final = 1.0
 #: Seconds for a node to say that a killed process has ended; then the actor is killed.
 _KILL_WITHIN_S: Final = 3.0
-#: Seconds without a node after which a process is named.
+#: Seconds without a node after which a process is named, and asked for again if one has joined.
 _WAITS_S: Final = 30.0
 #: Seconds for the files of a folder.
 _FOLDER_WITHIN_S: Final = 120.0
@@ -32,6 +32,7 @@ class ProcessOnRay:
     Args:
         detached_as: name under which it outlives this driver. One of that name is taken over. A
             process that is asked for again, since a node has joined, has `.1`, … behind it.
+        is_left: there is one of that name, which is not asked for again.
 
     Raises:
         OSError: the log cannot be opened.
@@ -44,6 +45,8 @@ class ProcessOnRay:
         order: Order,
         need: Need,
         detached_as: str | None = None,
+        *,
+        is_left: bool = False,
     ) -> None:
         self.need = need
         self.pid: int | None = None
@@ -51,7 +54,7 @@ class ProcessOnRay:
         command.log_path.parent.mkdir(parents=True, exist_ok=True)
         self.log_start = self._log(b"")
         #: None once it has a node: it may be large.
-        self._order: Order | None = order
+        self._order: Order | None = None if is_left else order
         self._name, self._asked_again = detached_as, 0
         self._ask(order, detached_as)
         self._look: Any = None
@@ -63,14 +66,19 @@ class ProcessOnRay:
         self.asked_at = time.monotonic()
 
     def _ask(self, order: Order, name: str | None) -> None:
+        self._asked_at = time.monotonic()
         self._asked = {node.id for node in self._cluster.nodes()}
         self._actor = self._cluster.start(order, self.need, detached_as=name)
         self._started: Any = self._actor.place.remote()
 
     def _ask_again(self) -> None:
         """Ask anew if a node has joined: Ray chooses among those of the start alone."""
-        joined = {node.id for node in self._cluster.nodes()} - self._asked
-        if not joined or self._order is None or self.need.node_id is not None:
+        if self._order is None or self.need.node_id is not None:
+            return
+        # until then it may have a node, and import there
+        if time.monotonic() - self._asked_at < _WAITS_S:
+            return
+        if not {node.id for node in self._cluster.nodes()} - self._asked:
             return
         self._cluster.end(self._actor)
         self._asked_again += 1  # the old name is free some time later

@@ -74,7 +74,7 @@ def room_for(
     # those with a node first: the others fill what is left
     for other, at in sorted(taken, key=lambda each: (each[1] is None, each[0].node_id is None)):
         if at is None:
-            able = [node for node in nodes if _admits(node, other) and _fits(free[node.id], other)]
+            able = [node for node in nodes if admits(node, other) and _fits(free[node.id], other)]
             if not able:
                 unplaced.append(other)
                 continue
@@ -82,7 +82,7 @@ def room_for(
         if at in free:
             free[at][0] -= other.num_cpus
             free[at][1] -= other.num_gpus
-    return Room(sum(_times(free[node.id], need) for node in nodes if _admits(node, need)), unplaced)
+    return Room(sum(_times(free[node.id], need) for node in nodes if admits(node, need)), unplaced)
 
 
 def _fits(free: Sequence[float], need: Need) -> bool:
@@ -98,7 +98,8 @@ def _times(free: Sequence[float], need: Need) -> int:
     return max(0, int(min(times))) if times else 0
 
 
-def _admits(node: Node, need: Need) -> bool:
+def admits(node: Node, need: Need) -> bool:
+    """Whether a process with this need may be on a node, as far as its labels say."""
     return need.node_id in (None, node.id) and all(
         _matches(wanted, node.labels.get(key)) for key, wanted in need.labels.items()
     )

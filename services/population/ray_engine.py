@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from aclearn.config import Config, SupervisorConfig
+from aclearn.config import Config, PopulationConfig, SupervisorConfig
 from aclearn.errors import ConfigError, RunFolderError
 from aclearn.files import disk_is_full
 from aclearn.launch import EXIT_GIVE_UP, RoleCommand, StopFlag
@@ -26,7 +26,7 @@ from services.launcher.seed_runs import cores_of
 from services.on_ray.cluster import RayCluster, open_cluster, unplaced_words
 from services.on_ray.host import FILES, Order, pack, unpack
 from services.on_ray.process import LongWaits, ProcessOnRay
-from services.on_ray.room import Need, Node, room_for
+from services.on_ray.room import Need, Node, admits, room_for
 from services.population.engine import EXIT_DISK_FULL, DiskFull, Outcome, Task
 from services.population.member import ROUND_FILE, dead, read_outcome
 
@@ -74,7 +74,7 @@ class RayEngine:
                 raise ConfigError(
                     "--on ray: no node has room for a member, which takes "
                     f"{unplaced_words([self._need], self._cluster.nodes())}. Add a node, or set "
-                    "ray.num_cpus={member: …} lower"
+                    "ray.num_cpus={member: …} or ray.num_gpus={member: …} lower"
                 )
         except BaseException:
             self.close()
@@ -190,8 +190,9 @@ class _Running:
         )
         #: Of the names of the population's actors, and of this round's with this configuration.
         self.population = f"{population}-"
-        # a resumed population is searched for modules in other places, too
+        # a resumed population is searched for modules in other places, too, and may go on longer
         config = task.config.with_run(dir="", experiment=None, pythonpath=())
+        config = config.model_copy(update={"population": PopulationConfig()})
         digest = _digest(config.to_yaml().encode())
         self.prefix = f"{population}-{task.folder.name}-round-{task.round}-{digest}-start-"
         #: Name of the actor that a killed driver has left.
@@ -235,7 +236,9 @@ class _Running:
             abandoned_after_s=_ABANDONED_AFTER_S,
         )
         name = self.left or f"{self.prefix}{self.restarts}"
-        self.process = ProcessOnRay(cluster, command, order, need, detached_as=name)
+        self.process = ProcessOnRay(
+            cluster, command, order, need, detached_as=name, is_left=self.left is not None
+        )
 
     def fetch(self) -> bool:
         """Bring the folder back; False if it is lost with its node. The outcome comes last.
@@ -298,12 +301,15 @@ def need_of_member(config: Config, nodes: Sequence[Node]) -> Need:
     """What the whole run of a member takes of one node.
 
     Args:
-        nodes: of the cluster; where one has a GPU, a member on the device `auto` takes one.
+        nodes: of the cluster; where one that a member may have has a GPU, it takes one on the
+            device `auto`.
     """
+    labels = config.ray.labels.get("member", {})
     device = learning_device(config)
-    on_gpu = device.startswith("cuda") or (device == "auto" and any(node.gpus for node in nodes))
+    there = any(node.gpus for node in nodes if admits(node, Need(0.0, labels=labels)))
+    on_gpu = device.startswith("cuda") or (device == "auto" and there)
     return Need(
         config.ray.num_cpus.get("member", float(cores_of(config))),
         config.ray.num_gpus.get("member", float(on_gpu)),
-        config.ray.labels.get("member", {}),
+        labels,
     )

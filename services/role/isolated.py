@@ -145,6 +145,8 @@ def main() -> None:
         _write_all(answer, json.dumps(fields).encode() + b"\n")
 
     die_with_parent()
+    # the terminal's Ctrl-C does not come here: a KeyboardInterrupt is of the user's code
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     mark_own_process()
     pkgutil.resolve_name(sys.argv[1])(say, **json.loads(sys.stdin.read()))
     os._exit(0)  # the user's code may have left threads running

@@ -146,7 +146,7 @@ def test_links_draw_whole_sequences() -> None:
     visited = sequences(recurrent("gru"), count=8, length=5)
     numbered = np.arange(40, dtype=np.float32)[:, None] * np.ones(3, np.float32)
     context = Context(replace(visited, observations={OBSERVATION: numbered}), seed=1)
-    for count, expected in ((2, 1), (11, 2), (99, 8)):
+    for count, expected in ((2, 1), (11, 3), (99, 8)):
         drawn = context.sample("link", count, np.random.default_rng(count))
         rows = drawn.observations[OBSERVATION][:, 0].reshape(expected, 5)
         np.testing.assert_array_equal(rows - rows[:, :1], np.tile(np.arange(5), (expected, 1)))

@@ -197,6 +197,26 @@ def test_the_value_of_action_values_is_their_mean_over_the_policy(tmp_path: Path
     np.testing.assert_allclose(policy.value(observations), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_the_value_of_a_critic_of_scaled_rewards_is_in_units_of_rewards(tmp_path: Path) -> None:
+    env = {"id": "Pendulum-v1", "squash_actions": True}
+    observation = np.array([0.6, 0.8, -0.5], np.float32)
+    plain, scaled = (
+        aclearn.load(save_run(tmp_path / str(scale), env, loss={"kind": "ddpg"} | given))
+        for scale, given in ((1.0, {}), (0.02, {"reward_scale": 0.02}))
+    )
+    assert scaled.value(observation) == pytest.approx(50 * plain.value(observation), rel=1e-5)
+
+
+def test_an_ensemble_without_values_of_states_says_so(tmp_path: Path) -> None:
+    runs = [
+        save_run(tmp_path / str(n), {"id": "CartPole-v1"}, run={"seed": n}, loss={"kind": "dqn"})
+        for n in range(2)
+    ]
+    together = aclearn.load(aclearn.ensemble(runs, tmp_path / "all"))
+    with pytest.raises(ArgumentError, match=r"critics of states \(V\), and dqn has none"):
+        together.value(np.zeros(4, np.float32))
+
+
 def test_an_environment_with_other_spaces_than_the_policys_is_not_played(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 from gymnasium import spaces
 
 from aclearn.envs import sync_vector_env
+from aclearn.envs.deadline import StepDeadline
 from aclearn.errors import EnvironmentFailure
-from aclearn.launch import Interrupted
+from aclearn.launch import Interrupted, install_stop_signals
 from aclearn.types import OBSERVATION
 from tests.aclearn.envs.conftest import ScriptedEnv
 from tests.support import space_envs
@@ -60,7 +62,9 @@ def test_a_failed_environment_is_made_again_and_its_step_is_marked(scripted, mak
     group = make_group(fault=fault, at=2, ends_after=4, step_timeout_s=limit_s(fault))
     group.reset()
     started_s = time.monotonic()
-    assert_env_0_was_made_again_in(play(group, 2))
+    with install_stop_signals():  # as in a role, where no Ctrl-C is a KeyboardInterrupt
+        step = play(group, 2)
+    assert_env_0_was_made_again_in(step)
     assert KINDS[fault] != "hung" or 0.5 <= time.monotonic() - started_s < DEADLINE_S
     assert group.faults == {KINDS[fault]: 1}
     assert [env.closed for env in scripted] == [True, False, False]
@@ -136,6 +140,50 @@ def test_a_ctrl_c_of_the_user_is_no_fault(scripted, make_group):
     with pytest.raises(Interrupted):
         play(group, 1)
     assert group.faults == {}
+
+
+@pytest.fixture
+def default_ctrl_c():
+    """Python's own handler, as in a notebook; a shell's background job ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def _interrupt(*_, **__):
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_a_ctrl_c_in_a_program_that_plays_is_no_fault(scripted, make_group, default_ctrl_c):
+    group = make_group()
+    scripted[1].reset = _interrupt
+    with pytest.raises(KeyboardInterrupt):
+        group.reset()
+    del scripted[1].reset
+    group.reset()
+    scripted[0].step = scripted[0].close = _interrupt
+    with pytest.raises(KeyboardInterrupt):
+        play(group, 1)
+    assert StepDeadline._armed is None
+    with pytest.raises(KeyboardInterrupt):
+        group.close()
+    assert group.faults == {} and scripted[1].closed
+
+
+def test_a_ctrl_c_while_environments_are_made_closes_those_that_are(
+    scripted, make_group, default_ctrl_c, monkeypatch
+):
+    make = ScriptedEnv.__init__
+
+    def interrupted(env, **kwargs):
+        if scripted:
+            _interrupt()
+        make(env, **kwargs)
+
+    monkeypatch.setattr(ScriptedEnv, "__init__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        make_group()
+    assert [env.closed for env in scripted] == [True]
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e9])

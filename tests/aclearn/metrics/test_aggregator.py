@@ -213,7 +213,9 @@ def test_a_resumed_run_goes_on_with_its_time_and_episodes() -> None:
 def test_episodes_answered_after_the_last_line_are_counted_by_the_next_monitor() -> None:
     first = MetricsAggregator(0.0)
     first.observe_heartbeat("actor", "a", Heartbeat({"episodes": 6}, episode_returns=(1.0,)), 1.0)
-    line, state = first.line(1.0), json.loads(json.dumps(first.state()))
+    line = first.line(1.0)
+    first.observe_heartbeat("actor", "a", Heartbeat({"episodes": 7}, episode_returns=(1.0,)), 1.5)
+    state = json.loads(json.dumps(first.state()))  # it is written before the line
     # the first answers an episode, and is killed before its next line
     second = MetricsAggregator(2.0, resume_from=line, state=state)
     second.observe_heartbeat("actor", "a", Heartbeat({"episodes": 8}, episode_returns=(1.0,)), 3.0)

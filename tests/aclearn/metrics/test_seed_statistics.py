@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from aclearn.metrics.seed_statistics import (
     bootstrap_interval,
     estimate,
     interquartile_mean,
+    mean_interval,
     quartiles,
 )
 
@@ -66,3 +68,15 @@ def test_quartiles_count_an_unreached_goal_as_later_than_all_others() -> None:
     assert quartiles([never, never, 3.0]) == (never, never, never)
     assert quartiles([never]) == (never, never, never)
     assert quartiles([7.0]) == (7.0, 7.0, 7.0)
+
+
+def test_the_interval_of_many_values_needs_little_memory() -> None:
+    values = np.random.default_rng(3).normal(5.0, 2.0, 4_000)
+    tracemalloc.start()
+    low, high = mean_interval(values)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 200e6  # all draws at once are 640 MB
+    # by the central limit theorem ± 1.96 σ / √n
+    half = 1.96 * values.std() / np.sqrt(len(values))
+    assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.004)

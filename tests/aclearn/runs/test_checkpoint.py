@@ -19,6 +19,7 @@ from aclearn.runs import (
     load_newest,
     save_checkpoint,
 )
+from aclearn.runs import checkpoint as checkpoint_module
 from aclearn.runs.thinning import thinned
 
 
@@ -200,6 +201,24 @@ def test_the_newest_whole_one_is_loaded_and_the_damaged_are_told(
         True,
     ]
     assert "000003-2.safetensors is damaged" in skipped[2]
+
+
+@pytest.mark.parametrize(("mark", "load"), [("", load_newest), ("best", load_best)])
+def test_one_that_a_live_run_replaces_before_it_is_read_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: str, load: Any
+) -> None:
+    _save(tmp_path, 1, keep=1, mark=mark)
+    of_disk = checkpoint_module.load_checkpoint
+
+    def late(path: Path) -> Checkpoint:
+        if len(seen) < 2:
+            seen.append(path)
+            _save(tmp_path, 1 + len(seen), keep=1, mark=mark)
+        return of_disk(path)
+
+    seen: list[Path] = []
+    monkeypatch.setattr(checkpoint_module, "load_checkpoint", late)
+    assert _is(load(tmp_path), 3) and len(seen) == 2
 
 
 def test_where_every_checkpoint_is_damaged_each_is_named(tmp_path: Path) -> None:

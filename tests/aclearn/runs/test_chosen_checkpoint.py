@@ -55,6 +55,14 @@ def test_each_checkpoint_is_found(dir: Path, at: str | int, steps: int) -> None:
     assert checkpoint_in(dir, at).state["account"]["env_steps"] == steps
 
 
+def test_the_best_of_a_population_s_folder_has_no_mark_and_was_judged(tmp_path: Path) -> None:
+    for steps, judged in ((10, {"by": "population", "return_mean": 3.0}), (20, None)):
+        state = {"account": {"env_steps": steps}, "judged": judged}
+        tensors = {"w": np.zeros(2, np.float32)}
+        save_checkpoint(tmp_path, tensors=tensors, state=state, label=1, keep=2)
+    assert checkpoint_in(tmp_path, "best").state["account"]["env_steps"] == 10
+
+
 _THERE = "0 (0%), 40 (20%), 90 (45%), 130 (65%, best), 160 (80%), 200 (100%)"
 
 

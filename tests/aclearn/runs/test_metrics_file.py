@@ -182,3 +182,21 @@ def test_a_file_that_became_shorter_is_read_from_the_start(tmp_path: Path) -> No
     assert tail.read() == [{"n": 1}, {"n": 2}]
     path.write_text('{"n": 5}\n')
     assert tail.read() == [{"n": 5}]
+
+
+def test_each_line_comes_once_though_a_torn_one_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"n": 1}\n{"n": 2}\n{"n": 3, "torn')
+    tail = MetricsTail(path)
+    assert tail.read() == [{"n": 1}, {"n": 2}]
+    with MetricsWriter(path) as writer:
+        assert tail.read() == []
+        writer.write({"n": 3})
+        assert tail.read() == [{"n": 3}]
+    # or when the file has grown beyond the torn bytes before it is read
+    path.write_text(path.read_text() + '{"n": 4, "to')
+    assert tail.read() == []
+    with MetricsWriter(path) as writer:
+        writer.write({"n": 444444444444444})
+        writer.write({"n": 5})
+    assert tail.read() == [{"n": 444444444444444}, {"n": 5}]

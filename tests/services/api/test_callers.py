@@ -35,6 +35,22 @@ def test_a_signal_has_its_effect_though_the_run_ended_for_another_reason() -> No
         raise RoleFailure("without a signal")
 
 
+def test_the_third_ctrl_c_is_the_callers_and_does_not_end_its_process() -> None:
+    before, acts = signal.signal(signal.SIGINT, signal.default_int_handler), []
+    try:
+        with pytest.raises(KeyboardInterrupt), _stopped_by_signals() as stop:
+            stop.last_acts.append(lambda: acts.append("removed"))
+            for _ in range(2):
+                signal.raise_signal(signal.SIGINT)
+            assert stop.forced and acts == []
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+            assert acts == ["removed"]
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_what_is_no_function_is_refused_before_anything_starts(tmp_path, monkeypatch) -> None:
     async def never_awaited(line: object) -> None: ...
 

@@ -68,6 +68,14 @@ def test_a_run_plays_its_own_test_period_as_the_environment_does(result: Result,
     ]  # fmt: skip
 
 
+def test_the_last_bar_is_the_account_also_where_its_reward_is_not(tmp_path: Path) -> None:
+    plain, faulty = (
+        backtest([_run(tmp_path / str(faults), finrl_faults=faults)]).tests[0].first.values
+        for faults in (False, True)
+    )
+    np.testing.assert_allclose(faulty, plain, rtol=1e-6)
+
+
 def test_a_report_has_curves_tables_and_what_they_do_not_show(result: Result) -> None:
     page, picture = report.html_of(result), report.png_of(result)
     assert picture.startswith(b"\x89PNG") and picture == report.png_of(result)

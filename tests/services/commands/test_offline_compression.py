@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -31,6 +32,7 @@ from compress.methods.quantizer import Quantizer
 from services.cli import app
 from services.commands.compress import compress_run
 from services.commands.export import export_run
+from services.commands.offline_compression import visit_run
 from services.evaluator.play import Played
 from services.evaluator.saved_policy import load_policy
 from services.launcher.local_run import train
@@ -229,6 +231,20 @@ def test_a_chain_is_compared_on_other_observations_than_it_was_fitted_on(run, mo
     )
     assert row.artifact.fidelity.observations == _FEW
     assert row.artifact.fidelity.kl_mean == pytest.approx(expected.kl_mean, rel=1e-3)
+
+
+def test_links_and_comparisons_get_different_games_of_all_agents(monkeypatch) -> None:
+    rows = np.arange(2 * 16 * 3, dtype=np.float32)[:, None]  # two turns of 16 games of 3 agents
+    monkeypatch.setattr(
+        "services.commands.offline_compression.visit",
+        lambda run, policy, *, count, seed: seen(rows),
+    )
+    policy = SimpleNamespace(spec=SimpleNamespace(agents=3))
+    halves = visit_run(SimpleNamespace(policies={"p": policy}), "p")
+    by_game = rows.reshape(2, 8, 2, 3)
+    for number, half in enumerate(halves):
+        found = half.observations["observation"].ravel()
+        np.testing.assert_array_equal(found, by_game[:, :, number].ravel())
 
 
 def _command(*arguments: object) -> str:

@@ -16,7 +16,7 @@ from aclearn.envs.factory import read_spec
 from aclearn.errors import AclearnError
 from services.cli import app
 from services.evaluator.evaluate import evaluate
-from services.evaluator.record import record
+from services.evaluator.record import Episode, record
 from services.evaluator.saved_policy import SavedPolicy, SavedRun
 from services.trainer.build import make_trainer
 from tests.support.cli import aclearn
@@ -124,4 +124,25 @@ def test_half_a_dataset_is_removed(tmp_path: Path, datasets: Path, monkeypatch) 
     monkeypatch.setattr("services.evaluator.record.Episode.add", fails)
     with pytest.raises(OSError, match="no space left"):
         record(run, "pole-v0", episodes=1)
-    assert not (datasets / "pole-v0").exists()
+    assert list(datasets.iterdir()) == []
+
+
+def test_a_dataset_has_its_name_once_it_is_whole_and_another_of_the_name_stays(
+    tmp_path: Path, datasets: Path, monkeypatch
+) -> None:
+    run, seen, add = save_run(tmp_path, {"id": "CartPole-v1"}), [], Episode.add
+
+    def looking(episode: Any, *given: Any) -> None:
+        if not seen:
+            seen.append((minari.list_local_datasets(), (datasets / "poles/new-v0").exists()))
+            monkeypatch.setattr(Episode, "add", add)
+            record(run, "poles/new-v0", episodes=3)  # another command, which is faster
+        add(episode, *given)
+
+    monkeypatch.setattr(Episode, "add", looking)
+    with pytest.raises(AclearnError, match=r"--out: .*poles/new-v0 exists already"):
+        record(run, "poles/new-v0", episodes=1)
+    assert seen == [({}, False)]
+    assert {path.name for path in datasets.rglob("*new-v0*")} == {"new-v0"}
+    assert [*minari.list_local_datasets()] == ["poles/new-v0"]
+    assert len(_load("poles/new-v0")[1]) == 3

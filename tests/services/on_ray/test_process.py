@@ -134,14 +134,26 @@ def test_one_that_waits_for_a_node_ends_at_once(cluster: Scripted, process: Proc
 
 
 def test_one_that_waits_for_a_node_is_asked_for_again_once_a_node_has_joined(
-    cluster: Scripted, tmp_path: Path
+    cluster: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = RoleCommand("member", "member-0", (), {}, tmp_path / "member.log")
     made = [
         ProcessOnRay(cluster, command, Order("member", "member-0", (), {}), need, name)  # type: ignore[arg-type]
         for need, name in ((Need(1.0), "m"), (Need(1.0), None), (Need(1.0, node_id="a"), "here"))
     ]
+    left = ProcessOnRay(
+        cluster,  # type: ignore[arg-type]
+        command,
+        Order("member", "member-0", (), {}),
+        Need(1.0),
+        "left",
+        is_left=True,
+    )
+    cluster.names.remove("left")
     cluster.list = [Node("b", "10.0.0.2", 1.0)]  # it was not among those that Ray may choose
+    assert not any(process.exited() for process in made) and len(cluster.names) == 3
+    monkeypatch.setattr("services.on_ray.process._WAITS_S", 0.0)
+    assert not left.exited() and len(cluster.names) == 3
     for _ in range(2):
         assert not any(process.exited() for process in made)
     assert cluster.names == ["m", None, "here", "m.1", None] and cluster.ended

@@ -51,7 +51,17 @@ class Process:
     most = 0
     there: Path
 
-    def __init__(self, cluster: Any, command: Any, order: Any, need: Need, detached_as: str):
+    def __init__(
+        self,
+        cluster: Any,
+        command: Any,
+        order: Any,
+        need: Need,
+        detached_as: str,
+        *,
+        is_left: bool,
+    ):
+        assert is_left == (detached_as in cluster.left)
         self.member, self.order, self.need, self.name = command.name, order, need, detached_as
         self.status, self.fitness = Process.script(command.name, order.restarts)
         self.log_start, self.signals = 0, []
@@ -199,6 +209,9 @@ def test_members_are_known_by_their_population_and_configuration(tmp_path: Path)
     (tmp_path / "q").mkdir()
     (tmp_path / "q" / "written.yaml").write_text(task.config.to_yaml())
     assert _prefix(replace(task, config=load_config(tmp_path / "q" / "written.yaml"))) == name
+    longer = task.config.population.model_copy(update={"rounds": 99, "stop_after": 7})
+    longer_ = task.config.model_copy(update={"population": longer})
+    assert _prefix(replace(task, config=longer_)) == name
     # a copy, and another population at the same place
     shutil.copytree(tmp_path / "p", tmp_path / "copy")
     assert _prefix(replace(task, folder=tmp_path / "copy" / "member-0")) != name
@@ -282,6 +295,12 @@ def test_a_folder_that_cannot_be_brought_back_leaves_no_member_running(
         ({"trainer": {"device": "auto"}}, 0.0, 0.0),
         ({"trainer": {"device": "cpu"}}, 1.0, 0.0),
         ({"trainer": {"device": "cuda"}}, 1.0, 1.0),
+        ({"run": {"deterministic": True}}, 1.0, 0.0),
+        (
+            {"ray": {"num_cpus": {"member": 1.0}, "labels": {"member": {"pool": "a"}}}},
+            1.0,
+            0.0,
+        ),
         ({"resident": {"envs": 8, "threads": 1, "device": "cpu"}}, 1.0, 0.0),
         ({"ray": {"num_cpus": {"member": 1.0}, "num_gpus": {"member": 0.5}}}, 1.0, 0.5),
     ],
@@ -296,6 +315,7 @@ def test_a_member_takes_a_gpu_where_the_cluster_has_one(
         return Process(cluster, command, order, need, **more)
 
     cluster.list.append(Node("c", "10.0.0.3", 4.0, here))
+    cluster.list.append(Node("d", "10.0.0.4", 4.0, labels={"pool": "a"}))
     Process.script = lambda member, start: (0, 1.0)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, "ProcessOnRay", start)

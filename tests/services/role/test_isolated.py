@@ -24,6 +24,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a module with the functions to call."""
     name = f"called_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text("def length(say, text):\n    say(length=len(text))\n")
+    (tmp_path / f"{name}_plays.py").write_text(
+        "from aclearn.envs.deadline import environment_faults\n"
+        "def faults(say):\n    say(interrupt=KeyboardInterrupt in environment_faults())\n"
+    )
     (tmp_path / f"{name}_hangs.py").write_text("import time\ntime.sleep(30)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return name
@@ -32,6 +36,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_long_payload_arrives(module: str) -> None:
     answer = isolated.call(f"{module}:length", {"text": "x" * _LONG}, within_s=60.0)
     assert answer.said == {"length": _LONG}
+
+
+def test_a_keyboard_interrupt_of_an_environment_is_its_fault_there(module: str) -> None:
+    assert isolated.call(f"{module}_plays:faults", {}, within_s=60.0).said == {"interrupt": True}
 
 
 @pytest.mark.parametrize("ends", ["the time", "a signal"])

@@ -72,6 +72,11 @@ def test_the_gap_to_the_actors_policy_becomes_much_smaller(chain) -> None:
         ({"compressor.chain": ["onnx"]}, "nothing in compressor.chain rounds"),
         ({"compressor.chain": [{"prune": 0.5}, "int8", "onnx"]}, "prune in compressor.chain"),
         ({"compressor.chain": ["fuse", "bf16", "onnx"]}, "fuse scales weights before bf16"),
+        ({"compressor.chain": ["fuse", {"quantize": "FP16"}]}, "fuse scales weights before fp16"),
+        (
+            {"compressor.chain": ["fuse", {"quantize": {"precision": "bf16"}}]},
+            "fuse scales weights before bf16",
+        ),
         (
             {"compressor.chain": [], "compressor.ladder": [["int8", "onnx"], []]},
             "compressor.ladder has several",
