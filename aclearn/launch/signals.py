@@ -62,8 +62,9 @@ class StopFlag:
     def __exit__(self, *_: object) -> None:
         """Restore the earlier handlers; main thread only."""
         while self._previous:
-            number, handler = self._previous.popitem()
-            signal.signal(number, handler)
+            number = next(reversed(self._previous))
+            signal.signal(number, self._previous[number])
+            self._previous.pop(number, None)  # after it: a signal may come in between
 
     @property
     def exit_status(self) -> int:

@@ -92,9 +92,12 @@ class Halves(NamedTuple):
 
 def visit_run(run: SavedRun, policy: str) -> Halves:
     """Observations that a policy visits, for links and for comparisons."""
-    visited = visit(run, policy, count=2 * _OBSERVATIONS, seed=SEED)
+    saved = run.policies[policy]
+    agents = saved.spec.agents
+    two_games = 2 * agents * sequence_length(saved)
+    visited = visit(run, policy, count=max(2 * _OBSERVATIONS, two_games), seed=SEED)
     # environments take turns, and their number is even; each has rows of all its agents
-    second = np.arange(visited.sequences) // run.policies[policy].spec.agents % 2 == 1
+    second = np.arange(visited.sequences) // agents % 2 == 1
     return Halves(visited.take(~second), visited.take(second))
 
 

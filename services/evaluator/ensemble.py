@@ -67,7 +67,7 @@ def members_of(
         )
     runs = [load_run(path, at=at) for path in paths]
     for run in runs:
-        if run.config.policies:
+        if len(run.policies) > 1:
             raise ArgumentError(
                 f"ensemble: {run.checkpoint.path} has several policies, which play together, and "
                 "an ensemble plays alone; evaluate it as it is"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -224,13 +225,15 @@ def _write(
 
     config = saved.config
     how = "greedy" if greedy else "sampled"
-    storage = MinariStorage.new(
-        path / "data",
-        observation_space=_space(leaves),
-        action_space=action_space(actions),
-        env_spec=_gymnasium_spec(config.env, saved.spec),
-        jpeg_encoding=False,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a specification that is no JSON
+        storage = MinariStorage.new(
+            path / "data",
+            observation_space=_space(leaves),
+            action_space=action_space(actions),
+            env_spec=_gymnasium_spec(config.env, saved.spec),
+            jpeg_encoding=False,
+        )
     storage.update_metadata(
         {
             "dataset_id": dataset,

@@ -26,7 +26,7 @@ class SavedValue:
         if is_ensemble(saved.trained) and saved.trained.critic != "v":
             raise ArgumentError(
                 f"{saved.checkpoint.path}: an ensemble has a value where all its members have "
-                f"critics of states (V), and {saved.config.loss.kind} has none; ask the members"
+                "critics of states (V), and not all of these have one; ask the members"
             )
         self._network = PolicyNetwork(saved.trained, seed=0)
         load_tensors(self._network, saved.weights)

@@ -180,17 +180,19 @@ class SeedRuns:
             running.process.terminate(self._number)
         deadline = time.monotonic() + self._end_within_s
         forced = False
-        while self._running and time.monotonic() < deadline:
-            self._look()
-            time.sleep(_LOOK_EVERY_S)  # two signals at a time would be one
-            if self._stop.forced and not forced:
-                forced = True
-                for running in self._running.values():
-                    running.process.terminate(signal.SIGINT)
-        for running in self._running.values():
-            self._failed(running.run, f"it did not end within {self._end_within_s:g} s")
-        late = {name: running.process for name, running in self._running.items()}
-        end_processes(late, 0.0, lambda: True)
+        try:
+            while self._running and time.monotonic() < deadline:
+                self._look()
+                time.sleep(_LOOK_EVERY_S)  # two signals at a time would be one
+                if self._stop.forced and not forced:
+                    forced = True
+                    for running in self._running.values():
+                        running.process.terminate(signal.SIGINT)
+            for running in self._running.values():
+                self._failed(running.run, f"it did not end within {self._end_within_s:g} s")
+        finally:  # also after a third Ctrl-C, which is the caller's
+            late = {name: running.process for name, running in self._running.items()}
+            end_processes(late, 0.0, lambda: True)
 
 
 class _Running:

@@ -213,7 +213,7 @@ def test_an_ensemble_without_values_of_states_says_so(tmp_path: Path) -> None:
         for n in range(2)
     ]
     together = aclearn.load(aclearn.ensemble(runs, tmp_path / "all"))
-    with pytest.raises(ArgumentError, match=r"critics of states \(V\), and dqn has none"):
+    with pytest.raises(ArgumentError, match=r"critics of states \(V\), and not all"):
         together.value(np.zeros(4, np.float32))
 
 

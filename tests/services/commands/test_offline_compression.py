@@ -239,7 +239,7 @@ def test_links_and_comparisons_get_different_games_of_all_agents(monkeypatch) ->
         "services.commands.offline_compression.visit",
         lambda run, policy, *, count, seed: seen(rows),
     )
-    policy = SimpleNamespace(spec=SimpleNamespace(agents=3))
+    policy = SimpleNamespace(spec=SimpleNamespace(agents=3), architecture=SimpleNamespace(state=()))
     halves = visit_run(SimpleNamespace(policies={"p": policy}), "p")
     by_game = rows.reshape(2, 8, 2, 3)
     for number, half in enumerate(halves):
