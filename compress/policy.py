@@ -102,8 +102,13 @@ class Context:
         return self._drawn(self.held_out, count, rng)
 
     def _drawn(self, visited: Visited, count: int, rng: np.random.Generator) -> Visited:
-        chosen = visited.needed(count, rng.permutation(visited.sequences))
-        return visited if len(chosen) == visited.sequences else visited.take(np.sort(chosen))
+        if visited.valid is not None:
+            chosen = visited.needed(count, rng.permutation(visited.sequences))
+        elif (most := -(-count // visited.length)) < visited.sequences:
+            chosen = rng.choice(visited.sequences, most, replace=False)
+        else:
+            return visited
+        return visited.take(np.sort(chosen))
 
     @property
     def network(self) -> GraphNetwork:

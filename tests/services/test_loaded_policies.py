@@ -199,9 +199,10 @@ def test_the_value_of_action_values_is_their_mean_over_the_policy(tmp_path: Path
 
 def test_the_value_of_a_critic_of_scaled_rewards_is_in_units_of_rewards(tmp_path: Path) -> None:
     env = {"id": "Pendulum-v1", "squash_actions": True}
+    kind = {"kind": "ddpg", "memory": "replay"}
     observation = np.array([0.6, 0.8, -0.5], np.float32)
     plain, scaled = (
-        aclearn.load(save_run(tmp_path / str(scale), env, loss={"kind": "ddpg"} | given))
+        aclearn.load(save_run(tmp_path / str(scale), env, loss={**kind, **given}))
         for scale, given in ((1.0, {}), (0.02, {"reward_scale": 0.02}))
     )
     assert scaled.value(observation) == pytest.approx(50 * plain.value(observation), rel=1e-5)
