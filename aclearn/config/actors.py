@@ -101,7 +101,7 @@ class ActorsConfig(Group):
 
     @override
     def contradictions(self, config: Any) -> Iterator[str]:
-        yield from self._too_many(config)
+        yield from self.too_many(config)
         if self.original_share > 0.0 and not config.mixes_policies:
             reason = (
                 "a predictor has one policy; set actors.inference to local"
@@ -133,7 +133,8 @@ class ActorsConfig(Group):
                 "take actors out of tuner.counts, or set this to false"
             )
 
-    def _too_many(self, config: Any) -> Iterator[str]:
+    def too_many(self, config: Any) -> Iterator[str]:
+        """A sentence if the run could have more processes than are possible."""
         tuned = config.tuner.enabled and "actors" in config.tuner.counts
         most = "tuner.max_actors" if tuned else "actors.processes"
         actors = config.tuner.max_actors if tuned else self.processes

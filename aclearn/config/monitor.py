@@ -112,12 +112,13 @@ class MonitorConfig(Group):
 
     @override
     def contradictions(self, config: Any) -> Iterator[str]:
-        step_s = config.actors.step_timeout_s
-        if self.silent_after_s < 2 * self.heartbeat_every_s:
+        step_s, least_s = config.actors.step_timeout_s, 2 * self.heartbeat_every_s
+        if self.silent_after_s < least_s:
+            also = f", and to more than actors.step_timeout_s = {step_s:g} s"
             yield (
                 f"monitor.silent_after_s: {self.silent_after_s:g} s would count a role as dead "
-                f"after one late heartbeat; set it to {2 * self.heartbeat_every_s:g} s or more, "
-                "twice monitor.heartbeat_every_s"
+                f"after one late heartbeat; set it to {least_s:g} s or more, twice "
+                f"monitor.heartbeat_every_s{also if least_s <= step_s else ''}"
             )
         elif self.silent_after_s <= step_s:
             yield (

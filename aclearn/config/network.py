@@ -69,14 +69,16 @@ class NetworkConfig(Group):
                 "it to this machine's address, as others reach it"
             )
         ports = self.ports
+        predictors = config.predictor.processes if config.actors.inference == "predictor" else 0
+        compressors = config.compressor.processes if config.compressor.rungs else 0
         listeners = {"network.ports.unrolls": ports.unrolls, "network.ports.weights": ports.weights}
         if config.monitor.port is not None:  # every role is on one machine
             listeners["monitor.port"] = config.monitor.port
             listeners["metrics.prometheus_port"] = config.metrics.prometheus_port
             for key, port, processes in (
-                ("unrolls", ports.unrolls, config.ranks),
-                ("predictions", ports.predictions, config.predictor.processes),
-                ("artifacts", ports.artifacts, config.compressor.processes),
+                ("unrolls", ports.unrolls, 0 if config.resident.envs else config.ranks),
+                ("predictions", ports.predictions, predictors),
+                ("artifacts", ports.artifacts, compressors),
             ):
                 listeners[f"network.ports.{key}"] = port
                 if port is not None and processes > 1:

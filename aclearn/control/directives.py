@@ -131,12 +131,24 @@ class SetActors(Payload):
     roles = ("supervisor",)
 
     def check(self, config: Config) -> None:
-        """The run has actors."""
+        """The run has actors, and the configuration could have this number of them."""
         if config.resident.envs is not None:
             raise ValueError(
                 "SetActors: this run has no actors, since the trainer plays in environments of its "
                 "own (resident.envs)"
             )
+        if self.count < config.ranks:
+            raise ValueError(
+                f"SetActors: each of {config.ranks} trainers waits for unrolls of its own actors; "
+                f"give {config.ranks} or more"
+            )
+        if config.actors.wait_for_weights:
+            raise ValueError(
+                "SetActors: with actors.wait_for_weights each actor plays its share of a batch; "
+                "resume the run with another actors.processes"
+            )
+        for sentence in config.actors.model_copy(update={"processes": self.count}).too_many(config):
+            raise ValueError(f"SetActors: {sentence}")
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,8 @@ def nothing_to_do(spec: RoleSpec, config: Config) -> str | None:
     if config.run.deterministic:
         raise ConfigError(
             "run.deterministic: a single process runs all roles, so containers have nothing "
-            "to do; run it by `docker-compose run --rm --no-deps trainer train CONFIG`"
+            'to do; run it by `docker-compose run --rm --no-deps --user "$(id -u):$(id -g)" '
+            "trainer train CONFIG`"
         )
     return spec.unused(config)
 

@@ -76,7 +76,9 @@ class Guard:
         headers, path = Headers(scope=scope), str(scope["path"])
         if not self._is_ours(headers.get("host", "")):
             return _refused(421, "the Host header names another machine; use the printed address")
-        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and path != "/":
+        # a link may lead to the page, which sends to the login without a token
+        is_page = scope["method"] in ("GET", "HEAD") and path in ("/", LOGIN)
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_page:
             return _refused(403, "a page of another site asks; open the printed address instead")
         if "token" in QueryParams(scope["query_string"]):
             return _refused(

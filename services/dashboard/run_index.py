@@ -41,6 +41,7 @@ class IndexedRun:
         id: its path from the folder, such as "tag-sweep/trial-3-seed-1".
         settings: its whole configuration; {} if it cannot be read.
         whole: whether its metrics are read to the end; until then the first indexing goes on.
+        settings_at: inode and time of the file of its settings, which a resumed run replaces.
     """
 
     id: str
@@ -50,6 +51,7 @@ class IndexedRun:
     state: str
     whole: bool = False
     stored_lines: int = 0
+    settings_at: tuple[int, int] | None = None
 
     def row(self) -> dict[str, Any]:
         """The run's row in a table of runs; JSON-able."""
@@ -83,8 +85,9 @@ class IndexedRun:
 
 def open_run(id: str, path: Path) -> IndexedRun:
     """A run of which no metrics are read yet."""
-    state = run_state(path, {})
-    return IndexedRun(id, path, RunSeries(path), _settings(path / "config.yaml"), state)
+    run = IndexedRun(id, path, RunSeries(path), {}, run_state(path, {}))
+    _read_settings(run)
+    return run
 
 
 class RunIndex:
@@ -170,9 +173,15 @@ class RunIndex:
         except RunFolderError:  # deleted meanwhile, or it has no metrics yet
             run.whole = True
         run.state = run_state(run.path, run.series.newest)
+        is_changed = _read_settings(run)
         if run.whole and run.series.lines - run.stored_lines >= _STORE_AFTER_LINES:
             self._keep(run)
-        return before != (run.series.lines, run.series.damaged, run.state, run.whole)
+        return is_changed or before != (
+            run.series.lines,
+            run.series.damaged,
+            run.state,
+            run.whole,
+        )
 
     def _keep(self, run: IndexedRun) -> None:
         path = self._stored_at(run)
@@ -194,6 +203,20 @@ class RunIndex:
             except OSError as error:  # a folder went away between two calls
                 _log.warning("event=look_failed dir=%s reason=%s", self.runs_dir, error.strerror)
                 more = False
+
+
+def _read_settings(run: IndexedRun) -> bool:
+    """Read the run's configuration if its file is another one; whether it is."""
+    path = run.path / "config.yaml"
+    try:
+        there = path.stat()
+    except OSError:  # deleted meanwhile, or not written yet
+        return False
+    at = there.st_ino, there.st_mtime_ns
+    if at == run.settings_at:
+        return False
+    run.settings, run.settings_at = _settings(path), at
+    return True
 
 
 def _settings(path: Path) -> Mapping[str, Any]:

@@ -37,10 +37,13 @@ class Actions:
     Args:
         key: that each must have; "" refuses all.
         check: raises `ValueError` for a directive that the run's configuration does not allow.
+        least_actors: the least number of actors that it allows.
     """
 
-    def __init__(self, key: str, check: Callable[[Directive], None]) -> None:
-        self._key, self._check = key, check
+    def __init__(
+        self, key: str, check: Callable[[Directive], None], *, least_actors: int = 1
+    ) -> None:
+        self._key, self._check, self._least_actors = key, check, least_actors
 
     def directive(self, action: Action, receivers: Sequence[Member]) -> Directive:
         """The directive of an action.
@@ -62,7 +65,12 @@ class Actions:
     def refusals(self, receivers: Sequence[Member]) -> dict[str, str]:
         """Kind → why no such action is possible now; "" where it is."""
         return {
-            type(payload).__name__: self._refusal(to, payload, receivers) for to, payload in _LEAST
+            type(payload).__name__: self._refusal(
+                to,
+                SetActors(self._least_actors) if isinstance(payload, SetActors) else payload,
+                receivers,
+            )
+            for to, payload in _LEAST
         }
 
     def _refusal(self, to: str, payload: Payload, receivers: Sequence[Member]) -> str:

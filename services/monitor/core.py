@@ -135,7 +135,7 @@ class MonitorState:
             self.report,
             self._active_clock,
             self._ending,
-            Actions(actions_key, plugins.check_action),
+            Actions(actions_key, plugins.check_action, least_actors=plugins.least_actors),
             status=self.status,
             stop=self.stop,
             on_action=on_action,

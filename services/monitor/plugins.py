@@ -53,6 +53,11 @@ class Plugins:
             for directive in directives:
                 yield rank, name, directive
 
+    @property
+    def least_actors(self) -> int:
+        """The least number of actors that the configuration allows."""
+        return self._config.ranks
+
     def check_action(self, directive: Directive) -> None:
         """As `check`, of a directive that a user gives.
 

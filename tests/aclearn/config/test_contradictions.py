@@ -181,6 +181,8 @@ tuner.enabled: true, tuner.max_trainers: 2, trainer.workers: 3
   trainer.workers => tuner.max_trainers: 3 | trainer.workers: 2
 monitor.heartbeat_every_s: 2, monitor.silent_after_s: 3, actors.step_timeout_s: 1
   monitor.silent_after_s => monitor.silent_after_s: 4
+monitor.heartbeat_every_s: 15, monitor.silent_after_s: 20, actors.step_timeout_s: 30
+  monitor.silent_after_s => monitor.silent_after_s<: 31
 monitor.silent_after_s: 20, actors.step_timeout_s: 20
   monitor.silent_after_s => monitor.silent_after_s<: 21 | actors.step_timeout_s: 10
 replay.size: 2000
@@ -199,7 +201,7 @@ monitor.port: 7000, network.ports.predictions: 7000
   network.ports.predictions => network.ports.predictions: null
 monitor.port: 7000, metrics.prometheus_port: 7000
   metrics.prometheus_port => metrics.prometheus_port<: 9464 | metrics.prometheus_port: null
-monitor.port: 7000, network.ports.artifacts: 7001, compressor.processes: 2
+monitor.port: 7000, network.ports.artifacts: 7001, compressor.processes: 2, compressor.chain: [onnx]
   network.ports.artifacts => network.ports.artifacts: null
 correctors: [{retrace: {lambda: 0.9}}]
   policy.critic => policy.critic: q
@@ -375,6 +377,10 @@ def test_each_way_out_that_the_sentence_names_is_one(given: str, key: str, remed
         "network.bind_host: localhost",
         # roles started by hand: each may be on another machine
         "network.ports.unrolls: 7000, network.ports.predictions: 7000, predictor.processes: 2",
+        # none of these processes is there
+        "monitor.port: 5555, network.ports.predictions: 7000, predictor.processes: 2",
+        "monitor.port: 5555, network.ports.artifacts: 7000, compressor.processes: 2",
+        "monitor.port: 5, network.ports.unrolls: 7, resident.envs: 8, resident.devices: 2",
         "loss.kind: ppo, trainer.epochs: 1, trainer.minibatches: 2",
         # its centre is older than the batch
         "loss.kind: impact, trainer.epochs: 1, trainer.minibatches: 1",

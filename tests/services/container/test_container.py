@@ -54,7 +54,7 @@ def test_a_role_without_use_is_named_with_the_key_and_lock_step_is_refused(load)
     used = load("actors.inference=predictor", "compressor.chain=[onnx]")
     assert container.nothing_to_do(ROLES["predictor"], used) is None
     assert container.nothing_to_do(ROLES["compressor"], used) is None
-    with pytest.raises(ConfigError, match="docker-compose run --rm --no-deps trainer train"):
+    with pytest.raises(ConfigError, match=r'run --rm --no-deps --user "\$\(id -u\)'):
         container.nothing_to_do(ROLES["actor"], load("run.deterministic=true"))
 
 

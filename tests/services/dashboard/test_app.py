@@ -199,6 +199,11 @@ def test_without_the_token_an_open_dashboard_shows_nothing(runs: Path) -> None:
     assert client.get("/api/runs").status_code == 401
     assert client.get("/").headers["location"] == "/login"
     assert client.get("/login").status_code == 200
+    link = {"sec-fetch-site": "cross-site"}  # a browser marks the redirected request too
+    assert client.get("/", headers=link).headers["location"] == "/login"
+    assert client.get("/login", headers=link).status_code == 200
+    given = json.dumps({"token": _TOKEN})
+    assert client.post("/login", content=given, headers=link).status_code == 403
     wrong = {"authorization": "Bearer another"}
     assert client.get("/api/runs", headers=wrong).status_code == 401
     right = {"authorization": f"Bearer {_TOKEN}"}

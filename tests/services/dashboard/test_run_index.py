@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from aclearn.runs import write_atomically
 from services.dashboard import run_index
 from services.dashboard.run_index import RunIndex
 
@@ -58,6 +59,17 @@ def test_a_deleted_run_is_gone_and_a_new_one_there_at_the_next_look(tmp_path: Pa
     _look(index)
     assert [run.id for run in index.runs()] == ["b"]
     assert index.find("a") is None
+    assert index.revision > before
+
+
+def test_a_configuration_that_a_resumed_run_replaces_is_read_again(tmp_path: Path) -> None:
+    run = _run(tmp_path / "a", 1)
+    index = RunIndex(tmp_path, tmp_path / "store")
+    _look(index)
+    before = index.revision
+    write_atomically(run / "config.yaml", b"run: {seed: 4}\nloss: {kind: a2c}\n")
+    _look(index)
+    assert index.runs()[0].row()["tags"] == {"algorithm": "a2c", "seed": "4"}
     assert index.revision > before
 
 

@@ -121,6 +121,24 @@ def test_a_wrong_action_is_refused_and_counted(
     assert (monitor.told(), monitor.logged, monitor.state.refused) == ({}, [], 1)
 
 
+@pytest.mark.parametrize(
+    ("groups", "allowed", "refused", "why"),
+    [
+        ({"trainer": {"processes": 2}}, 2, 1, "each of 2 trainers waits for unrolls"),
+        ({"monitor": {"max_processes": 9}}, 8, 9, "lower it to 8 or less"),
+        ({"actors": {"wait_for_weights": True}}, None, 1, "actors.wait_for_weights"),
+    ],
+)
+def test_a_number_of_actors_that_the_configuration_could_not_have_is_refused(
+    tools, groups: dict, allowed: int | None, refused: int, why: str
+) -> None:
+    monitor = Monitor(tools, Config.model_validate({"env": {"id": "CartPole-v1"}, **groups}))
+    assert why in monitor.act("SetActors", count=refused)
+    assert bool(monitor.status()["actions"]["SetActors"]) == (allowed is None)
+    if allowed is not None:
+        assert monitor.act("SetActors", count=allowed) == ""
+
+
 def test_without_a_key_of_its_own_a_monitor_refuses_every_action(tools) -> None:
     monitor = AnyMonitor(tools)
     [answer] = monitor.take("page", Action("", "StopRun", {"reason": "x"}))
