@@ -18,7 +18,7 @@ from aclearn.metrics.names import (
     PART_SECONDS,
     TRAINER_COUNTS,
 )
-from aclearn.metrics.step_totals import StepTotals, counts_of
+from aclearn.metrics.step_totals import StepTotals, count_of, counts_of
 from aclearn.metrics.trainers import TrainerRanks, joined_gauges
 from aclearn.metrics.wait_shares import WaitShares
 from aclearn.runs import NO_NUMBERS
@@ -86,7 +86,7 @@ class MetricsAggregator:
             self._means = EpisodeMeans(state.get("episodes", []))
             self._episodes_of = counts_of(state.get("episodes_of", {}))
             # it is written before the line
-            self._episodes = counts_of({"": state.get("episode_count", self._episodes)})[""]
+            self._episodes = count_of(state.get("episode_count", self._episodes))
         self._processes: dict[str, _Process] = {}
         self._trainers = TrainerRanks()
         self._superseded: set[str] = set()

@@ -142,14 +142,14 @@ class StepTotals:
             account = state["account"]
             totals._trainer = None if state["trainer"] is None else str(state["trainer"])
             totals._account = Totals(
-                env_steps=_count(account["env_steps"]),
-                learned_steps=_count(account["learned_steps"]),
+                env_steps=count_of(account["env_steps"]),
+                learned_steps=count_of(account["learned_steps"]),
                 dropped_steps=counts_of(account["dropped_steps"]),
-                in_flight_steps=_count(account["in_flight_steps"]),
+                in_flight_steps=count_of(account["in_flight_steps"]),
             )
             totals._seen = counts_of(state["seen"])
             totals._gone = counts_of(state["gone"]) | counts_of(state["live"])
-            totals._settled_lost = _count(state["settled_lost"])
+            totals._settled_lost = count_of(state["settled_lost"])
             totals._add_up()
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as exc:
             raise ValueError(f"not a state of a monitor ({type(exc).__name__}: {exc})") from exc
@@ -178,14 +178,21 @@ def counts_of(values: Mapping[str, Any]) -> dict[str, int]:
     Raises:
         ValueError: they are none.
     """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{values!r:.100} are no counts")
+    return {str(name): count_of(count) for name, count in values.items()}
+
+
+def count_of(value: Any) -> int:
+    """A count, from a saved state.
+
+    Raises:
+        ValueError: it is none.
+    """
     try:
-        return {str(name): _count(count) for name, count in values.items()}
-    except (TypeError, OverflowError, AttributeError) as error:
-        raise ValueError(f"{values!r:.100} are no counts") from error
-
-
-def _count(value: Any) -> int:
-    count = int(value)
+        count = int(value)
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"{value!r:.100} is no count") from error
     if not 0 <= count <= _MOST_STEPS:
-        raise ValueError(f"{count} agent steps; expected 0 to 2^53")
+        raise ValueError(f"{count}; expected a count of 0 to 2^53")
     return count

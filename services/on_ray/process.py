@@ -72,7 +72,7 @@ class ProcessOnRay:
         self._started: Any = self._actor.place.remote()
 
     def _ask_again(self) -> None:
-        """Ask anew if a node has joined: Ray chooses among those of the start alone."""
+        """Ask Ray again if a node has joined: it knows those of the first request only."""
         if self._order is None or self.need.node_id is not None:
             return
         # until then it may have a node, and import there

@@ -393,6 +393,12 @@ def test_what_does_not_contradict_is_kept_as_it_is_written(text: str) -> None:
     assert not _sentences({"env.id": "a", **_keys(text)})
 
 
+def test_the_advice_for_silence_is_not_refused_by_the_next_check() -> None:
+    silence = {"monitor.heartbeat_every_s": 15.0, "monitor.silent_after_s": 20.0}
+    [said] = _sentences({"env.id": "a", "actors.step_timeout_s": 30.0, **silence})
+    assert "set it to 30 s or more" in said and "more than actors.step_timeout_s = 30 s" in said
+
+
 def test_a2c_on_the_command_line_names_the_correctors_of_the_file_that_stay() -> None:
     [said] = doubts(load_config("resident/cartpole", ["loss.kind=a2c"]))
     assert said.startswith("correctors: vtrace and importance_sampling of the configuration stay")

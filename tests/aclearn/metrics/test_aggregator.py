@@ -220,7 +220,7 @@ def test_episodes_answered_after_the_last_line_are_counted_by_the_next_monitor()
     second = MetricsAggregator(2.0, resume_from=line, state=state)
     second.observe_heartbeat("actor", "a", Heartbeat({"episodes": 8}, episode_returns=(1.0,)), 3.0)
     assert second.line(3.0)["episodes"] == 8
-    with pytest.raises(ValueError, match="are no counts"):
+    with pytest.raises(ValueError, match="is no count"):
         MetricsAggregator(2.0, state={**state, "episodes_of": {"a": math.inf}})
 
 
