@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import aclearn
-from aclearn.errors import AclearnError
+from aclearn.errors import AclearnError, ArgumentError
 from aclearn.population import Lineage
 from aclearn.population.file import judged_folder, write_lineage
 from services.evaluator.saved_policy import load_policy
@@ -87,6 +87,20 @@ def test_it_gives_what_its_members_give_together(kind: str, by: str, tmp_path: P
             np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-5, err_msg=name)
     value = np.mean([member.value(observation) for member in members])
     assert together.value(observation) == pytest.approx(value, rel=1e-4)
+
+
+def test_runs_of_several_policies_are_refused_and_one_in_a_section_is_none_of_them(
+    tmp_path: Path,
+) -> None:
+    env = {"id": "tests.support.agents_env:Pairs"}
+    for count, agents in ((1, ["*"]), (2, ["long", "short"])):
+        policies = {f"p{n}": {"agents": pattern} for n, pattern in enumerate(agents)}
+        runs = [save_run(tmp_path / f"{count}-{n}", env, policies=policies) for n in range(2)]
+        if count == 1:
+            assert aclearn.ensemble(runs, tmp_path / "all").is_dir()
+            continue
+        with pytest.raises(ArgumentError, match="has several policies, which play together"):
+            aclearn.ensemble(runs, tmp_path / "both")
 
 
 @pytest.mark.parametrize("memory", [None, "lstm"])
